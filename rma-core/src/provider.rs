@@ -1,0 +1,442 @@
+//! The seam between the engine and a transport: one endpoint, passive and non-blocking.
+//!
+//! The contract, one conformance test per line (docs/provider.md):
+//!
+//! 1. No call blocks, calls up, or allocates once the endpoint is open (`connect` excepted).
+//! 2. [`PostError::Again`] has no side effect; the same call may be made again after [`Endpoint::poll`].
+//! 3. The tag of every accepted operation comes back exactly once, as [`Completion::Done`] or
+//!    [`Completion::Failed`], also after the peer died.
+//! 4. The packet of `send` and the source of `put_inject` are free for reuse on return.
+//! 5. Packets sent to one peer arrive in the order sent, each once, unchanged. A provider whose
+//!    fabric promises no such order restores it.
+//! 6. When [`Limits::put_completes`] is [`CompletionScope::Remote`], a completed put or atomic is
+//!    visible to a CPU at the target, and to any rank that learns of the completion causally. When it
+//!    is `Local`, a completed [`Endpoint::flush`] means that for everything posted to that peer before.
+//! 7. Nothing is ordered but what [`Limits::order`] states.
+//! 8. [`Endpoint::poll`] progresses the target role too; its work per call is bounded.
+//! 9. A request may be refused for want of resources longer than a reply: the provider keeps room
+//!    for [`SendClass::Reply`].
+#![allow(unsafe_code)] // declarations of unsafe traits and functions only
+
+use alloc::string::String;
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::bootstrap::AddressBytes;
+use crate::dtype::Dtype;
+use crate::ids::{PeerAddr, RemoteKey, Tag};
+use crate::op::ReduceOp;
+
+/// How far an operation's completion reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompletionScope {
+    /// The origin's buffer may be reused; nothing is known about the target.
+    Local,
+    /// The target's memory holds the bytes, visible to its CPU.
+    Remote,
+}
+
+/// Which orders between operations to one peer the fabric keeps. All false is legal.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Order {
+    /// A packet is not delivered before every put and atomic posted earlier to that peer is visible.
+    pub put_before_send: bool,
+    /// A get posted after a put to the same peer reads what the put wrote.
+    pub put_before_get: bool,
+}
+
+/// Sizes and depths of an endpoint. Constant while it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Largest source of [`Endpoint::put_inject`], bytes; 0 when there is no such operation.
+    pub inject_bytes_max: usize,
+    /// Largest packet (header and payload together) of [`Endpoint::send`], bytes; at least 512.
+    pub send_bytes_max: usize,
+    /// Largest put or get, bytes; larger ones are split by the engine.
+    pub message_bytes_max: usize,
+    /// Tracked operations that may be outstanding on the endpoint at one time.
+    pub outstanding_max: usize,
+    /// Packets that [`Endpoint::poll`] may have handed out and not yet got back.
+    pub receive_buffers: usize,
+    /// Orders the fabric keeps.
+    pub order: Order,
+    /// What the completion of a put, or of an atomic without result, says.
+    pub put_completes: CompletionScope,
+    /// Whether the target's process must call [`Endpoint::poll`] for puts and gets to proceed.
+    pub needs_target_progress: bool,
+}
+
+/// Which operations the fabric executes itself; everything else travels as packets.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NativeOps {
+    /// [`Endpoint::put`] works.
+    pub put: bool,
+    /// [`Endpoint::get`] works.
+    pub get: bool,
+    /// Bit `op` of entry `dtype`: [`Endpoint::atomic`] works for the pair.
+    pub atomic: [u16; 10],
+    /// The same for [`Endpoint::fetch_atomic`].
+    pub fetch_atomic: [u16; 10],
+    /// Bit `dtype`: [`Endpoint::compare_atomic`] works.
+    pub compare_atomic: u16,
+}
+
+impl NativeOps {
+    /// Whether `table` (one of the fields above) has the pair.
+    #[inline]
+    pub fn has(table: &[u16; 10], dtype: Dtype, op: ReduceOp) -> bool {
+        table[dtype as usize] & (1 << op as u16) != 0
+    }
+
+    /// Whether every accumulate-family operation on `dtype` is native: the condition under which a
+    /// window may let the NIC execute them at all (one atomicity domain per window).
+    pub fn is_complete_for(&self, dtype: Dtype) -> bool {
+        ReduceOp::ALL.iter().filter(|op| op.is_defined_for(dtype)).all(|&op| {
+            Self::has(&self.fetch_atomic, dtype, op)
+                && (op == ReduceOp::NoOp || Self::has(&self.atomic, dtype, op))
+        }) && self.compare_atomic & (1 << dtype as u16) != 0
+    }
+}
+
+/// A location in a peer's registered memory, in the provider's terms: `addr` is what
+/// [`MemoryRegion::remote_base`] said at the owner plus the offset in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteAddr {
+    /// Address or offset, as the provider counts it.
+    pub addr: u64,
+    /// Key of the region.
+    pub key: RemoteKey,
+}
+
+/// A registered span of this process's memory; deregistered when dropped.
+pub trait MemoryRegion: Send + fmt::Debug {
+    /// The key that peers must present.
+    fn remote_key(&self) -> RemoteKey;
+    /// The `addr` of the first byte: 0 where the fabric counts offsets, else the virtual address.
+    fn remote_base(&self) -> u64;
+}
+
+/// A number from the fabric that says why something failed, with the provider's text for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FabricCode {
+    /// The provider's number (for libfabric a positive `FI_E*` value).
+    pub code: i32,
+    /// The provider's text.
+    pub text: &'static str,
+}
+
+impl fmt::Display for FabricCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (code {})", self.text, self.code)
+    }
+}
+
+/// Why an operation was not posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// No resources now; nothing happened. Poll, then try again.
+    Again,
+    /// The operation cannot be posted to this peer, now or later.
+    Failed(FabricCode),
+}
+
+/// The outcome of posting.
+pub type Post = Result<(), PostError>;
+
+/// Whether a packet asks or answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendClass {
+    /// May wait for resources.
+    Request,
+    /// Must find room sooner or later, whatever requests do.
+    Reply,
+}
+
+/// A packet lent by the provider until it is given to [`Endpoint::release`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReceivedPacket {
+    /// First byte.
+    pub data: NonNull<u8>,
+    /// Bytes.
+    pub len: usize,
+    /// Names the buffer to the provider.
+    pub buffer: u32,
+}
+
+// SAFETY: a received packet is an exclusive loan of a buffer that does not move; only one holder
+// exists at a time (the type is neither Copy nor Clone).
+unsafe impl Send for ReceivedPacket {}
+
+impl ReceivedPacket {
+    /// The bytes.
+    ///
+    /// # Safety
+    /// The packet came from the `poll` of an endpoint that is still open, and was not yet released.
+    #[inline]
+    pub unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: by the caller's promise the loan is alive, and providers lend `len` valid bytes.
+        unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+}
+
+/// One thing that [`Endpoint::poll`] has to say.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The operation with this tag is complete.
+    Done(Tag),
+    /// The operation with this tag failed.
+    Failed(Tag, FabricCode),
+    /// A packet arrived.
+    Packet(ReceivedPacket),
+    /// Nothing posted to this peer will succeed any more.
+    PeerDown(PeerAddr, FabricCode),
+    /// The endpoint itself is broken: nothing on it will succeed any more.
+    EndpointDown(FabricCode),
+}
+
+/// Completions of one [`Endpoint::poll`], at most [`CompletionBatch::CAPACITY`].
+#[derive(Debug)]
+pub struct CompletionBatch {
+    entries: [Option<Completion>; Self::CAPACITY],
+    head: usize,
+    len: usize,
+}
+
+impl CompletionBatch {
+    /// Most completions that one poll returns.
+    pub const CAPACITY: usize = 32;
+
+    /// An empty batch.
+    pub const fn new() -> Self {
+        Self { entries: [const { None }; Self::CAPACITY], head: 0, len: 0 }
+    }
+
+    /// How many more fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        Self::CAPACITY - (self.head + self.len)
+    }
+
+    /// Adds one. Returns it when the batch is full, so that nothing is lost silently.
+    ///
+    /// # Errors
+    /// The completion itself, when there is no room.
+    #[inline]
+    pub fn push(&mut self, completion: Completion) -> Result<(), Completion> {
+        match self.entries.get_mut(self.head + self.len) {
+            Some(entry) => {
+                *entry = Some(completion);
+                self.len += 1;
+                Ok(())
+            }
+            None => Err(completion),
+        }
+    }
+
+    /// Takes the oldest.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Completion> {
+        if self.len == 0 {
+            return None;
+        }
+        let taken = self.entries[self.head].take();
+        self.head += 1;
+        self.len -= 1;
+        if self.len == 0 {
+            self.head = 0;
+        }
+        taken
+    }
+
+    /// Whether nothing is left.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Default for CompletionBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Why an endpoint or a region could not be made, or a peer not be reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProviderError {
+    /// What was being done, the provider's code and text, and what the user can do about it.
+    pub message: String,
+}
+
+impl fmt::Display for ProviderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl core::error::Error for ProviderError {}
+
+/// One endpoint of a transport, used by one thread at a time.
+///
+/// Only `send`, `poll` and `release` carry the engine; every other data call is used only when
+/// [`NativeOps`] says that it works.
+///
+/// # Safety
+/// An implementation promises the module's contract; the engine's soundness rests on line 3 (a tag
+/// comes back once, and the memory of an operation is not touched after that), line 4, and on
+/// [`ReceivedPacket`]s pointing to `len` readable bytes until released.
+pub unsafe trait Endpoint: Send {
+    /// A registered memory region.
+    type Region: MemoryRegion;
+
+    /// Sizes and orders.
+    fn limits(&self) -> &Limits;
+
+    /// What the fabric executes itself.
+    fn native(&self) -> &NativeOps;
+
+    /// What to publish so that others can [`Endpoint::connect`] to this endpoint.
+    fn address(&self) -> AddressBytes;
+
+    /// Makes a peer of a published address. Does not wait for the peer; may allocate.
+    ///
+    /// # Errors
+    /// When the address is malformed or no route leads there.
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError>;
+
+    /// Forgets a peer to which nothing is outstanding.
+    fn disconnect(&mut self, peer: PeerAddr);
+
+    /// Registers `len` bytes at `base` for access by peers. `key` is a wish, the same at every rank;
+    /// where the fabric lets the user choose keys the region has it.
+    ///
+    /// # Safety
+    /// The memory stays valid, and is accessed by others only as shared mutable bytes, until the
+    /// region is dropped.
+    ///
+    /// # Errors
+    /// When the fabric refuses; the message names the limit and the remedy where one is known.
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<Self::Region, ProviderError>;
+
+    /// Writes `src` to the peer; the source is free on return. No completion of its own: covered by
+    /// the next [`Endpoint::flush`] only. `src` is at most [`Limits::inject_bytes_max`].
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post;
+
+    /// Writes `len` bytes from `src` to the peer.
+    ///
+    /// # Safety
+    /// `src` is readable for `len` bytes until the tag comes back.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post;
+
+    /// Reads `len` bytes from the peer to `dst`.
+    ///
+    /// # Safety
+    /// `dst` is writable for `len` bytes until the tag comes back.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post;
+
+    /// `target = target op operand`, element-wise on `count` elements.
+    ///
+    /// # Safety
+    /// `operand` is readable for `count` elements until the tag comes back.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    unsafe fn atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post;
+
+    /// The same, and the old elements go to `result`.
+    ///
+    /// # Safety
+    /// `operand` is readable (it may be null for [`ReduceOp::NoOp`]) and `result` writable for
+    /// `count` elements until the tag comes back.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post;
+
+    /// `if target == compare { target = operand }`, one element; the old one goes to `result`.
+    ///
+    /// # Safety
+    /// `operand` and `compare` are readable and `result` writable for one element until the tag
+    /// comes back.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
+    ) -> Post;
+
+    /// Sends one packet, the concatenation of both parts, at most [`Limits::send_bytes_max`]. Both
+    /// parts are free on return. It has no completion; a failure surfaces as
+    /// [`Completion::PeerDown`].
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post;
+
+    /// Completes (by its tag) when everything posted to `to` before is complete in the sense of
+    /// [`CompletionScope::Remote`]. Used only where [`Limits::put_completes`] is `Local`, or after
+    /// [`Endpoint::put_inject`].
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post;
+
+    /// Progresses everything, bounded, and says what happened. Returns how many entries it added.
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize;
+
+    /// Takes a packet's buffer back.
+    fn release(&mut self, packet: ReceivedPacket);
+
+    /// A file descriptor that becomes readable when [`Endpoint::poll`] has something to do, for a
+    /// thread that wants to sleep; `None` where the fabric has none.
+    fn wait_fd(&self) -> Option<i32> {
+        None
+    }
+
+    /// Prepares to sleep on [`Endpoint::wait_fd`]. `false`: poll again first, something is there.
+    fn arm_wait(&mut self) -> bool {
+        false
+    }
+}
