@@ -10,5 +10,6 @@ extern crate alloc;
 pub mod bootstrap;
 pub mod dtype;
 pub mod ids;
+pub mod mem;
 pub mod op;
 pub mod provider;
