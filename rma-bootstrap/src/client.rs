@@ -1,0 +1,428 @@
+//! A rank that `rmarun` started, and its side of the control connection.
+
+use std::time::{Duration, Instant};
+
+use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
+use rma_core::ids::Rank;
+
+use crate::control::{Control, ControlError};
+use crate::environment::Place;
+use crate::requests::{Ask, Requests};
+use crate::wire::{fit_text, Reply, Request, KEY_BYTES_MAX, VERSION};
+use crate::{Fetch, ADDRESS_KEY};
+
+/// The bootstrap of a rank that `rmarun` started.
+///
+/// [`LauncherClient::connect`] first; then put and get in any order; `finalize` last. Dropping it
+/// without `finalize` tells the launcher that the rank was cut off.
+#[derive(Debug)]
+pub struct LauncherClient {
+    control: Control,
+    place: Place,
+    requests: Requests,
+    limit: Duration,
+    epoch: Instant,
+    finalized: bool,
+    /// Why the launcher cannot be talked to any more.
+    lost: Option<String>,
+    /// What the launcher refused and nobody has been told yet.
+    refusal: Option<String>,
+}
+
+impl LauncherClient {
+    /// Says hello over `control` and waits for the welcome, at most `limit`. Later gets that stay
+    /// unanswered for `limit` fail.
+    ///
+    /// # Errors
+    /// When the launcher does not answer in time, is gone, or refuses this process.
+    pub fn connect(control: Control, place: Place, limit: Duration) -> Result<Self, BootstrapError> {
+        let hello = Request::Hello { version: VERSION, rank: place.rank, job: place.job_id.clone() };
+        let mut client = Self {
+            control,
+            place,
+            requests: Requests::new(limit),
+            limit,
+            epoch: Instant::now(),
+            finalized: false,
+            lost: None,
+            refusal: None,
+        };
+        client.control.send(&hello).map_err(|error| client.error("joining the job", &error.to_string()))?;
+        client.await_welcome()?;
+        Ok(client)
+    }
+
+    /// Rank of this process among the ranks on its host.
+    pub fn local_rank(&self) -> u32 {
+        self.place.local_rank
+    }
+
+    /// Number of ranks on this host.
+    pub fn local_size(&self) -> u32 {
+        self.place.local_size
+    }
+
+    /// A name that no other job on this host has at the same time.
+    pub fn job_id(&self) -> &str {
+        &self.place.job_id
+    }
+
+    /// Makes `value` visible to all ranks under (this rank, `key`).
+    ///
+    /// # Errors
+    /// When key or value are too long or the launcher is gone. A refusal by the launcher comes back
+    /// from the next call.
+    pub fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
+        check_key("put", key)?;
+        self.exchange();
+        self.check_alive("put")?;
+        let request = self.requests.take_number();
+        let message = Request::Put { request, key: key.to_owned(), value: value.to_vec() };
+        self.control
+            .send(&message)
+            .map_err(|error| self.error(&format!("put of key '{key}'"), &error.to_string()))
+    }
+
+    /// The value that `rank` put under `key`. The first call asks, later ones look whether the answer
+    /// has come; none blocks.
+    ///
+    /// # Errors
+    /// When the rank is not in the job, has ended without publishing the key or has not published it
+    /// within the time limit, or when the launcher is gone.
+    pub fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
+        check_key("get", key)?;
+        if rank.0 >= self.place.size {
+            return Err(rank_outside_job("get", rank, self.place.size));
+        }
+        self.exchange();
+        match self.requests.ask(rank.0, key, self.epoch.elapsed()) {
+            Ask::Answered(Ok(value)) => Ok(Fetch::Found(value)),
+            Ask::Answered(Err(reason)) => Err(self.error(&get_name(rank, key), &reason)),
+            Ask::Expired => Err(self.expired_slow(rank, key)),
+            Ask::Waiting => self.check_alive("get").map(|()| Fetch::Pending),
+            Ask::Send(request) => {
+                self.check_alive("get")?;
+                let message = Request::Get { request, rank: rank.0, key: key.to_owned() };
+                let sent = self.control.send(&message);
+                sent.map_err(|error| self.error(&get_name(rank, key), &error.to_string()))?;
+                Ok(Fetch::Pending)
+            }
+        }
+    }
+
+    /// Sleeps until the launcher has said something, at most `timeout`; returns whether it has.
+    ///
+    /// # Errors
+    /// When the operating system refuses to wait.
+    pub fn wait_readable(&mut self, timeout: Duration) -> Result<bool, BootstrapError> {
+        // A launcher that is gone has nothing more to say, and the next call reports it.
+        if self.lost.is_some() {
+            return Ok(true);
+        }
+        let waited = self.control.wait(self.control.has_unsent(), timeout);
+        waited.map_err(|error| self.error("waiting for the launcher", &error.to_string()))
+    }
+
+    /// Tells the launcher that this rank ends in an orderly way. A second call does nothing.
+    ///
+    /// # Errors
+    /// When the launcher is gone or refused something before.
+    pub fn finalize(&mut self) -> Result<(), BootstrapError> {
+        if self.finalized {
+            return Ok(());
+        }
+        self.exchange();
+        self.check_alive("finalize")?;
+        self.send_to_the_end("finalize", &Request::Finalize)?;
+        self.finalized = true;
+        Ok(())
+    }
+
+    /// Asks the launcher to end the job with exit code `code` and to show `message`, of which the
+    /// first 1024 bytes count. The caller should exit after it.
+    ///
+    /// # Errors
+    /// When the launcher is gone.
+    pub fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
+        self.send_to_the_end("abort", &Request::Abort { code, message: fit_text(message).to_owned() })
+    }
+
+    /// Sends and takes what can be sent and taken now.
+    fn exchange(&mut self) {
+        if self.lost.is_some() {
+            return;
+        }
+        if let Err(error) = self.control.flush() {
+            self.lost = Some(error.to_string());
+        }
+        // Also after a failed flush: what the launcher said before it went away counts.
+        loop {
+            match self.control.receive() {
+                Ok(Some(reply)) => self.on_reply(reply),
+                Ok(None) => return,
+                Err(error) => {
+                    self.lost = Some(error.to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply) {
+        match reply {
+            // Only a hello is welcomed, and that one has been by `connect`.
+            Reply::Welcome { .. } => {}
+            Reply::Value { request, value } => {
+                self.requests.answer(request, Ok(value));
+            }
+            Reply::Missing { request, reason } => {
+                self.requests.answer(request, Err(reason));
+            }
+            Reply::Refused { request, reason } => {
+                if !self.requests.answer(request, Err(reason.clone())) {
+                    self.refusal = Some(reason);
+                }
+            }
+        }
+    }
+
+    fn await_welcome(&mut self) -> Result<(), BootstrapError> {
+        const CALL: &str = "joining the job";
+        loop {
+            match self.control.receive() {
+                Ok(Some(Reply::Welcome { version: VERSION, size })) if size == self.place.size => {
+                    return Ok(())
+                }
+                Ok(Some(Reply::Welcome { version, size })) => {
+                    let expected = self.place.size;
+                    let what = format!(
+                        "the launcher speaks version {version} of the control protocol for {size} ranks, this \
+                         program version {VERSION} for {expected}; use the rmarun that belongs to this program"
+                    );
+                    return Err(self.error(CALL, &what));
+                }
+                Ok(Some(Reply::Refused { reason, .. })) => return Err(self.error(CALL, &reason)),
+                Ok(Some(_)) => {
+                    return Err(self.error(CALL, "the launcher answered a question that was not asked"))
+                }
+                Ok(None) => {}
+                Err(error) => return Err(self.error(CALL, &error.to_string())),
+            }
+            let remaining = self.limit.saturating_sub(self.epoch.elapsed());
+            if remaining.is_zero() {
+                let what = format!("no answer within {} (RMA_BOOTSTRAP_TIMEOUT)", seconds(self.limit));
+                return Err(self.error(CALL, &what));
+            }
+            let waited = self.control.wait(self.control.has_unsent(), remaining);
+            waited.map_err(|error| self.error(CALL, &error.to_string()))?;
+            self.control.flush().map_err(|error| self.error(CALL, &error.to_string()))?;
+        }
+    }
+
+    /// Sends `message` and everything before it, waiting for the launcher to read if it must.
+    fn send_to_the_end(&mut self, call: &str, message: &Request) -> Result<(), BootstrapError> {
+        let begun = self.epoch.elapsed();
+        self.control.send(message).map_err(|error| self.error(call, &error.to_string()))?;
+        while self.control.has_unsent() {
+            let remaining = self.limit.saturating_sub(self.epoch.elapsed().saturating_sub(begun));
+            if remaining.is_zero() {
+                let what = format!("the launcher does not read (waited {})", seconds(self.limit));
+                return Err(self.error(call, &what));
+            }
+            let waited = self.control.wait(true, remaining);
+            waited.map_err(|error| self.error(call, &error.to_string()))?;
+            self.control.flush().map_err(|error| self.error(call, &error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn check_alive(&mut self, call: &str) -> Result<(), BootstrapError> {
+        if let Some(reason) = self.refusal.take() {
+            return Err(self.error(call, &format!("the launcher refused an earlier request: {reason}")));
+        }
+        match &self.lost {
+            None => Ok(()),
+            Some(why) => Err(self.error(call, &format!("the connection to rmarun is lost ({why})"))),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn expired_slow(&self, rank: Rank, key: &str) -> BootstrapError {
+        let what = format!(
+            "rank {rank} has not published it within {}; see whether rank {rank} hangs before it joins the job, or \
+             raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+            seconds(self.limit)
+        );
+        self.error(&get_name(rank, key), &what)
+    }
+
+    fn error(&self, call: &str, what: &str) -> BootstrapError {
+        BootstrapError { message: format!("rank {}: {call}: {what}", self.place.rank) }
+    }
+}
+
+impl Bootstrap for LauncherClient {
+    fn rank(&self) -> Rank {
+        Rank(self.place.rank)
+    }
+
+    fn size(&self) -> u32 {
+        self.place.size
+    }
+
+    fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
+        self.put(ADDRESS_KEY, address.as_slice())
+    }
+
+    fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
+        let fetch = self.get(rank, ADDRESS_KEY)?;
+        found_address(rank, fetch)
+    }
+}
+
+/// A key that the protocol can carry.
+pub(crate) fn check_key(call: &str, key: &str) -> Result<(), BootstrapError> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        let message = format!("{call} of key '{}': a key has 1 to {KEY_BYTES_MAX} bytes", fit_text(key));
+        return Err(BootstrapError { message });
+    }
+    Ok(())
+}
+
+pub(crate) fn rank_outside_job(call: &str, rank: Rank, size: u32) -> BootstrapError {
+    BootstrapError { message: format!("{call}: rank {rank} is not in this job of {size} ranks") }
+}
+
+/// A published value as an address.
+pub(crate) fn found_address(rank: Rank, fetch: Fetch) -> Result<Lookup, BootstrapError> {
+    match fetch {
+        Fetch::Pending => Ok(Lookup::Pending),
+        Fetch::Found(value) => AddressBytes::new(&value).map(Lookup::Found).ok_or_else(|| BootstrapError {
+            message: format!(
+                "lookup: rank {rank} published {} bytes, which is no provider address",
+                value.len()
+            ),
+        }),
+    }
+}
+
+fn get_name(rank: Rank, key: &str) -> String {
+    match key {
+        ADDRESS_KEY => format!("looking up the address of rank {rank}"),
+        _ => format!("get of key '{key}' of rank {rank}"),
+    }
+}
+
+fn seconds(limit: Duration) -> String {
+    format!("{} s", limit.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    const LIMIT: Duration = Duration::from_millis(200);
+
+    fn place() -> Place {
+        Place { rank: 1, size: 4, local_rank: 1, local_size: 4, job_id: "j".into() }
+    }
+
+    /// A client and the launcher's end, which has sent `replies` before the client began.
+    fn with_replies(replies: &[Reply]) -> (Result<LauncherClient, BootstrapError>, Control) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut launcher = Control::new(theirs.into()).unwrap();
+        for reply in replies {
+            launcher.send(reply).unwrap();
+        }
+        (LauncherClient::connect(Control::new(ours.into()).unwrap(), place(), LIMIT), launcher)
+    }
+
+    fn welcomed() -> (LauncherClient, Control) {
+        let (client, mut launcher) = with_replies(&[Reply::Welcome { version: VERSION, size: 4 }]);
+        let hello = launcher.receive::<Request>().unwrap();
+        assert_eq!(hello, Some(Request::Hello { version: VERSION, rank: 1, job: "j".into() }));
+        (client.unwrap(), launcher)
+    }
+
+    #[test]
+    fn asks_once_and_finds() {
+        let (mut client, mut launcher) = welcomed();
+        assert!(matches!(client.lookup(Rank(2)), Ok(Lookup::Pending)));
+        assert!(matches!(client.lookup(Rank(2)), Ok(Lookup::Pending)));
+        let Ok(Some(Request::Get { request, rank: 2, key })) = launcher.receive::<Request>() else {
+            panic!("one get")
+        };
+        assert_eq!(key, ADDRESS_KEY);
+        assert!(matches!(launcher.receive::<Request>(), Ok(None)));
+        launcher.send(&Reply::Value { request, value: b"there".to_vec() }).unwrap();
+        assert!(client.wait_readable(Duration::from_secs(10)).unwrap());
+        let Ok(Lookup::Found(address)) = client.lookup(Rank(2)) else { panic!("answered") };
+        assert_eq!(address.as_slice(), b"there");
+    }
+
+    #[test]
+    fn an_unanswered_lookup_fails_and_names_the_rank() {
+        let (mut client, _launcher) = welcomed();
+        let begun = Instant::now();
+        let error = loop {
+            match client.lookup(Rank(3)) {
+                Ok(Lookup::Pending) => assert!(!client.wait_readable(Duration::from_millis(10)).unwrap()),
+                Ok(Lookup::Found(_)) => panic!("nobody published"),
+                Err(error) => break error,
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        };
+        assert!(begun.elapsed() >= LIMIT);
+        assert!(error.message.contains("rank 3 has not published"), "{error}");
+        assert!(error.message.contains("RMA_BOOTSTRAP_TIMEOUT"), "{error}");
+    }
+
+    #[test]
+    fn a_lost_launcher_is_an_error_after_its_last_words() {
+        let (mut client, mut launcher) = welcomed();
+        assert!(matches!(client.get(Rank(0), "k"), Ok(Fetch::Pending)));
+        let Ok(Some(Request::Get { request, .. })) = launcher.receive::<Request>() else { panic!("one get") };
+        launcher.send(&Reply::Value { request, value: vec![1] }).unwrap();
+        drop(launcher);
+        assert_eq!(client.get(Rank(0), "k"), Ok(Fetch::Found(vec![1])));
+        let error = client.get(Rank(0), "k").unwrap_err();
+        assert!(error.message.contains("rmarun is lost"), "{error}");
+        assert!(client.put("k", b"").is_err());
+        assert!(client.finalize().is_err());
+    }
+
+    #[test]
+    fn refusals_reach_the_next_call() {
+        let (mut client, mut launcher) = welcomed();
+        client.put("k", b"v").unwrap();
+        let Ok(Some(Request::Put { request, .. })) = launcher.receive::<Request>() else { panic!("one put") };
+        launcher.send(&Reply::Refused { request, reason: "put twice".into() }).unwrap();
+        assert!(client.finalize().unwrap_err().message.contains("put twice"));
+        assert_eq!(client.finalize(), Ok(()));
+        assert_eq!(client.finalize(), Ok(()));
+        assert!(matches!(launcher.receive::<Request>(), Ok(Some(Request::Finalize))));
+        assert!(matches!(launcher.receive::<Request>(), Ok(None)));
+    }
+
+    #[test]
+    fn hello_may_fail() {
+        let message = |replies: &[Reply]| with_replies(replies).0.unwrap_err().message;
+        assert!(message(&[]).contains("no answer within 0.2 s"));
+        assert!(message(&[Reply::Welcome { version: VERSION + 1, size: 4 }]).contains("version"));
+        assert!(message(&[Reply::Welcome { version: VERSION, size: 5 }]).contains("5 ranks"));
+        assert!(message(&[Reply::Refused { request: 0, reason: "other job".into() }]).contains("other job"));
+        assert!(message(&[Reply::Value { request: 0, value: vec![] }]).contains("not asked"));
+    }
+
+    #[test]
+    fn wrong_arguments_never_reach_the_launcher() {
+        let (mut client, mut launcher) = welcomed();
+        assert!(client.get(Rank(4), "k").unwrap_err().message.contains("job of 4"));
+        assert!(client.get(Rank(0), "").is_err());
+        assert!(client.put(&"k".repeat(KEY_BYTES_MAX + 1), b"").is_err());
+        assert!(client.put("k", &[0; 5000]).unwrap_err().message.contains("value"));
+        assert!(matches!(launcher.receive::<Request>(), Ok(None)));
+    }
+}

@@ -1,0 +1,246 @@
+//! The environment of this process, read in one place, and what it says about how the process was
+//! started.
+
+use std::collections::BTreeMap;
+
+/// A snapshot of environment variables.
+#[derive(Clone, Default, Debug)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// The variables of this process now. Names that are not UTF-8 are left out, values that are not
+    /// are made so.
+    pub fn of_this_process() -> Self {
+        let variables = std::env::vars_os();
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        };
+        Self { variables: variables.filter_map(text).collect() }
+    }
+
+    /// The environment that consists of these variables.
+    pub fn from_pairs<N: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (N, V)>) -> Self {
+        Self { variables: pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+
+    /// The value of a variable; an empty one counts as not set.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// All variables whose name begins with `prefix`, by name.
+    pub fn with_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let named = self.variables.iter().filter(move |(name, _)| name.starts_with(prefix));
+        named.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// Where a process stands in its job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Which rank it is.
+    pub rank: u32,
+    /// Number of ranks in the job.
+    pub size: u32,
+    /// Rank among the ranks on the same host.
+    pub local_rank: u32,
+    /// Number of ranks on the same host.
+    pub local_size: u32,
+    /// A name that no other job on this host has at the same time.
+    pub job_id: String,
+}
+
+/// What `rmarun` told a rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The inherited file descriptor of the control connection.
+    pub control_fd: i32,
+    /// Where the process stands.
+    pub place: Place,
+}
+
+/// How a process was started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Launch {
+    /// By `rmarun`.
+    Rmarun(Identity),
+    /// Alone: a job of one rank.
+    Single,
+}
+
+/// What `rmarun` sets, all of them or none.
+pub const LAUNCH_VARIABLES: [&str; 6] =
+    ["RMA_RANK", "RMA_SIZE", "RMA_LOCAL_RANK", "RMA_LOCAL_SIZE", "RMA_JOB_ID", "RMA_CONTROL_FD"];
+
+/// How a process with this environment was started.
+///
+/// # Errors
+/// A message that names the variables that are missing or malformed, or the launcher that cannot be
+/// spoken to, and what to do.
+pub fn launch_of(environment: &Environment) -> Result<Launch, String> {
+    match environment.get("RMA_SINGLE") {
+        Some("1") => return Ok(Launch::Single),
+        None | Some("0") => {}
+        Some(other) => return Err(format!("RMA_SINGLE={other} is neither 0 nor 1")),
+    }
+    let is_set = |name: &&str| environment.get(name).is_some();
+    let (present, missing): (Vec<&str>, Vec<&str>) = LAUNCH_VARIABLES.iter().partition(|name| is_set(name));
+    if present.is_empty() {
+        return match foreign_launcher(environment) {
+            Some(sign) => Err(format!(
+                "this process was started by {sign}, which this library does not speak to; start the job with \
+                 `rmarun -n N program`, or set RMA_SINGLE=1 to make each process a job of one rank"
+            )),
+            None => Ok(Launch::Single),
+        };
+    }
+    if !missing.is_empty() {
+        return Err(format!(
+            "the environment has {} but not {}: `rmarun` sets all of them; start the job with `rmarun`, or unset \
+             them (or set RMA_SINGLE=1) for a job of one rank",
+            present.join(", "),
+            missing.join(", ")
+        ));
+    }
+    identity(environment).map(Launch::Rmarun)
+}
+
+fn identity(environment: &Environment) -> Result<Identity, String> {
+    let number = |name: &str| -> Result<u32, String> {
+        let text = environment.get(name).unwrap_or_default();
+        text.parse().map_err(|_| {
+            format!(
+                "{name}={text} is not a number from 0 to {}; `rmarun` sets it, do not set it by hand",
+                u32::MAX
+            )
+        })
+    };
+    let place = Place {
+        rank: number("RMA_RANK")?,
+        size: number("RMA_SIZE")?,
+        local_rank: number("RMA_LOCAL_RANK")?,
+        local_size: number("RMA_LOCAL_SIZE")?,
+        job_id: environment.get("RMA_JOB_ID").unwrap_or_default().to_owned(),
+    };
+    let fd_text = environment.get("RMA_CONTROL_FD").unwrap_or_default();
+    // 0 to 2 are the standard streams and never the control connection.
+    let control_fd = fd_text.parse().ok().filter(|fd| *fd > 2).ok_or_else(|| {
+        format!("RMA_CONTROL_FD={fd_text} is not a file descriptor above 2; `rmarun` sets it, do not set it by hand")
+    })?;
+    if place.rank >= place.size {
+        return Err(format!("RMA_RANK={} is not below RMA_SIZE={}", place.rank, place.size));
+    }
+    if place.local_rank >= place.local_size {
+        let Place { local_rank, local_size, .. } = place;
+        return Err(format!("RMA_LOCAL_RANK={local_rank} is not below RMA_LOCAL_SIZE={local_size}"));
+    }
+    if place.local_size > place.size {
+        return Err(format!("RMA_LOCAL_SIZE={} is above RMA_SIZE={}", place.local_size, place.size));
+    }
+    Ok(Identity { control_fd, place })
+}
+
+/// The launcher of several ranks that the environment shows, if it is not ours.
+fn foreign_launcher(environment: &Environment) -> Option<String> {
+    // Each pair: the variable that says which rank, the one that says how many, the launcher's name.
+    const SIGNS: [(&str, &str, &str); 3] = [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
+        ("PMI_RANK", "PMI_SIZE", "a PMI launcher (mpiexec or srun)"),
+        ("SLURM_PROCID", "SLURM_NTASKS", "Slurm"),
+    ];
+    let mut one_rank_said = false;
+    for (rank_name, size_name, launcher) in SIGNS {
+        let (Some(rank), Some(size)) = (environment.get(rank_name), environment.get(size_name)) else {
+            continue;
+        };
+        if size.trim() != "1" {
+            return Some(format!("{launcher} ({rank_name}={rank}, {size_name}={size})"));
+        }
+        one_rank_said = true;
+    }
+    // PMIx has no variable for the size; it counts where no other variable says that the job has one rank.
+    let rank = environment.get("PMIX_RANK").filter(|_| !one_rank_said)?;
+    Some(format!("a PMIx launcher (PMIX_RANK={rank})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: [(&str, &str); 6] = [
+        ("RMA_RANK", "1"),
+        ("RMA_SIZE", "4"),
+        ("RMA_LOCAL_RANK", "1"),
+        ("RMA_LOCAL_SIZE", "4"),
+        ("RMA_JOB_ID", "j"),
+        ("RMA_CONTROL_FD", "5"),
+    ];
+
+    fn full_but(name: &str, value: &str) -> Result<Launch, String> {
+        let pairs = FULL.map(|(n, v)| (n, if n == name { value } else { v }));
+        launch_of(&Environment::from_pairs(pairs))
+    }
+
+    #[test]
+    fn all_variables_make_a_rank_and_none_a_job_of_one() {
+        let Ok(Launch::Rmarun(identity)) = full_but("", "") else { panic!("a full environment is a rank") };
+        assert_eq!((identity.control_fd, identity.place.rank, identity.place.size), (5, 1, 4));
+        assert_eq!(launch_of(&Environment::default()), Ok(Launch::Single));
+        let pairs = FULL.iter().chain(&[("RMA_SINGLE", "1")]).copied();
+        assert_eq!(launch_of(&Environment::from_pairs(pairs)), Ok(Launch::Single));
+    }
+
+    #[test]
+    fn half_an_environment_names_both_halves() {
+        for (name, _) in FULL {
+            let message = full_but(name, "").unwrap_err();
+            assert!(message.contains(&format!("but not {name}")), "{message}");
+            assert!(message.contains("RMA_SINGLE=1"), "{message}");
+        }
+    }
+
+    #[test]
+    fn malformed_values_are_named() {
+        for (name, value) in [
+            ("RMA_RANK", "x"),
+            ("RMA_RANK", "-1"),
+            ("RMA_RANK", "4"),
+            ("RMA_SIZE", "0"),
+            ("RMA_LOCAL_RANK", "4"),
+            ("RMA_LOCAL_SIZE", "5"),
+            ("RMA_LOCAL_SIZE", "99999999999"),
+            ("RMA_CONTROL_FD", "2"),
+            ("RMA_CONTROL_FD", "three"),
+        ] {
+            let message = full_but(name, value).unwrap_err();
+            assert!(
+                message.contains(&format!("{name}={value}")) || message.contains("RMA_SIZE=0"),
+                "{message}"
+            );
+        }
+        let message = launch_of(&Environment::from_pairs([("RMA_SINGLE", "yes")])).unwrap_err();
+        assert!(message.contains("RMA_SINGLE=yes"), "{message}");
+    }
+
+    #[test]
+    fn another_launcher_is_an_error_unless_its_job_has_one_rank() {
+        let foreign = |pairs: &[(&str, &str)]| launch_of(&Environment::from_pairs(pairs.iter().copied()));
+        for (pairs, name) in [
+            (&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")][..], "Slurm"),
+            (&[("PMI_RANK", "1"), ("PMI_SIZE", "2")], "PMI"),
+            (&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("PMIX_RANK", "0")], "Open MPI"),
+            (&[("PMIX_RANK", "0")], "PMIx"),
+        ] {
+            let message = foreign(pairs).unwrap_err();
+            assert!(message.contains(name) && message.contains("rmarun") && message.contains("RMA_SINGLE=1"));
+        }
+        assert_eq!(foreign(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]), Ok(Launch::Single));
+        let alone = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")];
+        assert_eq!(foreign(&alone), Ok(Launch::Single));
+        assert_eq!(foreign(&[("SLURM_NTASKS", "8")]), Ok(Launch::Single));
+        let forced = [("PMIX_RANK", "0"), ("RMA_SINGLE", "1")];
+        assert_eq!(foreign(&forced), Ok(Launch::Single));
+    }
+}

@@ -1,0 +1,128 @@
+//! The table of settings.
+
+use std::fmt;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name in the environment and in the settings file.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// Its value when nobody set it; empty where the part of the library that uses it decides.
+    pub default: &'static str,
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// Who sets it.
+    pub audience: Audience,
+}
+
+/// What values a setting takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// 0 (off) or 1 (on).
+    Switch,
+    /// A whole number, at least 0.
+    Count,
+    /// A number of seconds above 0.
+    Seconds,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text => f.write_str("text"),
+            Self::Switch => f.write_str("0 or 1"),
+            Self::Count => f.write_str("a whole number, at least 0"),
+            Self::Seconds => f.write_str("a number of seconds above 0"),
+            Self::OneOf(choices) => write!(f, "one of {}", choices.join(", ")),
+        }
+    }
+}
+
+/// Who sets a setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    /// People.
+    User,
+    /// `rmarun`, for each rank.
+    Internal,
+}
+
+const fn user(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
+    Setting { name, kind, default, help, audience: Audience::User }
+}
+
+const fn internal(name: &'static str, kind: Kind, help: &'static str) -> Setting {
+    Setting { name, kind, default: "", help, audience: Audience::Internal }
+}
+
+/// Every setting the project knows, in the order in which it is listed.
+pub const SETTINGS: &[Setting] = &[
+    user("RMA_CONFIG", Kind::Text, "", "settings file to read instead of ~/.config/rma.conf"),
+    user(
+        "RMA_PROVIDER",
+        Kind::Text,
+        "",
+        "provider to use, such as tcp;ofi_rxm or verbs (default: the best one found)",
+    ),
+    user("RMA_LIBFABRIC", Kind::Text, "", "path of the libfabric library to load (default: the system's)"),
+    user(
+        "RMA_INTERFACE",
+        Kind::Text,
+        "",
+        "network interface or address to use (default: the provider's choice)",
+    ),
+    user("RMA_SINGLE_OP_LOCK", Kind::Switch, "1", "send lock, one operation and unlock as one packet"),
+    user("RMA_PIGGYBACK", Kind::Switch, "1", "let LOCK, DONE and UNLOCK travel with an operation"),
+    user("RMA_PIGGYBACK_THRESHOLD", Kind::Count, "", "operations up to which an epoch waits to piggyback"),
+    user("RMA_COALESCE", Kind::Switch, "1", "put an epoch's small operations to one target into one packet"),
+    user(
+        "RMA_GET_TO_TAIL",
+        Kind::Switch,
+        "1",
+        "issue gets last, so that their reply carries the acknowledgement",
+    ),
+    user(
+        "RMA_LAZY_TARGETS",
+        Kind::Switch,
+        "1",
+        "make target elements at the first operation, not at the lock",
+    ),
+    user("RMA_LOCK_PROTOCOL", Kind::OneOf(&["message"]), "message", "how window locks are taken"),
+    user("RMA_FORCE_MESSAGE_PATH", Kind::Switch, "0", "execute every operation by message, none natively"),
+    user("RMA_NATIVE_ATOMICS", Kind::Switch, "", "use the fabric's atomics (default: where they are native)"),
+    user("RMA_EAGER_BYTES", Kind::Count, "", "longest packet that carries its operations' data, in bytes"),
+    user("RMA_SLOTS", Kind::Count, "", "slots for target elements in each window"),
+    user("RMA_OPERATION_POOL", Kind::Count, "", "operation elements of each window"),
+    user("RMA_OPERATION_POOL_GLOBAL", Kind::Count, "", "operation elements shared by all windows"),
+    user("RMA_TARGET_POOL", Kind::Count, "", "target elements of each window"),
+    user("RMA_TARGET_POOL_GLOBAL", Kind::Count, "", "target elements shared by all windows"),
+    user("RMA_LOCK_WAITERS", Kind::Count, "", "lock requests that a window queues as a target"),
+    user("RMA_PEERS", Kind::Count, "", "peers whose addresses are kept at the same time"),
+    user(
+        "RMA_PROGRESS",
+        Kind::OneOf(&["auto", "none", "thread"]),
+        "auto",
+        "who makes progress when the program does not",
+    ),
+    user(
+        "RMA_BOOTSTRAP_TIMEOUT",
+        Kind::Seconds,
+        "60",
+        "longest wait for a rank to join and publish, in seconds",
+    ),
+    user("RMA_TIMEOUT", Kind::Seconds, "", "longest time without progress in a blocking call, in seconds"),
+    user("RMA_SINGLE", Kind::Switch, "0", "make this process a job of one rank, whatever started it"),
+    internal("RMA_RANK", Kind::Count, "rank of the process"),
+    internal("RMA_SIZE", Kind::Count, "number of ranks in the job"),
+    internal("RMA_LOCAL_RANK", Kind::Count, "rank among the ranks on the same host"),
+    internal("RMA_LOCAL_SIZE", Kind::Count, "number of ranks on the same host"),
+    internal("RMA_JOB_ID", Kind::Text, "name of the job, different from every other on the host"),
+    internal("RMA_CONTROL_FD", Kind::Count, "file descriptor of the connection to rmarun"),
+    internal("RMA_STDERR_IS_TERMINAL", Kind::Switch, "1 for rank 0 when a person watches its standard error"),
+];
