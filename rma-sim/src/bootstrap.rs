@@ -1,0 +1,84 @@
+//! Rank, size and addresses of a simulated job.
+
+use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
+use rma_core::ids::Rank;
+
+use crate::fabric::{self, SimFabric};
+
+/// How often one rank may be looked up before it has published: the simulated time limit.
+const LOOKUPS_MAX: u32 = 1_000_000;
+
+/// The bootstrap of one simulated rank: answers from the fabric's own memory.
+#[derive(Debug)]
+pub struct SimBootstrap {
+    fabric: SimFabric,
+    rank: u32,
+    size: u32,
+    is_published: bool,
+    /// The rank asked for last, how often it was not there, and how often we say so by chance.
+    asked: Option<Asked>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    rank: u32,
+    pending_left: u32,
+    lookups: u32,
+}
+
+impl SimBootstrap {
+    pub(crate) fn new(fabric: SimFabric, rank: u32) -> Self {
+        let size = fabric.rank_count();
+        Self { fabric, rank, size, is_published: false, asked: None }
+    }
+}
+
+impl Bootstrap for SimBootstrap {
+    fn rank(&self) -> Rank {
+        Rank(self.rank)
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
+        let rank = self.rank;
+        if self.is_published || address.as_slice() != fabric::address(rank).as_slice() {
+            return Err(BootstrapError {
+                message: format!("publish: rank {rank} publishes the address of its own endpoint, once"),
+            });
+        }
+        if !self.fabric.publish(rank) {
+            return Err(BootstrapError {
+                message: format!("publish: rank {rank} has no endpoint; open it before publishing"),
+            });
+        }
+        self.is_published = true;
+        Ok(())
+    }
+
+    fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
+        if rank.0 >= self.size {
+            return Err(BootstrapError {
+                message: format!("lookup: rank {rank} is not below the job's size {}", self.size),
+            });
+        }
+        let fresh = || Asked { rank: rank.0, pending_left: self.fabric.draw_pending_lookups(), lookups: 0 };
+        let mut asked = self.asked.filter(|asked| asked.rank == rank.0).unwrap_or_else(fresh);
+        asked.lookups += 1;
+        if asked.lookups > LOOKUPS_MAX {
+            return Err(BootstrapError {
+                message: format!("lookup: rank {rank} has not published its address; is it running?"),
+            });
+        }
+        let is_hidden = asked.pending_left > 0;
+        asked.pending_left = asked.pending_left.saturating_sub(1);
+        if is_hidden || !self.fabric.is_published(rank.0) {
+            self.asked = Some(asked);
+            return Ok(Lookup::Pending);
+        }
+        self.asked = None;
+        Ok(Lookup::Found(fabric::address(rank.0)))
+    }
+}

@@ -1,0 +1,351 @@
+//! The engine's view of the simulated fabric.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    Completion, CompletionBatch, Endpoint, FabricCode, Limits, NativeOps, Post, PostError, ProviderError,
+    ReceivedPacket, RemoteAddr, SendClass,
+};
+
+use super::memory::{MemoryPointer, SimRegion};
+use super::operation::{Kind, Operation};
+use super::state::{Packet, State, Work, REFUSED};
+use super::SimFabric;
+
+/// Requests of peers that one poll executes where the target's process must.
+const WORK_PER_POLL: usize = 16;
+
+/// What the buffer of a released packet is filled with, so that who reads it later sees no packet.
+const POISON: u8 = 0xdd;
+
+/// One rank's endpoint of a [`SimFabric`]. Dropping it closes it: peers can reach neither it nor its
+/// memory any more.
+#[derive(Debug)]
+pub struct SimEndpoint {
+    fabric: SimFabric,
+    index: usize,
+    rank: u32,
+    limits: Limits,
+    native: NativeOps,
+}
+
+impl SimEndpoint {
+    pub(super) fn new(fabric: SimFabric, index: usize, rank: u32) -> Self {
+        let (limits, native) = {
+            let state = fabric.state();
+            (state.config.limits, state.config.native)
+        };
+        Self { fabric, index, rank, limits, native }
+    }
+
+    fn post(&self, peer: PeerAddr, operation: Operation) -> Post {
+        self.fabric.state().post(peer, operation)
+    }
+
+    #[cold]
+    fn refuse(&self, rule: &'static str, detail: String) -> Post {
+        self.fabric.state().violation(self.index, rule, detail);
+        Err(PostError::Failed(REFUSED))
+    }
+
+    fn check_transfer(&self, is_native: bool, call: &'static str, len: usize) -> Post {
+        if !is_native {
+            return self.fabric.state().not_native(self.index, call, String::new());
+        }
+        if len > self.limits.message_bytes_max {
+            return self
+                .refuse("a put or get is at most message_bytes_max long", format!("{call} of {len} bytes"));
+        }
+        Ok(())
+    }
+
+    fn check_atomic(&self, is_native: bool, call: &'static str, dtype: Dtype, op: ReduceOp) -> Post {
+        if is_native {
+            return Ok(());
+        }
+        self.fabric.state().not_native(self.index, call, format!("{} of {}", op.name(), dtype.name()))
+    }
+}
+
+impl Drop for SimEndpoint {
+    fn drop(&mut self) {
+        self.fabric.state().close(self.index);
+    }
+}
+
+// SAFETY: the numbered tests in tests/contract.rs show the contract kept. Line 3: a tag is reported by
+// `on_complete` alone, which asserts that it was not before, and after which no loaned pointer is used.
+// Line 4: packets and injected sources are copied in the call. A lent packet is a vector that stays in
+// `lent`, untouched, until released.
+unsafe impl Endpoint for SimEndpoint {
+    type Region = SimRegion;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn native(&self) -> &NativeOps {
+        &self.native
+    }
+
+    fn address(&self) -> AddressBytes {
+        super::address_of(self.rank)
+    }
+
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        let mut state = self.fabric.state();
+        let rank = super::rank_of(address).ok_or_else(|| ProviderError {
+            message: format!("connect: {address:?} is not an address of the simulated fabric"),
+        })?;
+        let target = state.endpoint_of.get(&rank).copied().ok_or_else(|| ProviderError {
+            message: format!("connect: rank {rank} has no endpoint; open it and publish its address first"),
+        })?;
+        Ok(state.connect(self.index, target))
+    }
+
+    fn disconnect(&mut self, peer: PeerAddr) {
+        self.fabric.state().disconnect(self.index, peer);
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<SimRegion, ProviderError> {
+        if len == 0 {
+            return Err(ProviderError {
+                message: "register: an empty region cannot be registered; give it at least one byte".into(),
+            });
+        }
+        let mut state = self.fabric.state();
+        let wish = state.config.grants_key_wishes.then_some(key);
+        let offsets = state.config.offset_addresses;
+        let registrations = &mut state.endpoints[self.index].registrations;
+        let index = registrations.add(base, len, wish, offsets);
+        Ok(SimRegion::new(self.fabric.clone(), self.index, index, registrations.get(index)))
+    }
+
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+        if !self.native.put || src.len() > self.limits.inject_bytes_max {
+            let detail = format!("{} bytes to {to:?}", src.len());
+            return self.refuse("put_inject takes at most inject_bytes_max, where puts are native", detail);
+        }
+        let mut operation = Operation::new(Kind::Put, self.index, at, src.len(), None);
+        let mut state = self.fabric.state();
+        operation.buffer = state.take_buffer(src.len());
+        operation.buffer.copy_from_slice(src);
+        operation.is_copied = true;
+        state.post(to, operation)
+    }
+
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        self.check_transfer(self.native.put, "put", len)?;
+        let mut operation = Operation::new(Kind::Put, self.index, at, len, Some(tag));
+        operation.source = MemoryPointer::source(src);
+        self.post(to, operation)
+    }
+
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        self.check_transfer(self.native.get, "get", len)?;
+        let mut operation = Operation::new(Kind::Get, self.index, at, len, Some(tag));
+        operation.result = MemoryPointer::new(dst);
+        self.post(to, operation)
+    }
+
+    unsafe fn atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        self.check_atomic(NativeOps::has(&self.native.atomic, dtype, op), "atomic", dtype, op)?;
+        let mut operation = Operation::new(Kind::Atomic, self.index, at, count * dtype.size(), Some(tag));
+        operation.source = MemoryPointer::source(operand);
+        operation.dtype = dtype;
+        operation.reduce = op;
+        self.post(to, operation)
+    }
+
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        self.check_atomic(NativeOps::has(&self.native.fetch_atomic, dtype, op), "fetch_atomic", dtype, op)?;
+        let mut operation =
+            Operation::new(Kind::FetchAtomic, self.index, at, count * dtype.size(), Some(tag));
+        operation.source =
+            if op == ReduceOp::NoOp { MemoryPointer::NULL } else { MemoryPointer::source(operand) };
+        operation.result = MemoryPointer::new(result);
+        operation.dtype = dtype;
+        operation.reduce = op;
+        self.post(to, operation)
+    }
+
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
+    ) -> Post {
+        let is_native = self.native.compare_atomic & (1 << dtype as u16) != 0;
+        self.check_atomic(is_native, "compare_atomic", dtype, ReduceOp::Replace)?;
+        let mut operation = Operation::new(Kind::CompareAtomic, self.index, at, dtype.size(), Some(tag));
+        operation.source = MemoryPointer::source(operand);
+        operation.compare = MemoryPointer::source(compare);
+        operation.result = MemoryPointer::new(result);
+        operation.dtype = dtype;
+        self.post(to, operation)
+    }
+
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+        self.fabric.state().send(self.index, to, [header, payload], class)
+    }
+
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.post(to, Operation::flush(self.index, tag))
+    }
+
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize {
+        let mut state = self.fabric.state();
+        let found = state.poll(self.index, out);
+        if found == 0 && state.config.auto_advance {
+            state.advance();
+            return state.poll(self.index, out);
+        }
+        found
+    }
+
+    fn release(&mut self, packet: ReceivedPacket) {
+        self.fabric.state().release(self.index, &packet);
+    }
+}
+
+/// What one entry of a poll is taken from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Completions,
+    Inbox,
+    Downs,
+}
+
+impl State {
+    fn poll(&mut self, index: usize, out: &mut CompletionBatch) -> usize {
+        if !self.endpoints[index].is_up {
+            return 0;
+        }
+        let empty_poll_per_mille = self.config.faults.empty_poll_per_mille;
+        if self.endpoints[index].is_ready() && self.random.chance(empty_poll_per_mille) {
+            return 0;
+        }
+        self.execute_work(index);
+        let mut added = 0;
+        while out.room() > 0 {
+            let Some(source) = self.choose(index) else { break };
+            let completion = match source {
+                Source::Completions => self.next_completion(index),
+                Source::Inbox => self.hand_out(index),
+                Source::Downs => self.endpoints[index]
+                    .downs
+                    .pop_front()
+                    .map(|(peer, code): (_, FabricCode)| Completion::PeerDown(peer, code)),
+            };
+            let Some(completion) = completion else { break };
+            if out.push(completion).is_err() {
+                unreachable!("there was room");
+            }
+            added += 1;
+        }
+        added
+    }
+
+    /// Executes what waits for this process, a bounded number of requests.
+    fn execute_work(&mut self, index: usize) {
+        for _ in 0..WORK_PER_POLL {
+            match self.endpoints[index].work.pop_front() {
+                Some(Work::Packet(packet)) => self.endpoints[index].inbox.push_back(packet),
+                Some(Work::Part(id, part)) => self.execute(id, part),
+                None => break,
+            }
+        }
+    }
+
+    /// Which queue the next entry comes from: by chance, for nothing orders one against another.
+    fn choose(&mut self, index: usize) -> Option<Source> {
+        let endpoint = &self.endpoints[index];
+        let mut filled = [Source::Completions; 3];
+        let mut count = 0;
+        let is_packet_due = !endpoint.inbox.is_empty() && endpoint.lent_count < endpoint.lent.len();
+        let sources = [
+            (Source::Completions, !endpoint.completions.is_empty()),
+            (Source::Inbox, is_packet_due),
+            (Source::Downs, !endpoint.downs.is_empty()),
+        ];
+        for (source, _) in sources.into_iter().filter(|(_, is_filled)| *is_filled) {
+            filled[count] = source;
+            count += 1;
+        }
+        match count {
+            0 => None,
+            1 => Some(filled[0]),
+            _ => Some(filled[self.random.index(count)]),
+        }
+    }
+
+    fn next_completion(&mut self, index: usize) -> Option<Completion> {
+        let endpoint = &mut self.endpoints[index];
+        let shuffles = self.config.model.jitter_ns > 0;
+        let chosen = if shuffles { self.random.index(endpoint.completions.len()) } else { 0 };
+        let (tag, failed) = endpoint.completions.remove(chosen)?;
+        Some(match failed {
+            None => Completion::Done(tag),
+            Some(code) => Completion::Failed(tag, code),
+        })
+    }
+
+    fn hand_out(&mut self, index: usize) -> Option<Completion> {
+        let Packet { origin, mut bytes } = self.endpoints[index].inbox.pop_front()?;
+        self.note("receive", origin, index, bytes.len(), 0);
+        self.return_credit(origin);
+        let endpoint = &mut self.endpoints[index];
+        let buffer = endpoint.lent.iter().position(Option::is_none)?;
+        let len = bytes.len();
+        let data = NonNull::new(bytes.as_mut_ptr())?;
+        // Moving the vector does not move its heap memory, which nobody touches until `release`.
+        endpoint.lent[buffer] = Some(bytes);
+        endpoint.lent_count += 1;
+        Some(Completion::Packet(ReceivedPacket { data, len, buffer: buffer as u32 }))
+    }
+
+    fn release(&mut self, index: usize, packet: &ReceivedPacket) {
+        let endpoint = &mut self.endpoints[index];
+        let lent = endpoint.lent.get_mut(packet.buffer as usize).and_then(Option::take);
+        let Some(mut bytes) = lent.filter(|bytes| bytes.as_ptr() == packet.data.as_ptr().cast_const()) else {
+            let detail = format!("buffer {} of {} bytes", packet.buffer, packet.len);
+            return self.violation(index, "only a packet that was lent can be released", detail);
+        };
+        endpoint.lent_count -= 1;
+        bytes.fill(POISON);
+        self.give_buffer(bytes);
+    }
+}
