@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# Every test lane, one after the other; each has a time limit, and one that fails stops no other.
+# Fails at the end if a lane did, and lists them. The last line, `N passed, N failed`, sums what
+# `cargo test` printed; a lane that fails without a failed test counts as one failed.
+#
+#   ci/test.sh              all lanes
+#   ci/test.sh LANE...      only these
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
+
+wanted=("$@")
+ran=()
+failed_lanes=()
+skipped_lanes=()
+passed=0
+failed=0
+running=
+log="$(mktemp)"
+
+clean_up() {
+    if [[ -n "$running" ]]; then
+        kill "$running" 2>/dev/null || true
+    fi
+    rm -f "$log"
+}
+trap clean_up EXIT
+
+is_wanted() {
+    ((${#wanted[@]} == 0)) && return 0
+    local name
+    for name in "${wanted[@]}"; do
+        [[ "$name" == "$1" ]] && return 0
+    done
+    return 1
+}
+
+# lane NAME SECONDS COMMAND...: runs the command under the time limit and notes how it went.
+lane() {
+    local name="$1" limit="$2" start="$SECONDS" status=0
+    shift 2
+    is_wanted "$name" || return 0
+    ran+=("$name")
+    printf '\n=== %s: %s\n' "$name" "$*"
+    # Through a file and not a pipe: a process that outlives the limit cannot keep the lane open.
+    timeout --kill-after=10 "$limit" "$@" </dev/null >"$log" 2>&1 &
+    running="$!"
+    tail --lines=+1 --follow --sleep-interval=0.2 --pid="$running" "$log"
+    wait "$running" || status="$?"
+    running=
+    case "$status" in
+    0) printf -- '--- %s: passed in %d s\n' "$name" "$((SECONDS - start))" ;;
+    124 | 137) printf -- '--- %s: FAILED, ran into its limit of %d s\n' "$name" "$limit" ;;
+    *) printf -- '--- %s: FAILED with status %d in %d s\n' "$name" "$status" "$((SECONDS - start))" ;;
+    esac
+    if ((status != 0)); then
+        failed_lanes+=("$name")
+    fi
+    count_tests "$name" "$status"
+}
+
+# Adds up the `test result:` lines of the lane. The sanitizers run tests of lane `test` again: of
+# those, only what fails is counted.
+count_tests() {
+    local lane_passed lane_failed
+    read -r lane_passed lane_failed < <(awk '
+        /^test result:/ { for (i = 2; i <= NF; i++) {
+            if ($i == "passed;") passed += $(i - 1)
+            if ($i == "failed;") failed += $(i - 1)
+        } }
+        END { print passed + 0, failed + 0 }' "$log")
+    if [[ "$1" == test ]]; then
+        passed=$((passed + lane_passed))
+    fi
+    if (($2 != 0 && lane_failed == 0)); then
+        lane_failed=1
+    fi
+    failed=$((failed + lane_failed))
+}
+
+# skip NAME REASON: a lane that this machine cannot run.
+skip() {
+    is_wanted "$1" || return 0
+    ran+=("$1")
+    printf '\n=== %s: skipped, %s\n' "$1" "$2"
+    skipped_lanes+=("$1 ($2)")
+}
+
+has_nightly() {
+    # Asked of rustup, as `cargo +nightly` may download one.
+    [[ "$(rustup toolchain list 2>/dev/null)" == *nightly* ]]
+}
+
+has_rust_src() {
+    [[ -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ]]
+}
+
+sanitizers() {
+    local target
+    if ! has_nightly; then
+        skip asan "there is no nightly toolchain"
+        skip tsan "there is no nightly toolchain"
+        return
+    fi
+    target="$(rustc +nightly --print host-tuple)"
+    lane asan 300 env RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
+        cargo +nightly test --locked -p rma-core --lib --target "$target"
+    if has_rust_src; then
+        # Without an instrumented standard library it reports races inside of the test harness.
+        lane tsan 400 env RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/tsan \
+            cargo +nightly test --locked -Zbuild-std -p rma-core --lib --target "$target"
+    else
+        skip tsan "the nightly toolchain has no rust-src component"
+    fi
+}
+
+lane install 300 ci/install.sh
+lane fmt 60 cargo fmt --all --check
+lane clippy 300 cargo clippy --locked --workspace --all-targets -- -D warnings
+lane doc 300 env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+lane tidy 120 cargo run --locked --quiet -p tidy
+if command -v shellcheck >/dev/null; then
+    lane shellcheck 60 shellcheck ci/*.sh .ci/run
+else
+    skip shellcheck "it is not installed"
+fi
+# The dev profile: optimised enough for the multi-process tests, and debug assertions are on. The
+# fuzz corpus is replayed by tests of the crates that decode.
+lane test 900 cargo test --locked --workspace --no-fail-fast
+lane sim 420 cargo run --locked --release -p rma-sim -- run --seeds 200
+sanitizers
+lane icount 420 ci/icount.sh
+if command -v cargo-deny >/dev/null; then
+    lane deny 120 cargo deny check licenses bans sources
+else
+    skip deny "cargo-deny is not installed, and compiling it takes longer than all other lanes"
+fi
+
+for name in "${wanted[@]}"; do
+    if [[ " ${ran[*]} " != *" $name "* ]]; then
+        echo "test: there is no lane '$name'" >&2
+        exit 2
+    fi
+done
+
+printf '\n%d lanes in %d s\n' "${#ran[@]}" "$SECONDS"
+for skipped in "${skipped_lanes[@]}"; do
+    printf 'skipped: %s\n' "$skipped"
+done
+for name in "${failed_lanes[@]}"; do
+    printf 'FAILED: %s\n' "$name"
+done
+printf '%d passed, %d failed\n' "$passed" "$failed"
+((${#failed_lanes[@]} == 0))
