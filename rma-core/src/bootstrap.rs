@@ -37,6 +37,7 @@ impl fmt::Debug for AddressBytes {
 
 /// The answer to a look-up.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant)] // returned by value once per first contact, never stored
 pub enum Lookup {
     /// The rank has published this address.
     Found(AddressBytes),

@@ -355,6 +355,7 @@ pub unsafe trait Endpoint: Send {
     ///
     /// # Errors
     /// See [`PostError`].
+    #[allow(clippy::too_many_arguments)]
     unsafe fn atomic(
         &mut self,
         to: PeerAddr,
