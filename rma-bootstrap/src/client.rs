@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::ids::Rank;
 
-use crate::control::{Control, ControlError};
+use crate::control::Control;
 use crate::environment::Place;
 use crate::requests::{Ask, Requests};
 use crate::wire::{fit_text, Reply, Request, KEY_BYTES_MAX, VERSION};

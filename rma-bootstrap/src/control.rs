@@ -108,7 +108,7 @@ impl Control {
     /// sent what is no message.
     pub fn receive<M: Message>(&mut self) -> Result<Option<M>, ControlError> {
         loop {
-            if let Some(message) = self.reader.next().map_err(ControlError::Wire)? {
+            if let Some(message) = self.reader.poll().map_err(ControlError::Wire)? {
                 return Ok(Some(message));
             }
             if self.ended {

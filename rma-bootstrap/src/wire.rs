@@ -340,7 +340,7 @@ impl FrameReader {
     ///
     /// # Errors
     /// When the bytes are no message. The stream cannot be trusted after that: close it.
-    pub fn next<M: Message>(&mut self) -> Result<Option<M>, WireError> {
+    pub fn poll<M: Message>(&mut self) -> Result<Option<M>, WireError> {
         let pending = &self.buffer[self.consumed..];
         let Some((length, rest)) = pending.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
@@ -475,7 +475,7 @@ mod tests {
                 let mut rest = piece;
                 while !rest.is_empty() {
                     rest = &rest[reader.push(rest)..];
-                    while let Some(message) = reader.next::<Request>().unwrap() {
+                    while let Some(message) = reader.poll::<Request>().unwrap() {
                         seen.push(message);
                     }
                 }
@@ -485,7 +485,7 @@ mod tests {
         let mut reader = FrameReader::default();
         for reply in replies() {
             reader.push(&frame(&reply));
-            assert_eq!(reader.next::<Reply>(), Ok(Some(reply)));
+            assert_eq!(reader.poll::<Reply>(), Ok(Some(reply)));
         }
     }
 
@@ -494,7 +494,7 @@ mod tests {
         let decode = |bytes: &[u8]| {
             let mut reader = FrameReader::default();
             reader.push(bytes);
-            reader.next::<Request>()
+            reader.poll::<Request>()
         };
         assert_eq!(decode(b"\0\0\0\0"), Err(WireError::FrameLength(0)));
         assert_eq!(decode(b"GET / HTTP/1.1"), Err(WireError::FrameLength(0x2054_4547)));
@@ -551,7 +551,7 @@ mod tests {
     fn check_reencodes<M: Message>(bytes: &[u8]) -> bool {
         let mut reader = FrameReader::default();
         assert_eq!(reader.push(bytes), bytes.len());
-        let Ok(Some(message)) = reader.next::<M>() else { return false };
+        let Ok(Some(message)) = reader.poll::<M>() else { return false };
         let again = frame(&message);
         assert_eq!(again, bytes[..again.len()]);
         true

@@ -1,0 +1,376 @@
+//! A job: its ranks, its key-value space, and how it ends. Pure: what happens goes in by `on_*`, what
+//! is to be done comes out of [`Job::poll_action`], and time is an argument (since the job's start).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rma_bootstrap::wire::{fit_text, Reply, Request, VERSION};
+
+use crate::kvs::{Get, Kvs, Waiter};
+use crate::session::{Effect, Event, State};
+
+/// The exit code of a job that ran into its time limit, as `timeout(1)` has it.
+pub(crate) const CODE_TIMED_OUT: u8 = 124;
+
+/// The exit code of a job that a rank's misbehaviour ended although no rank reported a failure.
+const CODE_MISBEHAVED: u8 = 1;
+
+/// The number of SIGKILL.
+pub(crate) const SIGKILL: i32 = 9;
+
+/// The number of SIGTERM.
+const SIGTERM: i32 = 15;
+
+/// How long killed processes may take to disappear before the launcher gives up on them.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ExitStatus {
+    /// By itself, with this status.
+    Code(u8),
+    /// Killed by the signal with this number.
+    Signal(i32),
+}
+
+impl ExitStatus {
+    /// The exit code of a job that this ends, as shells have it.
+    fn job_code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => signal_code(number),
+        }
+    }
+}
+
+/// What the launcher has to do.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// Send this to that rank.
+    Send(u32, Reply),
+    /// Send what is still to be sent to that rank, then close its control connection.
+    Close(u32),
+    /// Send the signal with this number to every rank that has not ended.
+    Signal(i32),
+    /// Tell the user.
+    Say(Report),
+}
+
+/// What the user is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// A rank failed, which ends the job.
+    Failed(u32, ExitStatus),
+    /// A rank left without finalizing while others may wait for it, which ends the job.
+    Vanished(u32),
+    /// A rank asked for the job to be ended.
+    Aborted(u32, String),
+    /// The job ran into its time limit.
+    TimedOut(Duration),
+    /// A signal came, which ends the job.
+    Interrupted(i32),
+    /// The ranks did not end in time and are killed now.
+    Killing,
+    /// Killed processes do not disappear.
+    GaveUp,
+    /// A rank's control connection was closed because of what it sent.
+    ControlClosed(u32, String),
+}
+
+/// How far the end of the job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    /// The ranks have been asked to end.
+    Ending {
+        kill_at: Duration,
+    },
+    /// The ranks have been killed.
+    Killed {
+        give_up_at: Duration,
+    },
+    GaveUp,
+}
+
+/// What the user wants of the job.
+#[derive(Clone, Debug)]
+pub(crate) struct Wishes {
+    /// Number of ranks, at least 1.
+    pub(crate) size: u32,
+    /// The job's name.
+    pub(crate) job_id: String,
+    /// The longest time the job may take.
+    pub(crate) timeout: Option<Duration>,
+    /// How long ranks that are asked to end may take.
+    pub(crate) grace: Duration,
+}
+
+/// The job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    wishes: Wishes,
+    states: Vec<State>,
+    statuses: Vec<Option<ExitStatus>>,
+    kvs: Kvs,
+    running_count: u32,
+    phase: Phase,
+    code: u8,
+    actions: VecDeque<Action>,
+}
+
+impl Job {
+    /// The job whose ranks have all just been started.
+    pub(crate) fn new(wishes: Wishes) -> Self {
+        let size = wishes.size as usize;
+        Self {
+            states: vec![State::Started; size],
+            statuses: vec![None; size],
+            kvs: Kvs::new(wishes.size),
+            running_count: wishes.size,
+            phase: Phase::Running,
+            code: 0,
+            actions: VecDeque::new(),
+            wishes,
+        }
+    }
+
+    /// The next thing to do, in order.
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The job's exit code, once every rank has ended (or cannot be ended) and nothing is to be done.
+    pub(crate) fn verdict(&self) -> Option<u8> {
+        let is_over = self.running_count == 0 || self.phase == Phase::GaveUp;
+        (is_over && self.actions.is_empty()).then_some(self.code)
+    }
+
+    /// When [`Job::on_time`] is to be called next, if at all.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Running => self.wishes.timeout,
+            Phase::Ending { kill_at } => Some(kill_at),
+            Phase::Killed { give_up_at } => Some(give_up_at),
+            Phase::GaveUp => None,
+        }
+    }
+
+    /// Where a rank stands.
+    pub(crate) fn state(&self, rank: u32) -> State {
+        self.states[rank as usize]
+    }
+
+    /// How a rank ended, if it has.
+    pub(crate) fn status(&self, rank: u32) -> Option<ExitStatus> {
+        self.statuses[rank as usize]
+    }
+
+    /// Number of ranks.
+    pub(crate) fn size(&self) -> u32 {
+        self.wishes.size
+    }
+
+    /// Number of ranks whose processes run.
+    pub(crate) fn running_count(&self) -> u32 {
+        self.running_count
+    }
+
+    /// A rank said something.
+    pub(crate) fn on_request(&mut self, rank: u32, request: Request, now: Duration) {
+        match request {
+            Request::Hello { version, rank: claimed, job } => self.on_hello(rank, version, claimed, &job),
+            Request::Put { request, key, value } => match self.step(rank, Event::PutOrGet) {
+                Effect::Serve => self.on_put(rank, request, &key, value),
+                effect => self.refuse(rank, effect, "a put"),
+            },
+            Request::Get { request, rank: of, key } => match self.step(rank, Event::PutOrGet) {
+                Effect::Serve => self.on_get(Waiter { rank, request }, of, key),
+                effect => self.refuse(rank, effect, "a get"),
+            },
+            Request::Finalize => match self.step(rank, Event::Finalize) {
+                Effect::Withdraw => self.withdraw(rank),
+                effect => self.refuse(rank, effect, "a finalize"),
+            },
+            Request::Abort { code, message } => match self.step(rank, Event::Abort) {
+                // The exit code of a process has 8 bits, and a job that was aborted did not go well.
+                Effect::Abort => {
+                    let code = u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(CODE_MISBEHAVED);
+                    self.end(code, Report::Aborted(rank, message), SIGTERM, now);
+                }
+                effect => self.refuse(rank, effect, "an abort"),
+            },
+        }
+    }
+
+    /// A rank's control connection ended; `why` is given when the rank is to blame.
+    pub(crate) fn on_control_ended(&mut self, rank: u32, why: Option<String>) {
+        if let Some(why) = why {
+            self.actions.push_back(Action::Say(Report::ControlClosed(rank, why)));
+        }
+        if self.step(rank, Event::ControlEnded) == Effect::Withdraw {
+            self.withdraw(rank);
+        }
+    }
+
+    /// A rank's process exited. Everything that it said before must have come in by now.
+    pub(crate) fn on_exit(&mut self, rank: u32, status: ExitStatus, now: Duration) {
+        if self.state(rank) == State::Ended {
+            return;
+        }
+        self.statuses[rank as usize] = Some(status);
+        self.running_count -= 1;
+        let went_well = status == ExitStatus::Code(0);
+        let effect = self.step(rank, if went_well { Event::ExitedWell } else { Event::ExitedBadly });
+        self.withdraw(rank);
+        match effect {
+            Effect::Fail => self.end(status.job_code(), Report::Failed(rank, status), SIGTERM, now),
+            Effect::Vanish if self.states.iter().any(|state| state.may_wait()) => {
+                self.end(CODE_MISBEHAVED, Report::Vanished(rank), SIGTERM, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// A signal that asks for the end of the job came to the launcher.
+    pub(crate) fn on_signal(&mut self, number: i32, now: Duration) {
+        match self.phase {
+            // The ranks get the same signal, so that they can tell Ctrl-C from an end by other means.
+            Phase::Running => self.end(signal_code(number), Report::Interrupted(number), number, now),
+            Phase::Ending { .. } => self.kill(now),
+            Phase::Killed { .. } | Phase::GaveUp => {}
+        }
+    }
+
+    /// The time of [`Job::deadline`] may have come.
+    pub(crate) fn on_time(&mut self, now: Duration) {
+        if self.running_count == 0 || self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.phase {
+            Phase::Running => {
+                let limit = self.wishes.timeout.unwrap_or(now);
+                self.end(CODE_TIMED_OUT, Report::TimedOut(limit), SIGTERM, now);
+            }
+            Phase::Ending { .. } => self.kill(now),
+            Phase::Killed { .. } | Phase::GaveUp => {
+                self.phase = Phase::GaveUp;
+                self.actions.push_back(Action::Say(Report::GaveUp));
+            }
+        }
+    }
+
+    fn step(&mut self, rank: u32, event: Event) -> Effect {
+        let state = &mut self.states[rank as usize];
+        let (next, effect) = state.on(event);
+        *state = next;
+        effect
+    }
+
+    fn on_hello(&mut self, rank: u32, version: u16, claimed: u32, job: &str) {
+        let wrong = if version != VERSION {
+            Some(format!(
+                "the rank speaks version {version} of the control protocol, rmarun {VERSION}; use the rmarun that \
+                 belongs to the program"
+            ))
+        } else if claimed != rank || job != self.wishes.job_id {
+            let ours = &self.wishes.job_id;
+            Some(format!(
+                "said to be rank {claimed} of job {} and is rank {rank} of job {ours}",
+                fit_text(job)
+            ))
+        } else {
+            None
+        };
+        if let Some(reason) = wrong {
+            return self.close_with(rank, reason);
+        }
+        match self.step(rank, Event::Hello) {
+            Effect::Welcome => {
+                let welcome = Reply::Welcome { version: VERSION, size: self.wishes.size };
+                self.actions.push_back(Action::Send(rank, welcome));
+            }
+            effect => self.refuse(rank, effect, "a second hello"),
+        }
+    }
+
+    fn on_put(&mut self, rank: u32, request: u32, key: &str, value: Vec<u8>) {
+        match self.kvs.put(rank, key, value.clone()) {
+            Ok(waiters) => {
+                for waiter in waiters {
+                    let reply = Reply::Value { request: waiter.request, value: value.clone() };
+                    self.actions.push_back(Action::Send(waiter.rank, reply));
+                }
+            }
+            Err(reason) => self.actions.push_back(Action::Send(rank, Reply::Refused { request, reason })),
+        }
+    }
+
+    fn on_get(&mut self, asker: Waiter, of: u32, key: String) {
+        let Waiter { rank, request } = asker;
+        let size = self.wishes.size;
+        let reply = if of >= size {
+            Reply::Refused { request, reason: format!("rank {of} is not in this job of {size} ranks") }
+        } else {
+            match self.kvs.get(asker, of, key) {
+                Get::Found(value) => Reply::Value { request, value },
+                Get::Refused(reason) => Reply::Refused { request, reason },
+                Get::Waiting if self.state(of).may_put() => return,
+                Get::Waiting => return self.withdraw(of),
+            }
+        };
+        self.actions.push_back(Action::Send(rank, reply));
+    }
+
+    /// Answers everybody who waits for values of `rank`: they will not come.
+    fn withdraw(&mut self, rank: u32) {
+        for waiter in self.kvs.abandon(rank) {
+            let reason =
+                format!("rank {rank} will not publish it: it {}", self.state(rank).describe_absence());
+            let reply = Reply::Missing { request: waiter.request, reason };
+            self.actions.push_back(Action::Send(waiter.rank, reply));
+        }
+    }
+
+    fn refuse(&mut self, rank: u32, effect: Effect, what: &str) {
+        if effect == Effect::Refuse {
+            let reason =
+                format!("{what} is out of order: say hello first and once, and nothing after finalize");
+            self.close_with(rank, reason);
+        }
+    }
+
+    fn close_with(&mut self, rank: u32, reason: String) {
+        self.actions.push_back(Action::Send(rank, Reply::Refused { request: 0, reason: reason.clone() }));
+        self.actions.push_back(Action::Close(rank));
+        self.on_control_ended(rank, Some(reason));
+        self.withdraw(rank);
+    }
+
+    /// Begins the end of the job unless it has begun: the first reason decides the exit code.
+    fn end(&mut self, code: u8, report: Report, signal: i32, now: Duration) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.code = code;
+        self.phase = Phase::Ending { kill_at: now + self.wishes.grace };
+        self.actions.push_back(Action::Say(report));
+        if self.running_count > 0 {
+            self.actions.push_back(Action::Signal(signal));
+        }
+    }
+
+    fn kill(&mut self, now: Duration) {
+        self.phase = Phase::Killed { give_up_at: now + KILL_PATIENCE };
+        self.actions.push_back(Action::Say(Report::Killing));
+        self.actions.push_back(Action::Signal(SIGKILL));
+    }
+}
+
+/// The exit code that shells give to what a signal ended. Signal numbers are at most 64.
+pub(crate) fn signal_code(number: i32) -> u8 {
+    128 | (number & 0x7f) as u8
+}
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

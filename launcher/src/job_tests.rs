@@ -1,0 +1,221 @@
+use super::*;
+use rma_bootstrap::wire::Reply;
+
+const START: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(2);
+
+fn job(size: u32) -> Job {
+    Job::new(Wishes { size, job_id: "j".into(), timeout: Some(100 * GRACE), grace: GRACE })
+}
+
+fn actions(job: &mut Job) -> Vec<Action> {
+    std::iter::from_fn(|| job.poll_action()).collect()
+}
+
+fn hello(rank: u32) -> Request {
+    Request::Hello { version: VERSION, rank, job: "j".into() }
+}
+
+fn put(key: &str) -> Request {
+    Request::Put { request: 1, key: key.into(), value: vec![5] }
+}
+
+fn get(rank: u32) -> Request {
+    Request::Get { request: 2, rank, key: "a".into() }
+}
+
+/// A job whose ranks have all joined, and nothing to be done.
+fn joined(size: u32) -> Job {
+    let mut job = job(size);
+    for rank in 0..size {
+        job.on_request(rank, hello(rank), START);
+        let welcome = Reply::Welcome { version: VERSION, size };
+        assert_eq!(actions(&mut job), [Action::Send(rank, welcome)]);
+    }
+    job
+}
+
+#[test]
+fn values_reach_those_who_ask_before_and_after() {
+    let mut job = joined(3);
+    job.on_request(0, get(1), START);
+    assert_eq!(actions(&mut job), []);
+    job.on_request(1, put("a"), START);
+    let value = Reply::Value { request: 2, value: vec![5] };
+    assert_eq!(actions(&mut job), [Action::Send(0, value.clone())]);
+    job.on_request(1, Request::Finalize, START);
+    job.on_request(2, get(1), START);
+    assert_eq!(actions(&mut job), [Action::Send(2, value)]);
+}
+
+#[test]
+fn what_cannot_come_any_more_is_said_at_once() {
+    for end in [Request::Finalize, hello(1)] {
+        let mut job = joined(3);
+        job.on_request(0, get(1), START);
+        job.on_request(1, end, START);
+        job.on_request(2, get(1), START);
+        let missing = actions(&mut job).into_iter().filter_map(|action| match action {
+            Action::Send(rank, Reply::Missing { request: 2, .. }) => Some(rank),
+            _ => None,
+        });
+        assert_eq!(missing.collect::<Vec<_>>(), [0, 2]);
+    }
+    let mut job = joined(2);
+    job.on_request(0, get(2), START);
+    assert!(matches!(actions(&mut job)[..], [Action::Send(0, Reply::Refused { request: 2, .. })]));
+}
+
+#[test]
+fn a_job_that_goes_well_ends_with_0() {
+    let mut job = joined(2);
+    for rank in [0, 1] {
+        job.on_request(rank, Request::Finalize, START);
+        assert_eq!(job.verdict(), None);
+        job.on_control_ended(rank, None);
+        job.on_exit(rank, ExitStatus::Code(0), START);
+    }
+    assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
+}
+
+#[test]
+fn programs_that_never_join_may_exit_one_by_one() {
+    let mut job = job(3);
+    job.on_request(2, hello(2), START);
+    job.on_request(2, get(0), START);
+    job.on_exit(0, ExitStatus::Code(0), START);
+    job.on_control_ended(1, None);
+    job.on_exit(1, ExitStatus::Code(0), START);
+    assert_eq!(job.verdict(), None);
+    assert!(matches!(actions(&mut job)[..], [_, Action::Send(2, Reply::Missing { .. })]));
+    job.on_exit(2, ExitStatus::Code(0), START);
+    assert_eq!(job.verdict(), Some(0));
+}
+
+#[test]
+fn the_first_failure_ends_the_job_and_gives_the_code() {
+    for (status, code) in [(ExitStatus::Code(3), 3), (ExitStatus::Signal(11), 139)] {
+        let mut job = joined(3);
+        job.on_exit(1, status, START);
+        assert_eq!(actions(&mut job), [Action::Say(Report::Failed(1, status)), Action::Signal(SIGTERM)]);
+        job.on_exit(0, ExitStatus::Signal(SIGTERM), START);
+        job.on_exit(0, ExitStatus::Code(9), START);
+        assert_eq!(job.verdict(), None);
+        job.on_exit(2, ExitStatus::Code(7), START);
+        assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(code)));
+    }
+}
+
+#[test]
+fn leaving_without_finalize_fails_while_others_may_wait() {
+    let mut job = joined(2);
+    job.on_exit(0, ExitStatus::Code(0), START);
+    assert_eq!(actions(&mut job), [Action::Say(Report::Vanished(0)), Action::Signal(SIGTERM)]);
+    job.on_exit(1, ExitStatus::Signal(SIGTERM), START);
+    assert_eq!(job.verdict(), Some(1));
+
+    let mut job = joined(2);
+    job.on_request(1, Request::Finalize, START);
+    job.on_control_ended(0, None);
+    job.on_exit(0, ExitStatus::Code(0), START);
+    job.on_exit(1, ExitStatus::Code(0), START);
+    assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
+}
+
+#[test]
+fn ranks_that_do_not_end_are_killed_after_the_grace_and_given_up_at_last() {
+    let mut job = joined(2);
+    job.on_exit(0, ExitStatus::Code(1), START);
+    actions(&mut job);
+    assert_eq!(job.deadline(), Some(START + GRACE));
+    job.on_time(START + GRACE - Duration::from_millis(1));
+    assert_eq!(actions(&mut job), []);
+    job.on_time(START + GRACE);
+    assert_eq!(actions(&mut job), [Action::Say(Report::Killing), Action::Signal(SIGKILL)]);
+    assert_eq!(job.deadline(), Some(START + GRACE + KILL_PATIENCE));
+    job.on_time(START + GRACE + KILL_PATIENCE);
+    assert_eq!(job.verdict(), None);
+    assert_eq!(actions(&mut job), [Action::Say(Report::GaveUp)]);
+    assert_eq!((job.verdict(), job.deadline()), (Some(1), None));
+}
+
+#[test]
+fn the_time_limit_ends_the_job() {
+    let mut job = joined(1);
+    let limit = 100 * GRACE;
+    assert_eq!(job.deadline(), Some(limit));
+    job.on_time(limit);
+    assert_eq!(actions(&mut job), [Action::Say(Report::TimedOut(limit)), Action::Signal(SIGTERM)]);
+    job.on_exit(0, ExitStatus::Code(0), limit);
+    assert_eq!(job.verdict(), Some(CODE_TIMED_OUT));
+    job.on_time(limit + limit);
+    assert_eq!(actions(&mut job), []);
+}
+
+#[test]
+fn the_first_interrupt_asks_and_the_second_kills() {
+    let mut job = joined(2);
+    job.on_signal(2, START);
+    assert_eq!(actions(&mut job), [Action::Say(Report::Interrupted(2)), Action::Signal(2)]);
+    job.on_signal(2, START);
+    assert_eq!(actions(&mut job), [Action::Say(Report::Killing), Action::Signal(SIGKILL)]);
+    job.on_signal(2, START);
+    assert_eq!(actions(&mut job), []);
+    job.on_exit(0, ExitStatus::Code(0), START);
+    job.on_exit(1, ExitStatus::Signal(SIGKILL), START);
+    assert_eq!(job.verdict(), Some(130));
+}
+
+#[test]
+fn an_abort_ends_the_job_with_its_code() {
+    for (asked, code) in [(7, 7), (0, 1), (-1, 1), (256, 1)] {
+        let mut job = joined(2);
+        job.on_request(1, Request::Abort { code: asked, message: "m".into() }, START);
+        assert_eq!(actions(&mut job), [Action::Say(Report::Aborted(1, "m".into())), Action::Signal(SIGTERM)]);
+        job.on_exit(1, ExitStatus::Code(3), START);
+        job.on_exit(0, ExitStatus::Signal(SIGTERM), START);
+        assert_eq!(job.verdict(), Some(code));
+    }
+}
+
+#[test]
+fn what_is_out_of_order_costs_the_connection_and_not_the_job() {
+    let wrong_version = Request::Hello { version: VERSION + 1, rank: 0, job: "j".into() };
+    let wrong_job = Request::Hello { version: VERSION, rank: 0, job: "k".into() };
+    for request in [put("a"), get(1), Request::Finalize, wrong_version, wrong_job, hello(1)] {
+        let mut job = job(2);
+        job.on_request(0, request, START);
+        let done = actions(&mut job);
+        assert!(matches!(done[..2], [Action::Send(0, Reply::Refused { .. }), Action::Close(0)]), "{done:?}");
+        assert!(matches!(done[2..], [Action::Say(Report::ControlClosed(0, _))]), "{done:?}");
+        assert_eq!((job.state(0), job.running_count()), (State::Unconnected, 2));
+    }
+    let mut job = joined(2);
+    job.on_control_ended(0, Some("malformed".into()));
+    assert_eq!(actions(&mut job), [Action::Say(Report::ControlClosed(0, "malformed".into()))]);
+    assert_eq!((job.state(0), job.verdict()), (State::Severed, None));
+}
+
+/// Ten thousand sessions without a process: every rank asks its neighbour, and the work at the
+/// launcher is that of the messages.
+#[test]
+fn ten_thousand_sessions() {
+    const SIZE: u32 = 10_000;
+    let mut job = joined(SIZE);
+    for rank in 0..SIZE {
+        job.on_request(rank, get((rank + 1) % SIZE), START);
+    }
+    assert_eq!(actions(&mut job), []);
+    for rank in 0..SIZE {
+        job.on_request(rank, put("a"), START);
+        let asker = (rank + SIZE - 1) % SIZE;
+        let value = Reply::Value { request: 2, value: vec![5] };
+        assert_eq!(actions(&mut job), [Action::Send(asker, value)]);
+    }
+    for rank in 0..SIZE {
+        job.on_request(rank, Request::Finalize, START);
+        job.on_control_ended(rank, None);
+        job.on_exit(rank, ExitStatus::Code(0), START);
+    }
+    assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
+}

@@ -1,0 +1,114 @@
+//! What the launcher tells the user, as text.
+
+use std::fmt::Write;
+
+use crate::job::{ExitStatus, Job, Report};
+use crate::session::State;
+
+/// Most ranks that a report about all ranks lists.
+const RANKS_LISTED_MAX: u32 = 64;
+
+/// What a report needs to know about a rank besides the job.
+pub(crate) trait Ranks {
+    /// The process of a rank.
+    fn process_id(&self, rank: u32) -> i32;
+    /// The last lines a rank wrote to standard error, or else to standard output.
+    fn last_lines(&self, rank: u32) -> Vec<String>;
+}
+
+/// The text of a report, lines with their ends.
+pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks, host: &str) -> String {
+    let name = |rank: &u32| format!("rank {rank} (pid {}, host {host})", ranks.process_id(*rank));
+    let with_lines = |rank: &u32, mut text: String| {
+        let lines = ranks.last_lines(*rank);
+        if !lines.is_empty() {
+            let _ = write!(text, "; its last lines:");
+            lines.iter().for_each(|line| text += &format!("\nrmarun:   | {line}"));
+        }
+        text
+    };
+    let text = match report {
+        Report::Failed(rank, status) => {
+            with_lines(rank, format!("{} {}; the job ends", name(rank), status_text(*status)))
+        }
+        Report::Vanished(rank) => with_lines(
+            rank,
+            format!(
+                "{} exited with status 0 without finalizing while others may wait for it; the job ends",
+                name(rank)
+            ),
+        ),
+        Report::Aborted(rank, message) => format!("{} aborted the job: {message}", name(rank)),
+        Report::TimedOut(limit) => {
+            let places = places(job, ranks);
+            format!(
+                "the job ran into its time limit of {} s and ends; where its ranks were:{places}",
+                limit.as_secs_f64()
+            )
+        }
+        Report::Interrupted(number) => {
+            let count = job.running_count();
+            let signal = signal_name(*number);
+            format!("{signal}: asking {count} ranks to end (once more kills them)")
+        }
+        Report::Killing => {
+            format!("{} ranks have not ended when asked to; killing them", job.running_count())
+        }
+        Report::GaveUp => {
+            let stuck = (0..job.size()).filter(|rank| job.state(*rank) != State::Ended);
+            let stuck: Vec<String> = stuck.map(|rank| name(&rank)).collect();
+            format!("killed and still there, probably stuck in the kernel: {}", stuck.join(", "))
+        }
+        Report::ControlClosed(rank, why) => format!("closed the control connection of {}: {why}", name(rank)),
+    };
+    format!("rmarun: {text}\n")
+}
+
+/// The end of a process in words.
+pub(crate) fn status_text(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Code(code) => format!("exited with status {code}"),
+        ExitStatus::Signal(number) => format!("was killed by {}", signal_name(number)),
+    }
+}
+
+/// The name of a signal.
+pub(crate) fn signal_name(number: i32) -> String {
+    const NAMES: [(i32, &str); 18] = [
+        (1, "SIGHUP"),
+        (2, "SIGINT"),
+        (3, "SIGQUIT"),
+        (4, "SIGILL"),
+        (5, "SIGTRAP"),
+        (6, "SIGABRT"),
+        (7, "SIGBUS"),
+        (8, "SIGFPE"),
+        (9, "SIGKILL"),
+        (10, "SIGUSR1"),
+        (11, "SIGSEGV"),
+        (12, "SIGUSR2"),
+        (13, "SIGPIPE"),
+        (14, "SIGALRM"),
+        (15, "SIGTERM"),
+        (24, "SIGXCPU"),
+        (25, "SIGXFSZ"),
+        (31, "SIGSYS"),
+    ];
+    let name = NAMES.iter().find(|(known, _)| *known == number);
+    name.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
+}
+
+fn places(job: &Job, ranks: &dyn Ranks) -> String {
+    let mut text = String::new();
+    for rank in 0..job.size().min(RANKS_LISTED_MAX) {
+        let place = job.status(rank).map_or_else(|| job.state(rank).describe().to_owned(), status_text);
+        let _ = write!(text, "\nrmarun:   rank {rank} (pid {}): {place}", ranks.process_id(rank));
+        if let Some(line) = ranks.last_lines(rank).last() {
+            let _ = write!(text, "; last line: {line}");
+        }
+    }
+    if job.size() > RANKS_LISTED_MAX {
+        let _ = write!(text, "\nrmarun:   and {} ranks more", job.size() - RANKS_LISTED_MAX);
+    }
+    text
+}
