@@ -45,7 +45,8 @@ lane() {
     ran+=("$name")
     printf '\n=== %s: %s\n' "$name" "$*"
     # Through a file and not a pipe: a process that outlives the limit cannot keep the lane open.
-    timeout --kill-after=10 "$limit" "$@" </dev/null >"$log" 2>&1 &
+    : >"$log"
+    timeout --kill-after=10 "$limit" "$@" </dev/null >>"$log" 2>&1 &
     running="$!"
     tail --lines=+1 --follow --sleep-interval=0.2 --pid="$running" "$log"
     wait "$running" || status="$?"
