@@ -1,0 +1,327 @@
+//! Asking libfabric what there is, and choosing.
+
+use core::ffi::{c_char, CStr};
+use core::{fmt, ptr};
+use std::ffi::CString;
+use std::sync::Arc;
+
+use ofi_sys as fi;
+use ofi_sys::Library;
+use rma_core::provider::ProviderError;
+
+use crate::error::fabric_code;
+use crate::handles::Info;
+use crate::interface::{self, text_of_address};
+use crate::profile::Profile;
+use crate::Options;
+
+/// Entry point: what libfabric offers on this host.
+#[derive(Debug)]
+pub struct Ofi;
+
+/// What became of a candidate, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// This one is used.
+    Chosen(String),
+    /// It would work, but another one is preferred.
+    Usable(String),
+    /// It cannot be used, or only when named.
+    Rejected(String),
+}
+
+/// One thing that libfabric offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// `fabric_attr.prov_name`
+    pub provider: String,
+    /// `fabric_attr.name`
+    pub fabric: String,
+    /// `domain_attr.name`
+    pub domain: String,
+    /// The address it would bind to, readable.
+    pub address: String,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, reason) = match &self.verdict {
+            Verdict::Chosen(reason) => ("chosen", reason),
+            Verdict::Usable(reason) => ("usable", reason),
+            Verdict::Rejected(reason) => ("not used", reason),
+        };
+        write!(f, "{} on {} ({}): {word}: {reason}", self.provider, self.domain, self.address)
+    }
+}
+
+/// Everything that libfabric offers, and what was chosen.
+#[derive(Debug)]
+pub struct Choice {
+    /// In libfabric's order.
+    pub candidates: Vec<Candidate>,
+    /// Index of the chosen one.
+    pub chosen: usize,
+    pub(crate) info: Info,
+    pub(crate) library: Arc<Library>,
+    pub(crate) profile: &'static Profile,
+}
+
+impl Choice {
+    /// The chosen candidate.
+    pub fn candidate(&self) -> &Candidate {
+        &self.candidates[self.chosen]
+    }
+
+    /// What is known about the chosen provider.
+    pub fn profile(&self) -> &'static Profile {
+        self.profile
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for candidate in &self.candidates {
+            writeln!(f, "{candidate}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Ofi {
+    /// Loads libfabric, asks it what there is, and chooses. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// When there is no libfabric, nothing usable, or nothing that matches the options; the message
+    /// lists what there is.
+    pub fn discover(options: &Options) -> Result<Choice, ProviderError> {
+        options.check()?;
+        let library = Library::open(options.library.as_deref())
+            .map_err(|error| ProviderError { message: error.message })?;
+        let library = Arc::new(library);
+        let offers = list(&library, options)?;
+        let mut candidates: Vec<Candidate> = offers.iter().map(|offer| offer.candidate(options)).collect();
+        let best = (0..offers.len())
+            .filter(|&index| matches!(candidates[index].verdict, Verdict::Usable(_)))
+            .max_by_key(|&index| (offers[index].rank(options), core::cmp::Reverse(index)));
+        let Some(chosen) = best else { return Err(nothing_usable(&library, options, &candidates)) };
+        let profile = offers[chosen].profile();
+        candidates[chosen].verdict = Verdict::Chosen(offers[chosen].reason_chosen(options));
+        // The offers are parts of lists, so the chosen one is copied out.
+        // SAFETY: `raw` belongs to a list that `offers` keeps alive.
+        let info = unsafe { Info::copy_of(&library, offers[chosen].raw) }
+            .ok_or_else(|| ProviderError { message: "fi_dupinfo failed: out of memory".to_owned() })?;
+        Ok(Choice { candidates, chosen, info, library, profile })
+    }
+}
+
+/// One entry of libfabric's answer.
+struct Offer {
+    raw: *const fi::fi_info,
+    provider: String,
+    _list: Arc<Info>,
+}
+
+impl Offer {
+    fn info(&self) -> &fi::fi_info {
+        // SAFETY: the entry lives in the list that the offer keeps.
+        unsafe { &*self.raw }
+    }
+
+    fn profile(&self) -> &'static Profile {
+        Profile::of(&self.provider)
+    }
+
+    fn fabric(&self) -> String {
+        // SAFETY: an info that fi_getinfo returned has its fabric_attr.
+        text(unsafe { (*self.info().fabric_attr).name })
+    }
+
+    fn domain(&self) -> String {
+        // SAFETY: an info that fi_getinfo returned has its domain_attr.
+        text(unsafe { (*self.info().domain_attr).name })
+    }
+
+    fn uses_ip(&self) -> bool {
+        matches!(self.info().addr_format, fi::FI_SOCKADDR | fi::FI_SOCKADDR_IN | fi::FI_SOCKADDR_IN6)
+    }
+
+    fn candidate(&self, options: &Options) -> Candidate {
+        Candidate {
+            provider: self.provider.clone(),
+            fabric: self.fabric(),
+            domain: self.domain(),
+            address: text_of_address(self.info()),
+            verdict: match self.objection(options) {
+                Some(reason) => Verdict::Rejected(reason),
+                None => Verdict::Usable(self.profile().reason.to_owned()),
+            },
+        }
+    }
+
+    /// Why this one cannot be used with these options.
+    fn objection(&self, options: &Options) -> Option<String> {
+        match &options.provider {
+            Some(wanted) if !names(wanted, &self.provider) => return Some(format!("{wanted} was asked for")),
+            None if self.profile().preference == 0 => return Some(self.profile().reason.to_owned()),
+            _ => {}
+        }
+        if let Some(domain) = &options.domain {
+            if *domain != self.domain() {
+                return Some(format!("domain {domain} was asked for"));
+            }
+        }
+        // SAFETY: an info that fi_getinfo returned has its tx_attr.
+        let order = unsafe { (*self.info().tx_attr).msg_order };
+        if order & fi::FI_ORDER_SAS == 0 {
+            return Some("does not promise the order of messages (FI_ORDER_SAS)".to_owned());
+        }
+        // SAFETY: an info that fi_getinfo returned has its ep_attr.
+        let longest = unsafe { (*self.info().ep_attr).max_msg_size };
+        (longest < options.packet_bytes).then(|| {
+            format!("messages of {longest} bytes at most, packets are {} bytes", options.packet_bytes)
+        })
+    }
+
+    /// Orders usable offers: the larger the better.
+    fn rank(&self, options: &Options) -> (bool, u8, u8) {
+        let exact = options.provider.as_deref() == Some(self.provider.as_str());
+        (exact, self.profile().preference, interface::reach(self.info(), options.single_host))
+    }
+
+    fn reason_chosen(&self, options: &Options) -> String {
+        let who = if options.provider.is_some() { "asked for; " } else { "preferred here; " };
+        format!("{who}{}", self.profile().reason)
+    }
+}
+
+/// Whether what the user wrote means this provider: its full name, or the part before the layer.
+fn names(wanted: &str, provider: &str) -> bool {
+    wanted == provider || provider.split(';').next() == Some(wanted)
+}
+
+/// Asks libfabric. Providers that use IP addresses are asked a second time for the address that the
+/// options want, because for others that address means nothing.
+fn list(library: &Arc<Library>, options: &Options) -> Result<Vec<Offer>, ProviderError> {
+    let mut offers = query(library, options, None)?;
+    if let Some(address) = interface::wanted_address(options)? {
+        offers.retain(|offer| !offer.uses_ip());
+        offers.extend(query(library, options, Some(&address))?.into_iter().filter(Offer::uses_ip));
+    }
+    Ok(offers)
+}
+
+fn query(
+    library: &Arc<Library>,
+    options: &Options,
+    source: Option<&CStr>,
+) -> Result<Vec<Offer>, ProviderError> {
+    let hints = hints(library, options)?;
+    let (node, flags) = source.map_or((ptr::null(), 0), |source| (source.as_ptr(), fi::FI_SOURCE));
+    let mut head = ptr::null_mut();
+    // SAFETY: strings are terminated or null, the hints are valid, and `head` receives a list.
+    let result =
+        unsafe { (library.getinfo)(fi::API_VERSION, node, ptr::null(), flags, hints.as_ptr(), &mut head) };
+    match result {
+        0 => {}
+        code if code == -fi::FI_ENODATA => return Ok(Vec::new()),
+        code => {
+            let code = fabric_code(-code);
+            return Err(ProviderError {
+                message: format!("fi_getinfo failed: {code}; FI_LOG_LEVEL=warn says more"),
+            });
+        }
+    }
+    // SAFETY: fi_getinfo succeeded and hands the list over.
+    let Some(list) = (unsafe { Info::from_raw(library, head) }) else { return Ok(Vec::new()) };
+    let list = Arc::new(list);
+    let mut offers = Vec::new();
+    let mut next: *const fi::fi_info = list.as_ptr();
+    while !next.is_null() {
+        // SAFETY: an entry of the list, which has its fabric_attr.
+        let attr = unsafe { (*next).fabric_attr };
+        // SAFETY: as above.
+        let provider = text(unsafe { (*attr).prov_name });
+        offers.push(Offer { raw: next, provider, _list: Arc::clone(&list) });
+        // SAFETY: an entry of the list.
+        next = unsafe { (*next).next };
+    }
+    Ok(offers)
+}
+
+/// What this program needs, and what it can live with.
+fn hints(library: &Library, options: &Options) -> Result<Info, ProviderError> {
+    let hints = Info::empty(library)
+        .ok_or_else(|| ProviderError { message: "fi_allocinfo failed: out of memory".to_owned() })?;
+    // SAFETY: just allocated with all its parts, and not shared.
+    let info = unsafe { &mut *hints.as_ptr() };
+    info.caps = fi::FI_MSG | fi::FI_RMA;
+    if options.native_atomics {
+        // Only then: asking for it makes libfabric choose other providers and give up orders.
+        info.caps |= fi::FI_ATOMIC;
+    }
+    info.mode = fi::FI_CONTEXT | fi::FI_CONTEXT2;
+    // SAFETY: allocated above.
+    unsafe { (*info.ep_attr).type_ = fi::FI_EP_RDM };
+    // SAFETY: allocated above.
+    let domain = unsafe { &mut *info.domain_attr };
+    domain.mr_mode = MR_MODES as i32;
+    domain.threading = fi::FI_THREAD_COMPLETION;
+    domain.data_progress = fi::FI_PROGRESS_MANUAL;
+    domain.resource_mgmt = fi::FI_RM_ENABLED;
+    domain.av_type = fi::FI_AV_TABLE;
+    Ok(hints)
+}
+
+/// Ways of registering memory that the endpoint can live with. `FI_MR_LOCAL` is not among them: the
+/// engine's operands are not registered, so providers that insist on it are not offered.
+pub(crate) const MR_MODES: u64 =
+    fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY | fi::FI_MR_ENDPOINT;
+
+/// A string of libfabric's; empty for null.
+pub(crate) fn text(raw: *const c_char) -> String {
+    if raw.is_null() {
+        return String::new();
+    }
+    // SAFETY: strings in an fi_info are terminated.
+    unsafe { CStr::from_ptr(raw) }.to_string_lossy().into_owned()
+}
+
+#[cold]
+fn nothing_usable(library: &Arc<Library>, options: &Options, candidates: &[Candidate]) -> ProviderError {
+    let mut message = match &options.provider {
+        Some(wanted) => format!("no provider {wanted} that can be used"),
+        None => "no usable provider".to_owned(),
+    };
+    let (major, minor) = library.version();
+    message += &format!(" in libfabric {major}.{minor} ({})", library.path().display());
+    if let Ok(filter) = std::env::var("FI_PROVIDER") {
+        message += &format!("; FI_PROVIDER={filter} hides the others");
+    }
+    let mut names: Vec<&str> = candidates.iter().map(|candidate| candidate.provider.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        message += "; it offers no provider with reliable datagrams and remote memory access here";
+    } else {
+        message += &format!("; it offers {}", names.join(", "));
+    }
+    for candidate in candidates.iter().filter(|candidate| {
+        options.provider.as_deref().is_some_and(|wanted| names_candidate(wanted, candidate))
+    }) {
+        message += &format!("\n  {candidate}");
+    }
+    message += "\nChoose one with RMA_PROVIDER or --provider; `rma-info` shows all with reasons";
+    ProviderError { message }
+}
+
+fn names_candidate(wanted: &str, candidate: &Candidate) -> bool {
+    names(wanted, &candidate.provider)
+}
+
+/// Whether the options name an address, for messages.
+pub(crate) fn c_string(value: &str) -> Result<CString, ProviderError> {
+    CString::new(value)
+        .map_err(|_| ProviderError { message: format!("{value:?} has a zero byte inside and names nothing") })
+}

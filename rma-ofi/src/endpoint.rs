@@ -1,0 +1,353 @@
+//! Opening an endpoint: what is allocated, what is believed, what is left for later.
+
+use core::ptr::NonNull;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ofi_sys as fi;
+use rma_core::bootstrap::{AddressBytes, ADDRESS_BYTES_MAX};
+use rma_core::ids::Tag;
+use rma_core::provider::ProviderError;
+use rma_core::provider::{
+    Completion, CompletionBatch, CompletionScope, FabricCode, Limits, NativeOps, Order,
+};
+
+use crate::address::{self, ReadBackRegion};
+use crate::atomics::{self, AtomicLimits};
+use crate::describe::Description;
+use crate::discover::Choice;
+use crate::handles::{AddressVector, CompletionQueue, Domain, Ep, Info, Mr};
+use crate::memory::{Memory, Purpose, Sizes};
+use crate::profile::RemoteCompletion;
+use crate::region::register;
+use crate::Options;
+
+/// Everything that libfabric knows of one endpoint, closed in the order of the fields.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) ep: Ep,
+    pub(crate) read_back: Option<ReadBack>,
+    pub(crate) av: AddressVector,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) memory: Memory,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) mr_mode: u64,
+}
+
+// SAFETY: the endpoint's owner uses the handles, one thread at a time (`&mut OfiEndpoint`); other
+// holders of the Arc (regions) only keep it alive.
+unsafe impl Sync for Live {}
+
+/// A few bytes that peers may read to learn that their writes have arrived, and a place for what is
+/// read from a peer. Nobody cares what the bytes are.
+#[derive(Debug)]
+pub(crate) struct ReadBack {
+    mr: Mr,
+    words: Words,
+}
+
+/// The bytes, freed after their region is closed (order of the fields of [`ReadBack`]) and after the
+/// endpoint that could touch them is (order of the fields of [`Live`]).
+#[derive(Debug)]
+struct Words(NonNull<[u64; READ_BACK_WORDS]>);
+
+// SAFETY: the words are owned, and touched by libfabric only.
+unsafe impl Send for Words {}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: made from a Box of this type, and freed once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// What is known of one peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// Times that its address was inserted; 0: not a peer.
+    pub(crate) connections: u32,
+    /// Tracked operations in flight.
+    pub(crate) outstanding: u32,
+    /// Flushes that wait for `outstanding` to become 0.
+    pub(crate) flushes: u32,
+    /// Why nothing can be posted to it any more.
+    pub(crate) down: Option<FabricCode>,
+    /// Whether poll has said so.
+    pub(crate) is_announced: bool,
+    /// Where to read so that the peer's writes are known to have arrived.
+    pub(crate) read_back: ReadBackRegion,
+}
+
+impl Peer {
+    pub(crate) const NONE: Self = Self {
+        connections: 0,
+        outstanding: 0,
+        flushes: 0,
+        down: None,
+        is_announced: false,
+        read_back: ReadBackRegion::NONE,
+    };
+}
+
+/// One libfabric endpoint with its completion queue, packet buffers and peers.
+///
+/// Puts and gets go straight to the provider. Packets are copied once into a buffer of the
+/// endpoint's; arriving ones are lent to the caller where libfabric put them.
+#[derive(Debug)]
+pub struct OfiEndpoint {
+    pub(crate) limits: Limits,
+    pub(crate) native: NativeOps,
+    pub(crate) atomic_limits: Box<AtomicLimits>,
+    pub(crate) ep: *mut fi::fid_ep,
+    pub(crate) cq: *mut fi::fid_cq,
+    /// Flags of puts and atomics.
+    pub(crate) put_flags: u64,
+    pub(crate) flush_reads_back: bool,
+    /// Slots of tracked operations that are free.
+    pub(crate) free_tracked: Vec<u32>,
+    /// Buffers of outgoing packets that are free.
+    pub(crate) free_outgoing: Vec<u32>,
+    /// How many of those are for replies only.
+    pub(crate) reply_reserve: usize,
+    /// Receive buffers that could not be given back to the provider yet.
+    pub(crate) unposted: Vec<u32>,
+    /// What poll has to say before it asks the provider.
+    pub(crate) ready: VecDeque<Completion>,
+    /// Flushes that wait for the operations before them, by peer.
+    pub(crate) flush_waiters: Vec<(u32, Tag)>,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) is_down: bool,
+    pub(crate) wait_fd: Option<i32>,
+    address: AddressBytes,
+    description: Description,
+    pub(crate) live: Arc<Live>,
+}
+
+// SAFETY: the raw pointers are those of `live`, whose handles may move between threads; whoever
+// holds the endpoint is its only user.
+unsafe impl Send for OfiEndpoint {}
+
+impl OfiEndpoint {
+    /// Opens what was chosen, posts the receive buffers, and allocates everything that the endpoint
+    /// will ever need except a few bytes for each peer that is connected.
+    ///
+    /// # Errors
+    /// When libfabric refuses; the message names the call and the code.
+    pub fn open(choice: &Choice, options: &Options) -> Result<Self, ProviderError> {
+        options.check()?;
+        let claims = Claims::of(&choice.info);
+        let sizes = sizes(options, &claims);
+        let name = choice.candidate().provider.as_str();
+        let domain = Domain::open(&choice.library, &choice.info, name)?;
+        // An entry for everything that can be in flight, and some for errors: an overrun is fatal.
+        let entries = sizes.slots() + CompletionBatch::CAPACITY;
+        let (cq, wait_fd) = open_queue(&domain, entries)?;
+        let av = AddressVector::open(&domain)?;
+        let memory = Memory::new(sizes).ok_or_else(|| ProviderError {
+            message: format!(
+                "no memory for {} packet buffers of {} bytes",
+                sizes.outgoing + sizes.incoming,
+                sizes.packet_bytes
+            ),
+        })?;
+        let ep = Ep::open(&domain, &choice.info, &av, &cq, name)?;
+        let remote_completion = options.remote_completion.unwrap_or(choice.profile.remote_completion);
+        let read_back = match remote_completion {
+            RemoteCompletion::DeliveryComplete => None,
+            RemoteCompletion::ReadBack => Some(ReadBack::open(&domain, &ep, &claims)?),
+        };
+        let address =
+            address::encode(&ep.name()?, read_back.as_ref().map(|region| region.location(&claims)))?;
+        let live = Arc::new(Live { ep, read_back, av, cq, memory, domain, mr_mode: claims.mr_mode });
+        let (native, atomic_limits) =
+            atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
+        let limits = limits(&claims, &sizes, remote_completion, choice.profile.needs_target_progress);
+        let description =
+            Description::new(choice, &claims, &limits, &native, remote_completion, wait_fd.is_some());
+        let mut endpoint = Self {
+            limits,
+            native,
+            atomic_limits: Box::new(atomic_limits),
+            ep: live.ep.as_ptr(),
+            cq: live.cq.as_ptr(),
+            put_flags: put_flags(remote_completion),
+            flush_reads_back: remote_completion == RemoteCompletion::ReadBack,
+            free_tracked: (0..sizes.tracked as u32).rev().collect(),
+            free_outgoing: (0..sizes.outgoing as u32).rev().collect(),
+            reply_reserve: sizes.outgoing / 4,
+            unposted: (0..sizes.incoming as u32).collect(),
+            // Each tracked slot may leave one entry, each poll a few about peers and errors.
+            ready: VecDeque::with_capacity(sizes.tracked + 2 * CompletionBatch::CAPACITY),
+            flush_waiters: Vec::with_capacity(sizes.tracked),
+            peers: Vec::new(),
+            is_down: false,
+            wait_fd,
+            address,
+            description,
+            live,
+        };
+        endpoint.description.memory_bytes = endpoint.live.memory.bytes();
+        endpoint.post_receives();
+        Ok(endpoint)
+    }
+
+    /// What this endpoint is, for people.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    pub(crate) fn own_address(&self) -> AddressBytes {
+        self.address
+    }
+
+    /// What the slot is for.
+    #[inline]
+    pub(crate) fn purpose(&self, slot: usize) -> Purpose {
+        self.live.memory.sizes().purpose(slot)
+    }
+}
+
+impl ReadBack {
+    fn open(domain: &Arc<Domain>, ep: &Ep, claims: &Claims) -> Result<Self, ProviderError> {
+        let words = Words(NonNull::from(Box::leak(Box::new([0; READ_BACK_WORDS]))));
+        let bytes = READ_BACK_WORDS * READ_BACK_BYTES;
+        // SAFETY: the words live until the region is closed.
+        let mr =
+            unsafe { register(domain, words.0.cast(), bytes, fi::FI_REMOTE_READ, claims.largest_key()) }?;
+        if claims.mr_mode & fi::FI_MR_ENDPOINT != 0 {
+            mr.attach(ep).map_err(|code| crate::error::registration_failed(bytes, code))?;
+        }
+        Ok(Self { mr, words })
+    }
+
+    /// The word that peers read.
+    fn location(&self, claims: &Claims) -> ReadBackRegion {
+        let base = if claims.mr_mode & fi::FI_MR_VIRT_ADDR != 0 { self.words.0.as_ptr() as u64 } else { 0 };
+        ReadBackRegion { base, key: self.mr.key() }
+    }
+
+    /// Where what is read from a peer goes.
+    pub(crate) fn sink(&self) -> *mut u64 {
+        // SAFETY: the second of the words.
+        unsafe { self.words.0.as_ptr().cast::<u64>().add(1) }
+    }
+}
+
+/// What the returned `fi_info` says, copied out of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Claims {
+    pub(crate) caps: u64,
+    pub(crate) mode: u64,
+    pub(crate) mr_mode: u64,
+    pub(crate) key_bytes: usize,
+    pub(crate) order: u64,
+    pub(crate) order_raw_bytes: usize,
+    pub(crate) message_bytes: usize,
+    pub(crate) inject_bytes: usize,
+    pub(crate) queue_entries: usize,
+    pub(crate) data_progress: fi::fi_progress,
+}
+
+impl Claims {
+    pub(crate) fn of(info: &Info) -> Self {
+        // SAFETY: an info that fi_getinfo returned is valid, with all its parts.
+        let info = unsafe { &*info.as_ptr() };
+        // SAFETY: as above.
+        let tx = unsafe { &*info.tx_attr };
+        // SAFETY: as above.
+        let ep = unsafe { &*info.ep_attr };
+        // SAFETY: as above.
+        let domain = unsafe { &*info.domain_attr };
+        Self {
+            caps: info.caps,
+            mode: info.mode,
+            mr_mode: domain.mr_mode as u64,
+            key_bytes: domain.mr_key_size,
+            order: tx.msg_order,
+            order_raw_bytes: ep.max_order_raw_size,
+            message_bytes: ep.max_msg_size,
+            inject_bytes: tx.inject_size,
+            queue_entries: tx.size,
+            data_progress: domain.data_progress,
+        }
+    }
+
+    fn has_atomics(&self) -> bool {
+        self.caps & fi::FI_ATOMIC != 0
+    }
+
+    /// The largest key that fits: users number theirs from below.
+    fn largest_key(&self) -> u64 {
+        let bits = (self.key_bytes.clamp(1, 4) * 8) as u32;
+        (1u64 << bits) - 1
+    }
+}
+
+/// Tracked operations get what the provider's queue leaves beside the packets, so that packets, and
+/// replies above all, find room there.
+fn sizes(options: &Options, claims: &Claims) -> Sizes {
+    let room = claims.queue_entries.saturating_sub(options.send_buffers).max(1);
+    let tracked = if claims.queue_entries == 0 { options.outstanding } else { options.outstanding.min(room) };
+    Sizes {
+        tracked,
+        outgoing: options.send_buffers,
+        incoming: options.receive_buffers,
+        packet_bytes: options.packet_bytes,
+    }
+}
+
+fn limits(
+    claims: &Claims,
+    sizes: &Sizes,
+    completion: RemoteCompletion,
+    needs_target_progress: bool,
+) -> Limits {
+    let message_bytes_max = claims.message_bytes.min(MESSAGE_BYTES_MAX);
+    Limits {
+        // Injected puts report nothing, not even their loss, on the providers that matter here.
+        inject_bytes_max: 0,
+        send_bytes_max: sizes.packet_bytes,
+        message_bytes_max,
+        outstanding_max: sizes.tracked,
+        receive_buffers: sizes.incoming,
+        order: Order {
+            put_before_send: claims.order & fi::FI_ORDER_SAW != 0,
+            put_before_get: claims.order & (fi::FI_ORDER_RAW | fi::FI_ORDER_RMA_RAW) != 0
+                && claims.order_raw_bytes >= message_bytes_max,
+        },
+        put_completes: match completion {
+            RemoteCompletion::DeliveryComplete => CompletionScope::Remote,
+            RemoteCompletion::ReadBack => CompletionScope::Local,
+        },
+        needs_target_progress,
+    }
+}
+
+fn put_flags(completion: RemoteCompletion) -> u64 {
+    match completion {
+        RemoteCompletion::DeliveryComplete => fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE,
+        RemoteCompletion::ReadBack => fi::FI_COMPLETION,
+    }
+}
+
+/// A queue with a descriptor to sleep on, or without one where the provider has none.
+fn open_queue(domain: &Arc<Domain>, entries: usize) -> Result<(CompletionQueue, Option<i32>), ProviderError> {
+    if let Ok(cq) = CompletionQueue::open(domain, entries, fi::FI_WAIT_FD) {
+        let descriptor = cq.wait_fd();
+        if descriptor.is_some() {
+            return Ok((cq, descriptor));
+        }
+    }
+    CompletionQueue::open(domain, entries, fi::FI_WAIT_NONE).map(|cq| (cq, None))
+}
+
+/// Puts and gets of more are split by the engine.
+const MESSAGE_BYTES_MAX: usize = 1 << 30;
+
+/// One word that peers read, one that takes what is read from them.
+const READ_BACK_WORDS: usize = 2;
+
+/// Bytes of one word.
+pub(crate) const READ_BACK_BYTES: usize = size_of::<u64>();
+
+const _: () = assert!(ADDRESS_BYTES_MAX > address::HEADER_BYTES);

@@ -1,0 +1,169 @@
+//! IP addresses: which one to bind to, and how to print what libfabric bound.
+
+use core::ffi::CStr;
+use core::ptr;
+use std::ffi::CString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ofi_sys as fi;
+use rma_core::provider::ProviderError;
+
+use crate::discover::c_string;
+use crate::Options;
+
+/// The address that IP providers must bind to, if the options say so.
+pub(crate) fn wanted_address(options: &Options) -> Result<Option<CString>, ProviderError> {
+    match &options.interface {
+        None if options.single_host => Ok(Some(c"127.0.0.1".to_owned())),
+        None => Ok(None),
+        Some(name) if name.parse::<IpAddr>().is_ok() => c_string(name).map(Some),
+        Some(name) => address_of_interface(name).map(Some),
+    }
+}
+
+/// How far an offer's address reaches, the larger the better. Offers that name no IP address come
+/// first: their fabric knows better.
+pub(crate) fn reach(info: &fi::fi_info, single_host: bool) -> u8 {
+    match source(info).map(|address| address.ip()) {
+        None => 4,
+        Some(IpAddr::V4(address)) if address.is_loopback() => {
+            if single_host {
+                5
+            } else {
+                1
+            }
+        }
+        Some(IpAddr::V4(_)) => 3,
+        // Link-local addresses mean something on one link only, and only with a scope.
+        Some(IpAddr::V6(address)) if address.is_loopback() || is_link_local(address) => 0,
+        Some(IpAddr::V6(_)) => 2,
+    }
+}
+
+fn is_link_local(address: Ipv6Addr) -> bool {
+    address.segments()[0] & 0xffc0 == 0xfe80
+}
+
+/// The source address of an offer, readable; libfabric's name of the format where it is not IP.
+pub(crate) fn text_of_address(info: &fi::fi_info) -> String {
+    source(info)
+        .map_or_else(|| format!("address format {}", info.addr_format), |address| address.ip().to_string())
+}
+
+fn source(info: &fi::fi_info) -> Option<SocketAddr> {
+    if info.src_addr.is_null()
+        || !matches!(info.addr_format, fi::FI_SOCKADDR | fi::FI_SOCKADDR_IN | fi::FI_SOCKADDR_IN6)
+    {
+        return None;
+    }
+    // SAFETY: libfabric says that `src_addr` has `src_addrlen` bytes.
+    let bytes = unsafe { core::slice::from_raw_parts(info.src_addr.cast::<u8>(), info.src_addrlen) };
+    socket_address(bytes)
+}
+
+/// Reads a `sockaddr_in` or `sockaddr_in6`.
+pub(crate) fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
+    let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+    match i32::from(family) {
+        libc::AF_INET => {
+            let octets: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
+            Some(SocketAddr::new(Ipv4Addr::from(octets).into(), port))
+        }
+        libc::AF_INET6 => {
+            let octets: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+            Some(SocketAddr::new(Ipv6Addr::from(octets).into(), port))
+        }
+        _ => None,
+    }
+}
+
+/// The first IPv4 address of a network interface, or else its first IPv6 address.
+fn address_of_interface(name: &str) -> Result<CString, ProviderError> {
+    let mut all = interfaces()?;
+    all.sort_by_key(|(_, address)| address.is_ipv6());
+    if let Some((_, address)) = all.iter().find(|(interface, _)| interface == name) {
+        return c_string(&address.to_string());
+    }
+    let mut names: Vec<&str> = all.iter().map(|(interface, _)| interface.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    Err(ProviderError {
+        message: format!(
+            "no network interface {name} with an IP address; there are {}. Set RMA_INTERFACE to one of them, or to \
+             an IP address",
+            names.join(", ")
+        ),
+    })
+}
+
+fn interfaces() -> Result<Vec<(String, IpAddr)>, ProviderError> {
+    let mut head = ptr::null_mut();
+    // SAFETY: getifaddrs stores a list that is freed below.
+    if unsafe { libc::getifaddrs(&mut head) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(ProviderError { message: format!("the network interfaces cannot be listed: {error}") });
+    }
+    let mut found = Vec::new();
+    let mut next = head;
+    while !next.is_null() {
+        // SAFETY: an entry of the list.
+        let entry = unsafe { &*next };
+        if let Some(address) = address_in(entry) {
+            // SAFETY: names in the list are terminated.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            found.push((name.to_string_lossy().into_owned(), address));
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list from above, freed once.
+    unsafe { libc::freeifaddrs(head) };
+    Ok(found)
+}
+
+fn address_in(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    if entry.ifa_addr.is_null() {
+        return None;
+    }
+    // SAFETY: an address starts with its family.
+    let family = i32::from(unsafe { (*entry.ifa_addr).sa_family });
+    let len = match family {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return None,
+    };
+    // SAFETY: an address of that family has that many bytes.
+    let bytes = unsafe { core::slice::from_raw_parts(entry.ifa_addr.cast::<u8>(), len) };
+    socket_address(bytes).map(|address| address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn socket_addresses_are_read_and_short_ones_refused() {
+        let mut bytes = [0u8; 16];
+        bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        bytes[2..8].copy_from_slice(&[0x1f, 0x90, 10, 0, 0, 7]);
+        assert_eq!(socket_address(&bytes), Some("10.0.0.7:8080".parse().unwrap()));
+        assert_eq!(socket_address(&bytes[..7]), None);
+        assert_eq!(socket_address(&[]), None);
+    }
+
+    #[test]
+    fn an_unknown_interface_is_an_error_that_lists_those_there_are() {
+        let message = address_of_interface("nope0").unwrap_err().message;
+        assert!(message.contains("nope0") && message.contains("lo"), "{message}");
+        assert_eq!(address_of_interface("lo").unwrap().as_c_str(), c"127.0.0.1");
+    }
+
+    #[test]
+    fn one_host_means_loopback_unless_an_interface_is_named() {
+        let mut options = Options { single_host: true, ..Options::default() };
+        assert_eq!(wanted_address(&options).unwrap().unwrap().as_c_str(), c"127.0.0.1");
+        options.interface = Some("10.1.2.3".to_owned());
+        assert_eq!(wanted_address(&options).unwrap().unwrap().as_c_str(), c"10.1.2.3");
+        assert_eq!(wanted_address(&Options::default()).unwrap(), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! The memory that libfabric sees: one slot for each operation in flight, and the packet buffers.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use std::alloc::{self, Layout};
+
+use ofi_sys as fi;
+
+/// What an operation's context points to. The first member is storage for providers that demand it
+/// (`FI_CONTEXT`, `FI_CONTEXT2`) while the operation is in flight.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    context: fi::fi_context2,
+    /// The engine's tag; of tracked operations only.
+    pub(crate) tag: u64,
+    /// Index of the peer.
+    pub(crate) peer: u32,
+    /// Whether the provider holds it.
+    pub(crate) is_in_flight: bool,
+}
+
+/// What a slot is for; slots of one purpose are contiguous.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// A put, get, atomic or flush.
+    Tracked,
+    /// A packet on its way out, in the buffer with this index.
+    Outgoing(usize),
+    /// A buffer waiting for a packet, with this index among the receive buffers.
+    Incoming(usize),
+}
+
+/// How many slots and buffers there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) tracked: usize,
+    pub(crate) outgoing: usize,
+    pub(crate) incoming: usize,
+    pub(crate) packet_bytes: usize,
+}
+
+impl Sizes {
+    pub(crate) fn slots(&self) -> usize {
+        self.tracked + self.outgoing + self.incoming
+    }
+
+    /// What the slot with this index is for.
+    pub(crate) fn purpose(&self, slot: usize) -> Purpose {
+        if slot < self.tracked {
+            Purpose::Tracked
+        } else if slot < self.tracked + self.outgoing {
+            Purpose::Outgoing(slot - self.tracked)
+        } else {
+            Purpose::Incoming(slot - self.tracked - self.outgoing)
+        }
+    }
+
+    fn slot_layout(&self) -> Option<Layout> {
+        Layout::array::<Slot>(self.slots()).ok()
+    }
+
+    fn packet_layout(&self) -> Option<Layout> {
+        let bytes = (self.outgoing + self.incoming).checked_mul(self.stride())?;
+        Layout::from_size_align(bytes, PAGE_BYTES).ok()
+    }
+
+    /// Bytes from one buffer to the next: whole cache lines.
+    fn stride(&self) -> usize {
+        self.packet_bytes.next_multiple_of(CACHE_LINE_BYTES)
+    }
+}
+
+/// Slots and buffers, at addresses that do not change. The provider writes to them on its own, so
+/// they are reached through raw pointers only.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    slots: NonNull<Slot>,
+    packets: NonNull<u8>,
+    sizes: Sizes,
+}
+
+// SAFETY: Memory owns its allocations; it is used by whoever holds the endpoint.
+unsafe impl Send for Memory {}
+// SAFETY: a shared Memory gives out addresses only; `slot` asks for exclusive use of the slot.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Zeroed memory of these sizes; `None` when there is not so much.
+    pub(crate) fn new(sizes: Sizes) -> Option<Self> {
+        let slots = allocate(sizes.slot_layout()?)?.cast();
+        let Some(packets) = sizes.packet_layout().and_then(allocate) else {
+            release(slots.cast(), sizes.slot_layout());
+            return None;
+        };
+        Some(Self { slots, packets, sizes })
+    }
+
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |layout: Option<Layout>| layout.map_or(0, |layout| layout.size());
+        bytes(self.sizes.slot_layout()) + bytes(self.sizes.packet_layout())
+    }
+
+    /// The slot with this index.
+    #[inline]
+    pub(crate) fn slot(&self, index: usize) -> *mut Slot {
+        debug_assert!(index < self.sizes.slots());
+        // SAFETY: within the allocation; zeroed memory is a valid Slot.
+        unsafe { self.slots.as_ptr().add(index) }
+    }
+
+    /// The index of the slot that a context of a completion points to; `None` if it is not ours.
+    #[inline]
+    pub(crate) fn index_of(&self, context: *mut c_void) -> Option<usize> {
+        let offset = (context as usize).wrapping_sub(self.slots.as_ptr() as usize);
+        let index = offset / size_of::<Slot>();
+        (offset % size_of::<Slot>() == 0 && index < self.sizes.slots()).then_some(index)
+    }
+
+    /// The buffer of an outgoing packet.
+    #[inline]
+    pub(crate) fn outgoing(&self, index: usize) -> NonNull<u8> {
+        debug_assert!(index < self.sizes.outgoing);
+        // SAFETY: within the allocation.
+        unsafe { self.packets.add(index * self.sizes.stride()) }
+    }
+
+    /// The buffer for an incoming packet.
+    #[inline]
+    pub(crate) fn incoming(&self, index: usize) -> NonNull<u8> {
+        debug_assert!(index < self.sizes.incoming);
+        // SAFETY: within the allocation.
+        unsafe { self.packets.add((self.sizes.outgoing + index) * self.sizes.stride()) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        release(self.slots.cast(), self.sizes.slot_layout());
+        release(self.packets, self.sizes.packet_layout());
+    }
+}
+
+fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+    debug_assert!(layout.size() > 0, "sizes are checked to be at least 1");
+    // SAFETY: the size is not zero.
+    NonNull::new(unsafe { alloc::alloc_zeroed(layout) })
+}
+
+fn release(memory: NonNull<u8>, layout: Option<Layout>) {
+    if let Some(layout) = layout {
+        // SAFETY: came from `allocate` with the same layout, and is released once.
+        unsafe { alloc::dealloc(memory.as_ptr(), layout) }
+    }
+}
+
+const CACHE_LINE_BYTES: usize = 64;
+const PAGE_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: Sizes = Sizes { tracked: 3, outgoing: 2, incoming: 4, packet_bytes: 520 };
+
+    #[test]
+    fn a_context_leads_back_to_its_slot_and_nothing_else_does() {
+        let memory = Memory::new(SIZES).unwrap();
+        for index in 0..SIZES.slots() {
+            assert_eq!(memory.index_of(memory.slot(index).cast()), Some(index));
+        }
+        let beyond = memory.slot(0) as usize + SIZES.slots() * size_of::<Slot>();
+        assert_eq!(memory.index_of(beyond as *mut c_void), None);
+        assert_eq!(memory.index_of((memory.slot(1) as usize + 8) as *mut c_void), None);
+        assert_eq!(memory.index_of(core::ptr::null_mut()), None);
+    }
+
+    #[test]
+    fn slots_know_their_purpose() {
+        assert_eq!(SIZES.purpose(2), Purpose::Tracked);
+        assert_eq!(SIZES.purpose(3), Purpose::Outgoing(0));
+        assert_eq!(SIZES.purpose(8), Purpose::Incoming(3));
+    }
+
+    #[test]
+    fn buffers_do_not_overlap() {
+        let memory = Memory::new(SIZES).unwrap();
+        let first = memory.outgoing(0).as_ptr() as usize;
+        assert_eq!(memory.outgoing(1).as_ptr() as usize - first, 576);
+        assert_eq!(memory.incoming(0).as_ptr() as usize - first, 2 * 576);
+    }
+}

@@ -1,0 +1,381 @@
+//! The data path: posting operations and packets. Nothing here allocates, waits, or takes a lock.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+
+use ofi_sys as fi;
+use ofi_sys::calls;
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    Completion, CompletionBatch, Endpoint, Limits, NativeOps, Post, PostError, ProviderError, ReceivedPacket,
+    RemoteAddr, SendClass,
+};
+
+use crate::endpoint::{OfiEndpoint, Peer, READ_BACK_BYTES};
+use crate::error::{call_failed, fabric_code, is_peer_loss};
+use crate::region::OfiRegion;
+
+/// A tracked operation that has been given a slot and not yet been posted.
+pub(crate) struct Ticket {
+    slot: u32,
+    pub(crate) context: *mut c_void,
+}
+
+impl OfiEndpoint {
+    /// Checks the peer and finds a slot. Nothing is taken until [`OfiEndpoint::posted`].
+    #[inline]
+    pub(crate) fn ticket(&self, to: PeerAddr, len: usize) -> Result<Ticket, PostError> {
+        self.check_peer(to)?;
+        if len > self.limits.message_bytes_max {
+            return Err(PostError::Failed(fabric_code(fi::FI_EMSGSIZE)));
+        }
+        let Some(&slot) = self.free_tracked.last() else { return Err(PostError::Again) };
+        Ok(Ticket { slot, context: self.live.memory.slot(slot as usize).cast() })
+    }
+
+    /// Takes the slot if the provider took the operation.
+    #[inline]
+    pub(crate) fn posted(&mut self, ticket: &Ticket, to: PeerAddr, tag: Tag, result: isize) -> Post {
+        if result != 0 {
+            return Err(self.refused(to, result));
+        }
+        self.free_tracked.pop();
+        let slot = self.live.memory.slot(ticket.slot as usize);
+        // SAFETY: the slot exists, and the provider does not touch these members of it.
+        unsafe { (*slot).tag = tag.0 };
+        // SAFETY: as above.
+        unsafe { (*slot).peer = to.0 as u32 };
+        // SAFETY: as above.
+        unsafe { (*slot).is_in_flight = true };
+        self.peers[to.0 as usize].outstanding += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn check_peer(&self, to: PeerAddr) -> Result<(), PostError> {
+        match self.peers.get(to.0 as usize) {
+            Some(peer) if peer.down.is_none() && peer.connections > 0 && !self.is_down => Ok(()),
+            _ => Err(self.peer_unusable(to)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn peer_unusable(&self, to: PeerAddr) -> PostError {
+        let peer = self.peers.get(to.0 as usize).copied().unwrap_or(Peer::NONE);
+        PostError::Failed(match peer.down {
+            Some(code) => code,
+            None if self.is_down => fabric_code(fi::FI_ESHUTDOWN),
+            None => fabric_code(fi::FI_ENOENT),
+        })
+    }
+
+    /// What the provider's refusal means.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refused(&mut self, to: PeerAddr, result: isize) -> PostError {
+        let code = -result as i32;
+        // Out of memory while posting is a full pool of the provider's: it drains as others complete.
+        if matches!(code, fi::FI_EAGAIN | fi::FI_ENOMEM | fi::FI_ENOBUFS) {
+            return PostError::Again;
+        }
+        let code = fabric_code(code);
+        if is_peer_loss(code.code) {
+            self.peer_lost(to.0 as usize, code);
+        }
+        PostError::Failed(code)
+    }
+
+    /// An operation that needs no fabric: done at once.
+    #[cold]
+    #[inline(never)]
+    fn done_at_once(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.check_peer(to)?;
+        if self.ready.len() >= self.limits.outstanding_max {
+            return Err(PostError::Again);
+        }
+        self.ready.push_back(Completion::Done(tag));
+        Ok(())
+    }
+
+    /// Completes the flush when the operations in flight to the peer have.
+    fn flush_by_counting(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.check_peer(to)?;
+        let peer = &mut self.peers[to.0 as usize];
+        if peer.outstanding == 0 {
+            return self.done_at_once(to, tag);
+        }
+        if self.flush_waiters.len() == self.flush_waiters.capacity() {
+            return Err(PostError::Again);
+        }
+        peer.flushes += 1;
+        self.flush_waiters.push((to.0 as u32, tag));
+        Ok(())
+    }
+
+    /// Reads a word from the peer: the fabric does not let it overtake the writes before it.
+    fn flush_by_reading(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        let ticket = self.ticket(to, READ_BACK_BYTES)?;
+        let Some(read_back) = &self.live.read_back else {
+            return Err(PostError::Failed(fabric_code(fi::FI_EOPNOTSUPP)));
+        };
+        let from = self.peers[to.0 as usize].read_back;
+        let sink = read_back.sink().cast();
+        // SAFETY: the sink lives as long as the endpoint; nobody looks at what is read.
+        let result = unsafe {
+            calls::read(
+                self.ep,
+                sink,
+                READ_BACK_BYTES,
+                ptr::null_mut(),
+                to.0,
+                from.base,
+                from.key,
+                ticket.context,
+            )
+        };
+        self.posted(&ticket, to, tag, result)
+    }
+}
+
+// SAFETY: line 3 (tags): a tag lives in its slot from the post that the provider accepted until the
+// slot's completion is read, once; libfabric completes each accepted operation once and does not
+// touch its memory afterwards. Line 4: `send` copies. Packets point into buffers that are posted again
+// only by `release`.
+unsafe impl Endpoint for OfiEndpoint {
+    type Region = OfiRegion;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn native(&self) -> &NativeOps {
+        &self.native
+    }
+
+    fn address(&self) -> AddressBytes {
+        self.own_address()
+    }
+
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        let (name, read_back) = crate::address::decode(address, &self.own_address())?;
+        let mut peer: fi::fi_addr_t = 0;
+        // SAFETY: the name is as long as the endpoint's own, so as long as the provider reads.
+        let inserted = unsafe {
+            calls::av_insert(self.live.av.as_ptr(), name.as_ptr().cast(), 1, &mut peer, 0, ptr::null_mut())
+        };
+        if inserted != 1 {
+            return Err(call_failed(
+                "fi_av_insert",
+                "the peer's address",
+                if inserted < 0 { inserted } else { fi::FI_EINVAL },
+            ));
+        }
+        // Tables number their entries from 0, so this is an index; one that is not would make the
+        // vector below huge.
+        let index = usize::try_from(peer).ok().filter(|&index| index < PEERS_MAX);
+        let Some(index) = index else {
+            return Err(call_failed(
+                "fi_av_insert",
+                "a table that does not number its entries",
+                fi::FI_EINVAL,
+            ));
+        };
+        if index >= self.peers.len() {
+            self.peers.resize(index + 1, Peer::NONE);
+        }
+        let known = &mut self.peers[index];
+        if known.connections == 0 {
+            *known = Peer { read_back, ..Peer::NONE };
+        }
+        known.connections += 1;
+        // Room for this peer's last word.
+        self.ready.reserve(self.ready_room());
+        Ok(PeerAddr(peer))
+    }
+
+    fn disconnect(&mut self, peer: PeerAddr) {
+        let Some(known) = self.peers.get_mut(peer.0 as usize).filter(|peer| peer.connections > 0) else {
+            return;
+        };
+        known.connections -= 1;
+        let mut entry = peer.0;
+        // SAFETY: the entry was inserted, and is removed as often as it was inserted.
+        let result = unsafe { calls::av_remove(self.live.av.as_ptr(), &mut entry, 1, 0) };
+        if result != 0 {
+            eprintln!("rma-ofi: forgetting peer {peer} failed: {}", fabric_code(-result));
+        }
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<Self::Region, ProviderError> {
+        // SAFETY: by the caller's promise.
+        unsafe { OfiRegion::open(&self.live, base, len, key) }
+    }
+
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], _at: RemoteAddr) -> Post {
+        // `inject_bytes_max` is 0: there are no injected puts but empty ones.
+        self.check_peer(to)?;
+        if src.is_empty() {
+            Ok(())
+        } else {
+            Err(PostError::Failed(fabric_code(fi::FI_EMSGSIZE)))
+        }
+    }
+
+    #[inline]
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        // Not every provider completes an empty write.
+        if len == 0 {
+            return self.done_at_once(to, tag);
+        }
+        let ticket = self.ticket(to, len)?;
+        let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
+        let remote = fi::fi_rma_iov { addr: at.addr, len, key: at.key.0 };
+        let message = fi::fi_msg_rma {
+            msg_iov: &local,
+            desc: ptr::null_mut(),
+            iov_count: 1,
+            addr: to.0,
+            rma_iov: &remote,
+            rma_iov_count: 1,
+            context: ticket.context,
+            data: 0,
+        };
+        // SAFETY: the endpoint is open; the message is read during the call; the source is the
+        // caller's promise.
+        let result = unsafe { calls::writemsg(self.ep, &message, self.put_flags) };
+        self.posted(&ticket, to, tag, result)
+    }
+
+    #[inline]
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        if len == 0 {
+            return self.done_at_once(to, tag);
+        }
+        let ticket = self.ticket(to, len)?;
+        // SAFETY: the endpoint is open; the destination is the caller's promise.
+        let result = unsafe {
+            calls::read(self.ep, dst.cast(), len, ptr::null_mut(), to.0, at.addr, at.key.0, ticket.context)
+        };
+        self.posted(&ticket, to, tag, result)
+    }
+
+    unsafe fn atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_atomic(to, operand, count, at, dtype, op, tag) }
+    }
+
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_fetch_atomic(to, operand, result, count, at, dtype, op, tag) }
+    }
+
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_compare_atomic(to, operand, compare, result, at, dtype, tag) }
+    }
+
+    #[inline]
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+        self.check_peer(to)?;
+        let len = header.len() + payload.len();
+        if len > self.limits.send_bytes_max {
+            return Err(PostError::Failed(fabric_code(fi::FI_EMSGSIZE)));
+        }
+        if class == SendClass::Request && self.free_outgoing.len() <= self.reply_reserve {
+            return Err(PostError::Again);
+        }
+        let Some(&index) = self.free_outgoing.last() else { return Err(PostError::Again) };
+        let buffer = self.live.memory.outgoing(index as usize);
+        // SAFETY: the buffer is free, so nobody else uses it, and holds `send_bytes_max` bytes.
+        unsafe { ptr::copy_nonoverlapping(header.as_ptr(), buffer.as_ptr(), header.len()) };
+        // SAFETY: the payload follows the header; together they are at most `send_bytes_max` bytes.
+        let rest = unsafe { buffer.add(header.len()) };
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), rest.as_ptr(), payload.len()) };
+        let slot = self.live.memory.slot(self.live.memory.sizes().tracked + index as usize);
+        // SAFETY: the endpoint is open, and the buffer stays as it is until the completion.
+        let result =
+            unsafe { calls::send(self.ep, buffer.as_ptr().cast(), len, ptr::null_mut(), to.0, slot.cast()) };
+        if result != 0 {
+            return Err(self.refused(to, result));
+        }
+        self.free_outgoing.pop();
+        // SAFETY: the slot exists, and the provider does not touch these members of it.
+        unsafe { (*slot).peer = to.0 as u32 };
+        // SAFETY: as above.
+        unsafe { (*slot).is_in_flight = true };
+        Ok(())
+    }
+
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        if self.flush_reads_back {
+            self.flush_by_reading(to, tag)
+        } else {
+            self.flush_by_counting(to, tag)
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize {
+        self.poll_queue(out)
+    }
+
+    #[inline]
+    fn release(&mut self, packet: ReceivedPacket) {
+        self.unposted.push(packet.buffer);
+        self.post_receives();
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        self.wait_fd
+    }
+
+    fn arm_wait(&mut self) -> bool {
+        if self.wait_fd.is_none() || !self.ready.is_empty() || !self.unposted.is_empty() {
+            return false;
+        }
+        let mut queue: *mut fi::fid = self.cq.cast();
+        // SAFETY: fabric and queue are open, and the queue has a descriptor.
+        unsafe { calls::trywait(self.live.domain.fabric_ptr(), &mut queue, 1) == 0 }
+    }
+}
+
+/// More peers than this is a mistake of the provider's.
+const PEERS_MAX: usize = 1 << 26;

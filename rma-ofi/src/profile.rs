@@ -1,0 +1,183 @@
+//! What is known about each provider beyond what it says of itself.
+//!
+//! `fi_info` is a claim, and some claims are wrong: a provider may accept "delivery complete" and drop
+//! it, or report automatic progress that it does not have. A row here says how to reach remote
+//! completion on a provider, which of its claims hold, and how much it is liked when the user names
+//! none. "Measured" means observed by the contract tests of this crate; the rest comes from the
+//! providers' documentation and sources.
+
+/// How a put is made visible at the target before it is called complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteCompletion {
+    /// The put itself completes only when the target's memory holds the bytes
+    /// (`FI_DELIVERY_COMPLETE`).
+    DeliveryComplete,
+    /// Puts complete locally; a flush reads a few bytes back from the target, and the fabric does not
+    /// let a read overtake the writes before it.
+    ReadBack,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// `fabric_attr.prov_name` as libfabric returns it.
+    pub provider: &'static str,
+    /// The provider with the largest number is chosen when the user names none; with 0 it is used
+    /// only when named.
+    pub preference: u8,
+    /// How puts become visible.
+    pub remote_completion: RemoteCompletion,
+    /// Whether puts and gets proceed only while the target's process polls.
+    pub needs_target_progress: bool,
+    /// Whether the fabric's hardware, and not the provider's software at the target, executes
+    /// atomics.
+    pub hardware_atomics: bool,
+    /// Why the row is what it is.
+    pub reason: &'static str,
+}
+
+impl Profile {
+    /// The row for a provider name; a cautious one for names that are not in the table.
+    pub fn of(provider: &str) -> &'static Self {
+        PROFILES.iter().find(|row| row.provider == provider).unwrap_or(&UNKNOWN)
+    }
+}
+
+use RemoteCompletion::{DeliveryComplete, ReadBack};
+
+/// Every provider that is known, most preferred first.
+pub const PROFILES: [Profile; 12] = [
+    Profile {
+        provider: "cxi",
+        preference: 90,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: false,
+        hardware_atomics: true,
+        reason: "Slingshot hardware; delivery-complete is a flushing read by the target's NIC",
+    },
+    Profile {
+        provider: "efa",
+        preference: 85,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "EFA hardware; puts may be emulated by packets, and nothing is ordered but messages",
+    },
+    Profile {
+        provider: "verbs;ofi_rxm",
+        preference: 80,
+        remote_completion: ReadBack,
+        needs_target_progress: false,
+        hardware_atomics: false,
+        reason: "InfiniBand or RoCE hardware; delivery-complete is accepted and then dropped, but a read \
+                 does not overtake writes; atomics are emulated by packets",
+    },
+    Profile {
+        provider: "psm3",
+        preference: 75,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "Intel Ethernet or Omni-Path through PSM3; puts are active messages",
+    },
+    Profile {
+        provider: "tcp",
+        preference: 60,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason:
+            "plain sockets, native reliable datagrams (libfabric 1.18 and later); delivery-complete is an \
+                 acknowledgement by the target's software; automatic progress is claimed and not there",
+    },
+    Profile {
+        provider: "net",
+        preference: 55,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "the name of native tcp in libfabric 1.16 and 1.17; faster than tcp;ofi_rxm by one layer; \
+                 claims atomics and supports none",
+    },
+    Profile {
+        provider: "tcp;ofi_rxm",
+        preference: 50,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "plain sockets, one layer more than native tcp; delivery-complete is tcp's acknowledgement",
+    },
+    Profile {
+        provider: "sockets",
+        preference: 20,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "deprecated and slow, but complete: useful for tests",
+    },
+    Profile {
+        provider: "udp;ofi_rxd",
+        preference: 10,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "reliable datagrams in software over udp; not extensively tested by its authors, reports no \
+                 dead peer, has no descriptor to sleep on",
+    },
+    Profile {
+        provider: "shm",
+        preference: 0,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "never by default: installs signal handlers in the program, never reports a dead peer, and \
+                 works on one host only",
+    },
+    Profile {
+        provider: "efa-direct",
+        preference: 0,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: false,
+        hardware_atomics: false,
+        reason: "keeps no order of messages at all",
+    },
+    Profile {
+        provider: "opx",
+        preference: 0,
+        remote_completion: DeliveryComplete,
+        needs_target_progress: true,
+        hardware_atomics: false,
+        reason: "does not promise the order of messages",
+    },
+];
+
+/// Used for names that are not in the table.
+const UNKNOWN: Profile = Profile {
+    provider: "",
+    preference: 0,
+    remote_completion: DeliveryComplete,
+    needs_target_progress: true,
+    hardware_atomics: false,
+    reason: "unknown to this program: used only when named, with what it says of itself",
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_unique_and_sorted_by_preference() {
+        for pair in PROFILES.windows(2) {
+            assert!(pair[0].preference >= pair[1].preference, "{} {}", pair[0].provider, pair[1].provider);
+        }
+        for (index, row) in PROFILES.iter().enumerate() {
+            assert!(PROFILES[index + 1..].iter().all(|other| other.provider != row.provider));
+        }
+    }
+
+    #[test]
+    fn a_provider_that_takes_over_signals_is_never_a_default() {
+        assert_eq!(Profile::of("shm").preference, 0);
+        assert_eq!(Profile::of("something-new").preference, 0);
+    }
+}

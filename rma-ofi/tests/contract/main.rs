@@ -1,0 +1,139 @@
+//! The provider contract of `rma_core::provider`, one test per line, on every libfabric provider that
+//! a machine without special hardware has.
+
+mod one_process;
+mod world;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::PathBuf;
+
+use rma_ofi::profile::RemoteCompletion;
+use rma_ofi::{Ofi, OfiEndpoint, Options};
+use world::World;
+
+/// Counts what the thread allocates, for line 1.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations() -> usize {
+    ALLOCATIONS.with(Cell::get)
+}
+
+/// How a provider is opened here.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) provider: &'static str,
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) remote_completion: Option<RemoteCompletion>,
+}
+
+impl Setup {
+    fn options(&self) -> Options {
+        Options {
+            library: self.library.clone(),
+            provider: Some(self.provider.to_owned()),
+            single_host: true,
+            remote_completion: self.remote_completion,
+            ..Options::default()
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> OfiEndpoint {
+        let options = self.options();
+        let choice = Ofi::discover(&options).unwrap();
+        assert_eq!(choice.candidate().provider, self.provider);
+        OfiEndpoint::open(&choice, &options).unwrap()
+    }
+
+    fn world(&self, nodes: usize) -> World<OfiEndpoint> {
+        World::new((0..nodes).map(|_| self.endpoint()).collect())
+    }
+}
+
+macro_rules! contract {
+    ($($module:ident: $setup:expr;)*) => {$(
+        mod $module {
+            use super::*;
+
+            fn world(nodes: usize) -> Option<World<OfiEndpoint>> {
+                let setup: Option<Setup> = $setup;
+                setup.map(|setup| setup.world(nodes))
+            }
+
+            #[test]
+            fn line_1_no_call_blocks_or_allocates() {
+                let Some(world) = world(2) else { return };
+                one_process::line_1_no_call_blocks_or_allocates(world, allocations);
+            }
+
+            contract!(@ 2 line_2_again_has_no_side_effect);
+            contract!(@ 2 line_3_every_tag_comes_back_once);
+            contract!(@ 2 line_4_sources_are_free_on_return);
+            contract!(@ 2 line_5_packets_arrive_in_order_under_pressure);
+            contract!(@ 3 line_6_completed_puts_are_visible);
+            contract!(@ 2 line_7_claimed_orders_hold);
+            contract!(@ 2 line_8_poll_serves_the_target_role);
+            contract!(@ 2 line_9_replies_find_room);
+            contract!(@ 2 flush_covers_what_was_posted_before);
+            contract!(@ 1 misuse_is_an_error);
+            contract!(@ 2 a_thread_can_sleep_on_the_descriptor);
+        }
+    )*};
+    (@ $nodes:literal $name:ident) => {
+        #[test]
+        fn $name() {
+            if let Some(world) = world($nodes) {
+                one_process::$name(world);
+            }
+        }
+    };
+}
+
+/// The system's library, which must have the provider.
+fn system(provider: &'static str) -> Option<Setup> {
+    Some(Setup { provider, library: None, remote_completion: None })
+}
+
+fn read_back(provider: &'static str) -> Option<Setup> {
+    Some(Setup { provider, library: None, remote_completion: Some(RemoteCompletion::ReadBack) })
+}
+
+/// A libfabric 2.x, where the machine has one: `RMA_TEST_LIBFABRIC2` names it.
+fn second(provider: &'static str) -> Option<Setup> {
+    let library = std::env::var_os("RMA_TEST_LIBFABRIC2").map(PathBuf::from);
+    if library.is_none() {
+        eprintln!("not run: RMA_TEST_LIBFABRIC2 names no libfabric 2.x");
+    }
+    Some(Setup { provider, library: Some(library?), remote_completion: None })
+}
+
+contract! {
+    tcp_rxm: system("tcp;ofi_rxm");
+    net: system("net");
+    sockets: system("sockets");
+    net_reading_back: read_back("net");
+    tcp_rxm_reading_back: read_back("tcp;ofi_rxm");
+    version_2_tcp: second("tcp");
+    version_2_tcp_rxm: second("tcp;ofi_rxm");
+}
