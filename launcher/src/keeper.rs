@@ -57,7 +57,7 @@ impl Keeper {
         command.arg0("rma-keeper").arg(ARGUMENT).stdin(OwnedFd::from(theirs));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         // In a group of its own, so that Ctrl-C does not end it before the ranks have ended.
-        command.process_group(0).env_clear().spawn()?;
+        command.process_group(0).spawn()?;
         Ok(Self { line: ours.into() })
     }
 

@@ -180,7 +180,8 @@ fn job_id() -> String {
 fn start_failure(program: &Program, rank: u32, error: &io::Error) -> Failure {
     let name = program.path.to_string_lossy();
     let is_path = name.contains('/');
-    let in_directory = |path: &OsStr| program.directory.as_deref().unwrap_or_else(|| Path::new(".")).join(path);
+    let in_directory =
+        |path: &OsStr| program.directory.as_deref().unwrap_or_else(|| Path::new(".")).join(path);
     match error.kind() {
         ErrorKind::NotFound if is_path && in_directory(&program.path).exists() => Failure {
             code: CODE_NOT_RUNNABLE,

@@ -47,12 +47,12 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks, host: &str) ->
             )
         }
         Report::Interrupted(number) => {
-            let count = job.running_count();
-            let signal = signal_name(*number);
-            format!("{signal}: asking {count} ranks to end (once more kills them)")
+            let (signal, count) = (signal_name(*number), ranks_text(job.running_count()));
+            format!("{signal}: asking {count} to end (a second signal kills)")
         }
         Report::Killing => {
-            format!("{} ranks have not ended when asked to; killing them", job.running_count())
+            let count = ranks_text(job.running_count());
+            format!("{count} not ended after being asked to; killing now")
         }
         Report::GaveUp => {
             let stuck = (0..job.size()).filter(|rank| job.state(*rank) != State::Ended);
@@ -96,6 +96,13 @@ pub(crate) fn signal_name(number: i32) -> String {
     ];
     let name = NAMES.iter().find(|(known, _)| *known == number);
     name.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
+}
+
+fn ranks_text(count: u32) -> String {
+    match count {
+        1 => "1 rank".into(),
+        count => format!("{count} ranks"),
+    }
 }
 
 fn places(job: &Job, ranks: &dyn Ranks) -> String {

@@ -47,6 +47,7 @@ fn run(steps: &[String]) -> Result<u8, BootstrapError> {
                 job.local_size(),
                 job.single_host()
             ),
+            "child" => child_has_no_control_connection()?,
             "print" => println!("{argument}"),
             "wait" => std::thread::sleep(PATIENCE),
             "abort" => job.abort(7, argument)?,
@@ -88,6 +89,16 @@ fn lookup(job: &mut JobBootstrap, rank: Rank) -> Result<AddressBytes, BootstrapE
 fn address(rank: Rank) -> AddressBytes {
     let text = format!("address of rank {rank}");
     AddressBytes::new(text.as_bytes()).unwrap_or_else(|| panic!("{text} fits"))
+}
+
+/// Fails when a program that this rank starts inherits the control connection.
+fn child_has_no_control_connection() -> Result<(), BootstrapError> {
+    let test = ["-c", "test -n \"$RMA_CONTROL_FD\" && test ! -e /proc/self/fd/$RMA_CONTROL_FD"];
+    let status = std::process::Command::new("sh").args(test).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(BootstrapError { message: format!("the child has the control connection: {other:?}") }),
+    }
 }
 
 /// Writes what is no message to the launcher, then leaves as if nothing had happened.

@@ -1,0 +1,98 @@
+//! What goes in and comes out of a job.
+
+mod common;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use common::*;
+
+#[test]
+fn lines_are_marked_on_request_and_streams_kept_apart() {
+    let outcome = finish(shell(3, &["--tag-output"], "echo out; printf 'a\\nb' >&2"));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&outcome.stdout), ["[0] out", "[1] out", "[2] out"]);
+    assert_eq!(sorted(&outcome.stderr), ["[0] a", "[0] b", "[1] a", "[1] b", "[2] a", "[2] b"]);
+}
+
+#[test]
+fn without_marks_bytes_stay_as_they_are() {
+    let outcome = finish(shell(1, &[], "printf 'a\\r\\n\\377 half'"));
+    assert_eq!(outcome.stdout, "a\r\n\u{fffd} half");
+}
+
+#[test]
+fn a_question_appears_before_its_answer() {
+    let mut command = shell(1, &[], "printf 'name? '; read name; echo \"hello $name\"");
+    command.stdin(Stdio::piped());
+    let mut job = Running::start(command);
+    let mut stdin = job.stdin();
+    assert_eq!(job.stdout_bytes(6), b"name? ");
+    stdin.write_all(b"you\n").unwrap();
+    assert_eq!(job.stdout_line(), "hello you");
+    assert_eq!(job.finish().code, Some(0));
+}
+
+#[test]
+fn standard_input_goes_to_rank_0() {
+    let mut command = shell(3, &["--tag-output"], "cat; echo end");
+    command.stdin(Stdio::piped());
+    let mut job = Running::start(command);
+    let mut stdin = job.stdin();
+    let writer = std::thread::spawn(move || (0..20_000).for_each(|n| writeln!(stdin, "line {n}").unwrap()));
+    let outcome = job.finish();
+    writer.join().unwrap();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let from_0: String = outcome
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("[0] "))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    let expected: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
+    assert_eq!(from_0, expected + "end\n");
+    for rank in [1, 2] {
+        let mine = outcome.stdout.lines().filter(|line| line.starts_with(&format!("[{rank}]")));
+        assert_eq!(mine.collect::<Vec<_>>(), [format!("[{rank}] end")]);
+    }
+}
+
+#[test]
+fn ranks_do_not_tear_each_others_lines() {
+    let script = "i=0; while [ $i -lt 3000 ]; do printf '%s<%0120d>\\n' $RMA_RANK $i; i=$((i+1)); done";
+    let outcome = finish(shell(4, &[], script));
+    assert_eq!(outcome.code, Some(0));
+    for rank in 0..4 {
+        let mine = outcome.stdout.lines().filter(|line| line.starts_with(&rank.to_string()));
+        let expected = (0..3000).map(|n| format!("{rank}<{n:0120}>"));
+        assert!(mine.eq(expected), "rank {rank}");
+    }
+    assert_eq!(outcome.stdout.lines().count(), 4 * 3000);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_who_writes() {
+    let mut job = Running::start(shell(2, &[], "exec yes"));
+    assert_eq!(job.stdout_line(), "y");
+    let outcome = job.close_stdout();
+    // `yes` is killed by SIGPIPE, or says that it cannot write where that signal is ignored.
+    assert!(matches!(outcome.code, Some(141 | 1)), "{outcome:?}");
+}
+
+/// Output that nobody reads stops the writer, not the job's control: it still ends in time.
+#[test]
+fn a_reader_that_does_not_read_holds_up_nothing_else() {
+    let mut command = shell(2, &["--timeout", "0.5", "--grace", "0.2"], "exec yes");
+    let (unread, write_end) = std::io::pipe().unwrap();
+    command.stdout(write_end);
+    let mut job = Running::start_keeping_stdout(command);
+    let line = job.stderr_line();
+    assert!(line.contains("time limit"), "{line}");
+    drop(unread);
+    assert_eq!(job.finish().code, Some(124));
+}
