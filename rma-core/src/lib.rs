@@ -2,14 +2,35 @@
 //!
 //! This crate has no clock, no thread, no socket and no libc: time and chance are arguments, and a
 //! [`provider::Endpoint`] moves the bytes. The same code runs over libfabric and in the simulator.
+//!
+//! Floors; a module uses only its own floor and those below (ARCHITECTURE.md):
+//! 6 [`engine`]; 5 `progress`, `flush`, `restore`; 4 `window`, `table`, `path`; 3 `epoch`, `lock`,
+//! `message`; 2 [`provider`], [`bootstrap`]; 1 `wire`, [`state`], `pool`, [`dtype`], [`op`],
+//! [`config`], [`counters`]; 0 [`ids`], [`error`].
 #![no_std]
 #![deny(unsafe_code)]
 
 extern crate alloc;
 
 pub mod bootstrap;
+pub mod config;
+pub mod counters;
 pub mod dtype;
+pub mod engine;
+pub mod epoch;
+pub mod error;
+mod flush;
 pub mod ids;
+pub mod lock;
 pub mod mem;
+pub mod message;
 pub mod op;
+pub mod path;
+pub mod pool;
+mod progress;
 pub mod provider;
+mod restore;
+pub mod state;
+mod table;
+mod window;
+pub mod wire;

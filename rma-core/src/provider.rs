@@ -24,6 +24,7 @@ use core::ptr::NonNull;
 
 use crate::bootstrap::AddressBytes;
 use crate::dtype::Dtype;
+pub use crate::error::FabricCode;
 use crate::ids::{PeerAddr, RemoteKey, Tag};
 use crate::op::ReduceOp;
 
@@ -114,21 +115,6 @@ pub trait MemoryRegion: Send + fmt::Debug {
     fn remote_key(&self) -> RemoteKey;
     /// The `addr` of the first byte: 0 where the fabric counts offsets, else the virtual address.
     fn remote_base(&self) -> u64;
-}
-
-/// A number from the fabric that says why something failed, with the provider's text for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FabricCode {
-    /// The provider's number (for libfabric a positive `FI_E*` value).
-    pub code: i32,
-    /// The provider's text.
-    pub text: &'static str,
-}
-
-impl fmt::Display for FabricCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (code {})", self.text, self.code)
-    }
 }
 
 /// Why an operation was not posted.

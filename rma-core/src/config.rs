@@ -1,0 +1,106 @@
+//! What the user may set: the optimizations' switches, thresholds, and the sizes of everything.
+
+/// Which protocol acquires window locks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LockProtocol {
+    /// Packets to the target's progress, with piggyback.
+    #[default]
+    Message,
+}
+
+/// Settings of an engine and of the windows made with it. Every switch only changes cost, never
+/// results.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// LOCK, operations and UNLOCK travel in one packet when they fit (`RMA_SINGLE_OP_LOCK`).
+    pub single_op_lock: bool,
+    /// DONE and UNLOCK ride on the last packet of operations, or follow native ones without waiting
+    /// where the fabric keeps them behind (`RMA_PIGGYBACK`).
+    pub piggyback: bool,
+    /// Most operations kept back for one packet (`RMA_PIGGYBACK_THRESHOLD`).
+    pub piggyback_threshold: u32,
+    /// Several small operations of one epoch share a packet (`RMA_COALESCE`).
+    pub coalesce: bool,
+    /// GETs go to the end of an epoch's packet so that their reply carries the acknowledgement
+    /// (`RMA_GET_TO_TAIL`).
+    pub get_to_tail: bool,
+    /// Target elements stay until the epoch ends or somebody needs them (`RMA_LAZY_TARGETS`).
+    pub lazy_targets: bool,
+    /// Window-lock protocol (`RMA_LOCK_PROTOCOL`).
+    pub lock_protocol: LockProtocol,
+    /// Put, get and atomics travel as packets even where the fabric could do them
+    /// (`RMA_FORCE_MESSAGE_PATH`).
+    pub force_message_path: bool,
+    /// Largest payload, in bytes, of an operation that may be kept back and share a packet.
+    pub small_bytes_max: usize,
+    /// Slots of the operation table of each window (`RMA_SLOTS`), at least 1.
+    pub slots: usize,
+    /// Operation elements of each window (`RMA_OPERATION_POOL`), at least 1.
+    pub operation_pool: u32,
+    /// Operation elements shared by all windows (`RMA_OPERATION_POOL_GLOBAL`).
+    pub operation_pool_global: u32,
+    /// Target elements of each window (`RMA_TARGET_POOL`), at least 1.
+    pub target_pool: u32,
+    /// Target elements shared by all windows (`RMA_TARGET_POOL_GLOBAL`).
+    pub target_pool_global: u32,
+    /// Lock requests that may wait at one window (`RMA_LOCK_WAITERS`); more are told to ask again.
+    pub lock_waiters: usize,
+    /// Bytes, at one window, for operations that came with a lock request that has to wait.
+    pub deferred_bytes: usize,
+    /// Peers whose address is kept (`RMA_PEERS`); the least recently used one makes room.
+    pub peers: usize,
+    /// Packets that may wait at this process for room in the fabric, as a target.
+    pub reply_buffers: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            single_op_lock: true,
+            piggyback: true,
+            piggyback_threshold: 64,
+            coalesce: true,
+            get_to_tail: true,
+            lazy_targets: true,
+            lock_protocol: LockProtocol::Message,
+            force_message_path: false,
+            small_bytes_max: 2048,
+            slots: 64,
+            operation_pool: 128,
+            operation_pool_global: 256,
+            target_pool: 32,
+            target_pool_global: 128,
+            lock_waiters: 64,
+            deferred_bytes: 8192,
+            peers: 1024,
+            reply_buffers: 16,
+        }
+    }
+}
+
+impl Config {
+    /// Every optimization off: what the epochs cost without the design's ideas.
+    pub fn all_off() -> Self {
+        Self {
+            single_op_lock: false,
+            piggyback: false,
+            coalesce: false,
+            get_to_tail: false,
+            lazy_targets: false,
+            ..Self::default()
+        }
+    }
+
+    /// The same with every size raised to the least that works.
+    #[must_use]
+    pub fn normalized(mut self) -> Self {
+        self.slots = self.slots.max(1);
+        self.operation_pool = self.operation_pool.max(1);
+        self.target_pool = self.target_pool.max(1);
+        self.lock_waiters = self.lock_waiters.max(1);
+        self.peers = self.peers.max(2);
+        self.reply_buffers = self.reply_buffers.max(1);
+        self.piggyback_threshold = self.piggyback_threshold.max(1);
+        self
+    }
+}

@@ -1,0 +1,138 @@
+//! fence (MPI-4.1 section 12.5.1) on a nonblocking dissemination barrier.
+
+use core::task::Poll;
+
+use super::{epoch_error, Engine, Stage, SyncCall};
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError, Rule};
+use crate::ids::WindowId;
+use crate::pool::NONE;
+use crate::provider::Endpoint;
+use crate::state::WindowState;
+use crate::table::Sync;
+
+/// The promises of a fence call (MPI-4.1 section 12.5.5). `no_precede` and `no_succeed` must be given by
+/// all ranks or by none; the others are each rank's own.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FenceAssert {
+    /// No operation of this process is to be completed by this fence.
+    pub no_precede: bool,
+    /// No operation follows until another epoch is opened.
+    pub no_succeed: bool,
+    /// This rank's window memory was not stored to since the last synchronization. A hint; nothing is
+    /// cheaper by it without a second copy of the window.
+    pub no_store: bool,
+    /// This rank's window will not be the target of put or accumulate until the next fence. A hint.
+    pub no_put: bool,
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Begins a fence: completes the operations of the epoch that it ends, unless `no_precede`, and
+    /// opens the next, unless `no_succeed`. Collective. With `no_precede` it is done at once: the barrier
+    /// goes on behind it, and operations wait for it.
+    ///
+    /// # Errors
+    /// When a passive-target epoch is open, or `no_precede` is not true.
+    pub fn start_fence(&mut self, window: WindowId, assert: FenceAssert) -> Result<SyncCall, RmaError> {
+        let call = Call::Fence;
+        self.check_endpoint(call)?;
+        let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let state = w.state();
+        if !(state == WindowState::Unset || state.is_fence()) {
+            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+        }
+        if assert.no_precede && w.fence_active {
+            return Err(epoch_error(call, state, Rule::NoPrecedeBroken));
+        }
+        let stage =
+            if assert.no_precede { Stage::FenceBegin { assert } } else { Stage::FenceComplete { assert } };
+        if !assert.no_precede {
+            self.process.set_sync_all(w, Sync::Flush);
+            self.process.issue_ops_win(w);
+        }
+        Ok(SyncCall::new(call, window, stage))
+    }
+
+    /// Waits for the operations of the epoch that ends.
+    pub(super) fn poll_fence_complete(
+        &mut self,
+        sync: &mut SyncCall,
+        assert: FenceAssert,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        if let Some(phase) = self.process.sync_phase_win(w) {
+            if w.state() == WindowState::FenceIssued {
+                // Held back by the barrier that opens the epoch, not by an answer.
+                return self.process.failure(sync.call);
+            }
+            return self.wait(sync, phase);
+        }
+        let result = self.process.take_errors(w, sync.call);
+        while let Some(t) = w.slots.next(&self.process.targets, NONE) {
+            self.process.free_target(w, t);
+        }
+        w.fence_active = false;
+        if let Err(error) = result {
+            return Poll::Ready(Err(error));
+        }
+        sync.stage = Stage::FenceBegin { assert };
+        self.poll_fence_begin(sync, assert)
+    }
+
+    /// Starts the barrier.
+    pub(super) fn poll_fence_begin(
+        &mut self,
+        sync: &mut SyncCall,
+        assert: FenceAssert,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        let Some(sequence) = w.barrier.start([]) else {
+            return self.process.failure(sync.call);
+        };
+        let state = w.state();
+        if w.transition(|state| state.on_fence()).is_err() {
+            return Poll::Ready(Err(epoch_error(sync.call, state, Rule::OtherEpochOpen)));
+        }
+        w.fence_sequence = Some(sequence);
+        self.process.send_barrier_rounds(w);
+        if assert.no_precede {
+            if assert.no_succeed {
+                let _ = w.transition(|state| state.on_fence_no_succeed());
+            }
+            return Poll::Ready(Ok(()));
+        }
+        sync.stage = Stage::FenceBarrier { assert, sequence };
+        let result = self.poll_fence_barrier(sync, assert, sequence);
+        if result.is_pending() {
+            self.process.counters.barriers_waited += 1;
+        }
+        result
+    }
+
+    /// Waits for everybody.
+    pub(super) fn poll_fence_barrier(
+        &mut self,
+        sync: &mut SyncCall,
+        assert: FenceAssert,
+        sequence: u32,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        if !w.barrier.is_complete(sequence) {
+            return self.process.failure(sync.call);
+        }
+        if w.fence_sequence == Some(sequence) {
+            w.fence_sequence = None;
+            let _ = w.transition(|state| state.on_fence_barrier());
+        }
+        if assert.no_succeed {
+            let _ = w.transition(|state| state.on_fence_no_succeed());
+        }
+        Poll::Ready(Ok(()))
+    }
+}

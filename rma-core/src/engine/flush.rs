@@ -1,0 +1,211 @@
+//! flush, flush_all, flush_local, flush_local_all (MPI-4.1 section 12.5.4).
+
+use core::task::Poll;
+
+use super::{epoch_error, Engine, Stage, SyncCall};
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError, Rule};
+use crate::flush::Phase;
+use crate::ids::{Rank, WindowId};
+use crate::pool::NONE;
+use crate::provider::Endpoint;
+use crate::state::WindowState;
+use crate::table::Sync;
+use crate::window::{SelfLock, Window};
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Begins to complete, at origin and target, all operations that were posted to `target`.
+    ///
+    /// # Errors
+    /// When no passive-target epoch to the rank is open.
+    pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
+        self.begin_flush(Call::Flush, window, Some(target))?;
+        Ok(SyncCall::new(Call::Flush, window, Stage::Flush { target }))
+    }
+
+    /// The same for all ranks.
+    ///
+    /// # Errors
+    /// When no passive-target epoch is open.
+    pub fn start_flush_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
+        self.begin_flush(Call::FlushAll, window, None)?;
+        Ok(SyncCall::new(Call::FlushAll, window, Stage::FlushAll))
+    }
+
+    /// Begins to complete, at the origin, all operations that were posted to `target`: their buffers
+    /// may be reused.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_flush`].
+    pub fn start_flush_local(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
+        self.begin_flush(Call::FlushLocal, window, Some(target))?;
+        Ok(SyncCall::new(Call::FlushLocal, window, Stage::FlushLocal { target }))
+    }
+
+    /// The same for all ranks.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_flush_all`].
+    pub fn start_flush_local_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
+        self.begin_flush(Call::FlushLocalAll, window, None)?;
+        Ok(SyncCall::new(Call::FlushLocalAll, window, Stage::FlushLocalAll))
+    }
+
+    fn begin_flush(&mut self, call: Call, window: WindowId, target: Option<Rank>) -> Result<(), RmaError> {
+        self.check_endpoint(call)?;
+        if let Some(target) = target {
+            self.check_rank(call, target)?;
+        }
+        let own = target == Some(self.process.rank);
+        let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let state = w.state();
+        if !(state.is_lock_all() || state == WindowState::PerTarget) {
+            return Err(epoch_error(call, state, Rule::FlushOutsidePassive));
+        }
+        let found = target.and_then(|target| w.find(&self.process.targets, target));
+        let unlocked =
+            if own { w.self_lock == SelfLock::None } else { found.is_none() && w.locks_recycled == 0 };
+        if state == WindowState::PerTarget && target.is_some() && unlocked {
+            return Err(epoch_error(call, state, Rule::NotLocked));
+        }
+        let local = matches!(call, Call::FlushLocal | Call::FlushLocalAll);
+        match (target, found) {
+            (Some(_), Some(t)) => self.process.want_flush(w, t, local),
+            (None, _) => {
+                let mut t = w.slots.next(&self.process.targets, NONE);
+                while let Some(index) = t {
+                    self.process.want_flush(w, index, local);
+                    t = w.slots.next(&self.process.targets, index);
+                }
+            }
+            (Some(_), None) => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll_flush(&mut self, sync: &mut SyncCall, target: Rank) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        let Some(t) = w.find(&self.process.targets, target) else {
+            // Its element was given up: in a lock epoch after everything was complete; under lock_all
+            // with an acknowledgement on its way, which the window counts.
+            if w.ack_count > 0 {
+                return self.wait(sync, Phase::Acknowledgement);
+            }
+            let error = w.detached_error.take_if(|(rank, _)| *rank == target);
+            return Poll::Ready(error.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))));
+        };
+        if let Some(phase) = self.process.sync_phase(t) {
+            return self.wait(sync, phase);
+        }
+        Poll::Ready(self.process.end_flush(w, t, sync.call))
+    }
+
+    pub(super) fn poll_flush_all(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        if let Some(phase) = self.process.sync_phase_win(w) {
+            return self.wait(sync, phase);
+        }
+        let mut result = self.process.take_errors(w, sync.call);
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            t = w.slots.next(&self.process.targets, index);
+            let ended = self.process.end_flush(w, index, sync.call);
+            result = result.and(ended);
+        }
+        Poll::Ready(result)
+    }
+
+    pub(super) fn poll_flush_local(
+        &mut self,
+        sync: &mut SyncCall,
+        target: Rank,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        let Some(t) = w.find(&self.process.targets, target) else {
+            return Poll::Ready(Ok(()));
+        };
+        self.process.cleanup_ops_target(w, t);
+        if !self.process.targets[t].is_locally_complete() {
+            return self.wait(sync, Phase::Acknowledgement);
+        }
+        Poll::Ready(self.process.end_flush_local(t, sync.call))
+    }
+
+    pub(super) fn poll_flush_local_all(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        self.process.cleanup_ops_win(w);
+        let mut result = Ok(());
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            if !self.process.targets[index].is_locally_complete() {
+                return self.wait(sync, Phase::Acknowledgement);
+            }
+            t = w.slots.next(&self.process.targets, index);
+        }
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            let ended = self.process.end_flush_local(index, sync.call);
+            result = result.and(ended);
+            t = w.slots.next(&self.process.targets, index);
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    fn want_flush(&mut self, w: &mut Window<E::Region>, t: u32, local: bool) {
+        self.cleanup_ops_target(w, t);
+        let te = &mut self.targets[t];
+        let wanted = if local {
+            // Operations whose data were copied need not even leave.
+            if te.is_locally_complete() {
+                Sync::None
+            } else {
+                Sync::Issue
+            }
+        } else if te.is_flushed() {
+            Sync::None
+        } else {
+            Sync::Flush
+        };
+        if wanted == Sync::None {
+            return;
+        }
+        te.sync = te.sync.max(wanted);
+        te.lock_wanted |= te.lock == crate::state::TargetLockState::Called;
+        w.dirty = true;
+        let _ = self.issue_ops_target(w, t);
+        self.cleanup_ops_target(w, t);
+    }
+
+    fn end_flush(&mut self, w: &mut Window<E::Region>, t: u32, call: Call) -> Result<(), RmaError> {
+        let te = &mut self.targets[t];
+        if te.sync == Sync::Flush || te.sync == Sync::Issue {
+            te.sync = Sync::None;
+        }
+        let result = self.take_error(t, call);
+        if !self.config.lazy_targets {
+            self.release_eagerly(w, t);
+        }
+        result
+    }
+
+    fn end_flush_local(&mut self, t: u32, call: Call) -> Result<(), RmaError> {
+        let te = &mut self.targets[t];
+        if te.sync == Sync::Issue {
+            te.sync = Sync::None;
+        }
+        if te.is_dead() {
+            return self.take_error(t, call);
+        }
+        Ok(())
+    }
+}

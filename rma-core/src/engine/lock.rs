@@ -1,0 +1,197 @@
+//! lock and unlock of one rank (MPI-4.1 section 12.5.3).
+
+use core::task::Poll;
+
+use super::{epoch_error, Engine, Stage, SyncCall};
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError, Rule};
+use crate::ids::{Rank, WindowId};
+use crate::lock::{LockType, Request, Waiter};
+use crate::provider::Endpoint;
+use crate::state::{TargetLockState, WindowState};
+use crate::table::Sync;
+use crate::window::{SelfLock, Window};
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Begins a lock epoch to `target`. No packet leaves before an operation or a synchronization call
+    /// needs it, except that this process's own window is locked at once, because its memory may be
+    /// accessed directly. With `no_check` the user promises that nobody holds or asks for a conflicting
+    /// lock (`MPI_MODE_NOCHECK`).
+    ///
+    /// # Errors
+    /// When another kind of epoch is open, or the rank is locked already by this process.
+    pub fn start_lock(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        lock_type: LockType,
+        no_check: bool,
+    ) -> Result<SyncCall, RmaError> {
+        let call = Call::Lock;
+        self.check_endpoint(call)?;
+        self.check_rank(call, target)?;
+        let own = target == self.process.rank;
+        let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let state = w.state();
+        if state.is_fence() && w.fence_active {
+            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+        }
+        let held =
+            if own { w.self_lock != SelfLock::None } else { w.find(&self.process.targets, target).is_some() };
+        if held && state == WindowState::PerTarget {
+            return Err(epoch_error(call, state, Rule::AlreadyLocked));
+        }
+        w.transition(|state| state.on_lock()).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
+        let stage = match (own, no_check) {
+            (true, true) => {
+                w.self_lock = SelfLock::NoCheck;
+                Stage::Done
+            }
+            (true, false) => {
+                w.self_lock = SelfLock::Waiting;
+                Stage::SelfLock { lock_type, queued: false }
+            }
+            (false, _) => Stage::Lock { target, lock_type, no_check },
+        };
+        Ok(SyncCall::new(call, window, stage))
+    }
+
+    pub(super) fn poll_lock(
+        &mut self,
+        sync: &mut SyncCall,
+        target: Rank,
+        lock_type: LockType,
+        no_check: bool,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        let Some(t) = self.process.poll_target_element(w, target) else {
+            return Poll::Pending;
+        };
+        let te = &mut self.process.targets[t];
+        (te.lock_type, te.no_check) = (lock_type, no_check);
+        if no_check {
+            te.lock.on_no_check().unwrap_or_default();
+            self.process.resolve(w, t);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) fn poll_self_lock(
+        &mut self,
+        sync: &mut SyncCall,
+        lock_type: LockType,
+        queued: bool,
+    ) -> Poll<Result<(), RmaError>> {
+        let rank = self.process.rank;
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        if w.self_lock == SelfLock::Held || (!queued && w.try_self_lock(rank, lock_type)) {
+            return Poll::Ready(Ok(()));
+        }
+        if !queued {
+            let waiter = Waiter { origin: rank, lock_type, flags: 0, token: 0, count: 0, payload: None };
+            // A full queue is asked again at the next poll.
+            let queued = w.lock.enqueue(waiter) == Request::Queued;
+            sync.stage = Stage::SelfLock { lock_type, queued };
+        }
+        Poll::Pending
+    }
+
+    /// Ends the lock epoch to `target`: all its operations are complete at origin and target, and the
+    /// lock is released, when the call is done.
+    ///
+    /// # Errors
+    /// When this process has not locked the rank.
+    pub fn start_unlock(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
+        let call = Call::Unlock;
+        self.check_endpoint(call)?;
+        self.check_rank(call, target)?;
+        let own = target == self.process.rank;
+        let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let state = w.state();
+        let missing = Err(epoch_error(call, state, Rule::NoSuchEpoch));
+        if state != WindowState::PerTarget {
+            return missing;
+        }
+        let found = w.find(&self.process.targets, target);
+        if own && w.self_lock == SelfLock::None || !own && found.is_none() && w.locks_recycled == 0 {
+            return missing;
+        }
+        if let Some(t) = found {
+            if self.process.targets[t].sync == Sync::Unlock {
+                return Err(epoch_error(call, state, Rule::Busy));
+            }
+            self.process.want_unlock(w, t);
+        }
+        Ok(SyncCall::new(call, window, Stage::Unlock { target }))
+    }
+
+    pub(super) fn poll_unlock(&mut self, sync: &mut SyncCall, target: Rank) -> Poll<Result<(), RmaError>> {
+        let own = target == self.process.rank;
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        let t = match w.find(&self.process.targets, target) {
+            Some(t) => t,
+            None if own => {
+                return Poll::Ready({
+                    self.process.release_self(w);
+                    Ok(())
+                })
+            }
+            None => {
+                // Its element was given up while the lock was held: everything is complete, but the lock.
+                let Some(t) = self.process.poll_target_element(w, target) else { return Poll::Pending };
+                self.process.adopt_target(w, t, false);
+                self.process.want_unlock(w, t);
+                t
+            }
+        };
+        if let Some(phase) = self.process.sync_phase(t) {
+            return self.wait(sync, phase);
+        }
+        let result = self.process.take_error(t, sync.call);
+        self.process.free_target(w, t);
+        if own {
+            self.process.release_self(w);
+        }
+        self.process.leave_per_target(w);
+        Poll::Ready(result)
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    /// Tells a target's element that its epoch ends, and sends what can go at once.
+    pub(crate) fn want_unlock(&mut self, w: &mut Window<E::Region>, t: u32) {
+        let te = &mut self.targets[t];
+        te.sync = Sync::Unlock;
+        if te.lock == TargetLockState::Called && te.pending.is_empty() && !te.lock_wanted {
+            // Nothing was done and no packet has gone out: there is nothing to lock or unlock.
+            te.no_check = true;
+            te.lock = TargetLockState::Granted;
+        }
+        w.dirty = true;
+        let _ = self.issue_ops_target(w, t);
+        self.cleanup_ops_target(w, t);
+    }
+
+    /// Releases this process's lock on its own window.
+    pub(crate) fn release_self(&mut self, w: &mut Window<E::Region>) {
+        if w.self_lock == SelfLock::Held {
+            // It is held, so the release is one that the lock knows.
+            let _ = w.lock.release(self.rank);
+        }
+        w.self_lock = SelfLock::None;
+        self.serve_grants(w);
+        self.leave_per_target(w);
+    }
+
+    fn leave_per_target(&mut self, w: &mut Window<E::Region>) {
+        if w.state() == WindowState::PerTarget && w.remote_locks() == 0 && w.self_lock == SelfLock::None {
+            let _ = w.transition(|state| state.on_last_unlock());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! lock_all and unlock_all: per-target protocol, and the window protocol when target elements run out.
+
+use core::task::Poll;
+
+use super::{epoch_error, Engine, Stage, SyncCall};
+use crate::bootstrap::Bootstrap;
+use crate::epoch::LockAllCursor;
+use crate::error::{Call, RmaError, Rule};
+use crate::flush::Phase;
+use crate::ids::WindowId;
+use crate::lock::LockType;
+use crate::pool::NONE;
+use crate::provider::Endpoint;
+use crate::state::WindowState;
+use crate::table::Sync;
+use crate::window::{SelfLock, Walk};
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Begins a shared lock epoch to all ranks. Ranks are locked when the first operation to them
+    /// leaves; this process's own window at once, because its memory may be accessed directly.
+    ///
+    /// # Errors
+    /// When another epoch is open.
+    pub fn start_lock_all(&mut self, window: WindowId, no_check: bool) -> Result<SyncCall, RmaError> {
+        let call = Call::LockAll;
+        self.check_endpoint(call)?;
+        let w = self.window(call, window)?;
+        let state = w.state();
+        if state.is_fence() && w.fence_active {
+            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+        }
+        let event = if no_check { WindowState::on_lock_all_no_check } else { WindowState::on_lock_all };
+        w.transition(event).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
+        w.lock_all_no_check = no_check;
+        w.self_lock = if no_check { SelfLock::NoCheck } else { SelfLock::Waiting };
+        let stage = if no_check {
+            Stage::Done
+        } else {
+            Stage::SelfLock { lock_type: LockType::Shared, queued: false }
+        };
+        Ok(SyncCall::new(call, window, stage))
+    }
+
+    /// Ends it: all operations are complete at origin and targets, and all locks released.
+    ///
+    /// # Errors
+    /// When no lock_all epoch is open.
+    pub fn start_unlock_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
+        let call = Call::UnlockAll;
+        self.check_endpoint(call)?;
+        let w = self.window(call, window)?;
+        let state = w.state();
+        if !state.is_lock_all() {
+            return Err(epoch_error(call, state, Rule::NoSuchEpoch));
+        }
+        let sync = SyncCall::new(call, window, Stage::UnlockAll);
+        self.begin_unlock_all(window);
+        Ok(sync)
+    }
+
+    /// Tells every target's element what it is to do, by the protocol in force.
+    fn begin_unlock_all(&mut self, window: WindowId) {
+        let Some(w) = self.windows.get_mut(window) else { return };
+        let per_target = w.state() == WindowState::LockAllCalled;
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            if per_target {
+                self.process.want_unlock(w, index);
+            } else {
+                let te = &mut self.process.targets[index];
+                te.sync = te.sync.max(Sync::Flush);
+                w.dirty = true;
+            }
+            t = w.slots.next(&self.process.targets, index);
+        }
+        if !per_target {
+            self.process.issue_ops_win(w);
+        }
+    }
+
+    pub(super) fn poll_unlock_all(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        self.process.settle(w);
+        if w.state() == WindowState::LockAllIssued {
+            return self.wait(sync, Phase::Grant);
+        }
+        if let Some(phase) = self.process.sync_phase_win(w) {
+            return self.wait(sync, phase);
+        }
+        let result = self.process.take_errors(w, sync.call);
+        while let Some(t) = w.slots.next(&self.process.targets, NONE) {
+            self.process.free_target(w, t);
+        }
+        if w.state() == WindowState::LockAllGranted && !w.lock_all_no_check && result.is_ok() {
+            w.walk = Walk::Unlock;
+            w.cursor = LockAllCursor::over(self.process.size);
+            w.dirty = true;
+            let _ = self.process.walk(w);
+            sync.stage = Stage::UnlockWalk;
+            return Poll::Pending;
+        }
+        self.end_lock_all(sync.window);
+        Poll::Ready(result)
+    }
+
+    pub(super) fn poll_unlock_walk(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        if !w.cursor.is_done() {
+            if let Some((target, error)) = w.detached_error {
+                return Poll::Ready(Err(error.report(sync.call, target)));
+            }
+            // Asking everybody is one more round trip after the flush.
+            if self.process.failure(sync.call).is_ready() {
+                return self.process.failure(sync.call);
+            }
+            self.process.count_phase(&mut sync.counted, Phase::Operations);
+            return Poll::Pending;
+        }
+        w.walk = Walk::None;
+        let result = self.process.take_errors(w, sync.call);
+        self.end_lock_all(sync.window);
+        Poll::Ready(result)
+    }
+
+    fn end_lock_all(&mut self, window: WindowId) {
+        if let Some(w) = self.windows.get_mut(window) {
+            let _ = w.transition(|state| state.on_unlock_all());
+            self.process.release_self(w);
+        }
+    }
+}

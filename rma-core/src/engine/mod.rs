@@ -1,0 +1,300 @@
+//! The non-blocking API. Every call that MPI lets block is `start_*`, which returns a [`SyncCall`], and
+//! [`Engine::poll`]; whoever calls makes [`Engine::progress`] between two polls. An operation that needs
+//! resources that are not there answers `Poll::Pending`, has no effect, and is called again.
+
+mod fence;
+mod flush;
+mod lock;
+mod lock_all;
+mod operation;
+mod window;
+
+use core::task::Poll;
+
+use crate::bootstrap::Bootstrap;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::error::{Call, RmaError};
+use crate::flush::Phase;
+use crate::ids::{Rank, WindowId};
+use crate::lock::LockType;
+use crate::pool::Arena;
+use crate::progress::{Failure, Process, Windows};
+use crate::provider::Endpoint;
+use crate::state::WindowState;
+use crate::table::{OperationElement, TargetElement};
+use crate::window::Window;
+
+pub use fence::FenceAssert;
+pub use operation::Operation;
+
+/// A blocking call under way: to be polled until it is ready, on the engine that started it.
+#[derive(Debug)]
+#[must_use = "the call has no effect until it is polled to its end"]
+pub struct SyncCall {
+    call: Call,
+    window: WindowId,
+    counted: u8,
+    stage: Stage,
+}
+
+/// Where a blocking call is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Create { sequence: Option<u32> },
+    Free { sequence: Option<u32> },
+    Barrier { sequence: Option<u32> },
+    Lock { target: Rank, lock_type: LockType, no_check: bool },
+    SelfLock { lock_type: LockType, queued: bool },
+    Unlock { target: Rank },
+    UnlockAll,
+    UnlockWalk,
+    Flush { target: Rank },
+    FlushAll,
+    FlushLocal { target: Rank },
+    FlushLocalAll,
+    FenceComplete { assert: FenceAssert },
+    FenceBegin { assert: FenceAssert },
+    FenceBarrier { assert: FenceAssert, sequence: u32 },
+    Done,
+}
+
+impl SyncCall {
+    fn new(call: Call, window: WindowId, stage: Stage) -> Self {
+        Self { call, window, counted: 0, stage }
+    }
+
+    /// The call.
+    pub fn call(&self) -> Call {
+        self.call
+    }
+
+    /// The window; meaningless for a job-wide barrier.
+    pub fn window(&self) -> WindowId {
+        self.window
+    }
+
+    /// What it waits for, for people who look at a job that does not move.
+    pub fn waiting_for(&self) -> &'static str {
+        match self.stage {
+            Stage::Create { .. } => "the other ranks to create the window",
+            Stage::Free { .. } => "the other ranks to free the window",
+            Stage::Barrier { .. } => "the other ranks to reach the barrier",
+            Stage::Lock { .. } => "a target element",
+            Stage::SelfLock { .. } => "the lock of this rank's own window",
+            Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
+                "the target's acknowledgement of unlock"
+            }
+            Stage::Flush { .. } | Stage::FlushAll => "remote completion",
+            Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
+            Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
+            Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => "the other ranks to reach the fence",
+            Stage::Done => "nothing",
+        }
+    }
+}
+
+/// One process's one-sided communication: its endpoint, its windows, and both of its roles.
+///
+/// Use it from one thread at a time (it is `Send`). Call order: [`Engine::open`]; create windows;
+/// epochs and operations; [`Engine::progress`] as often as possible; free the windows.
+#[derive(Debug)]
+pub struct Engine<E: Endpoint, B> {
+    /// Windows go before the endpoint that their regions belong to.
+    windows: Windows<E::Region>,
+    process: Process<E, B>,
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Publishes the endpoint's address and allocates what all windows share.
+    ///
+    /// # Errors
+    /// When the bootstrap does not take the address.
+    pub fn open(endpoint: E, mut bootstrap: B, config: Config) -> Result<Self, RmaError> {
+        bootstrap
+            .publish(&endpoint.address())
+            .map_err(|error| RmaError::Bootstrap { call: Call::Init, message: error.message })?;
+        Ok(Self { windows: Windows::new(), process: Process::new(endpoint, bootstrap, config) })
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> Rank {
+        self.process.rank
+    }
+
+    /// Ranks in the job.
+    pub fn size(&self) -> u32 {
+        self.process.size
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &Config {
+        &self.process.config
+    }
+
+    /// Changes the optimizations' switches and thresholds; sizes of existing pools stay. To be called
+    /// while no epoch is open (a measuring program compares settings in one run with it).
+    pub fn set_switches(&mut self, config: &Config) {
+        let own = &mut self.process.config;
+        own.single_op_lock = config.single_op_lock;
+        own.piggyback = config.piggyback;
+        own.piggyback_threshold = config.piggyback_threshold.max(1);
+        own.coalesce = config.coalesce;
+        own.get_to_tail = config.get_to_tail;
+        own.lazy_targets = config.lazy_targets;
+        own.small_bytes_max = config.small_bytes_max;
+    }
+
+    /// The endpoint, for what the engine does not do (describe it, sleep on it, measure it raw).
+    pub fn endpoint(&mut self) -> &mut E {
+        &mut self.process.endpoint
+    }
+
+    /// The bootstrap.
+    pub fn bootstrap(&mut self) -> &mut B {
+        &mut self.process.bootstrap
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.process.counters;
+        counters.operations_in_use_max = self.process.operations.in_use_max().into();
+        counters.targets_in_use_max = self.process.targets.in_use_max().into();
+        counters
+    }
+
+    /// Elements in use now: operation elements, target elements. Both are 0 when no epoch is open.
+    pub fn elements_in_use(&self) -> (u32, u32) {
+        (self.process.operations.in_use(), self.process.targets.in_use())
+    }
+
+    /// Bytes that the engine holds beside its windows; independent of the number of ranks beyond
+    /// `RMA_PEERS`.
+    pub fn shared_bytes(&self) -> usize {
+        let config = &self.process.config;
+        size_of::<Self>()
+            + self.process.peers.bytes()
+            + self.process.limits.send_bytes_max * (config.reply_buffers + 1)
+            + config.operation_pool_global as usize * Arena::<OperationElement>::element_bytes()
+            + config.target_pool_global as usize * Arena::<TargetElement>::element_bytes()
+    }
+
+    /// MAKE_RMA_PROGRESS_GLOBAL: progresses every window, both roles. Never blocks; bounded work.
+    /// Returns how many things happened; 0 means that a waiting caller may yield or sleep.
+    pub fn progress(&mut self) -> usize {
+        self.process.make_rma_progress_global(&mut self.windows)
+    }
+
+    /// Begins a barrier of all ranks of the job.
+    ///
+    /// # Errors
+    /// When the endpoint is broken.
+    pub fn start_barrier(&mut self) -> Result<SyncCall, RmaError> {
+        self.check_endpoint(Call::Barrier)?;
+        Ok(SyncCall::new(Call::Barrier, WindowId(u32::MAX), Stage::Barrier { sequence: None }))
+    }
+
+    /// Whether a call is done; does what can be done for it now, but makes no progress itself.
+    pub fn poll(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let result = self.poll_stage(sync);
+        if result.is_ready() {
+            sync.stage = Stage::Done;
+        }
+        result
+    }
+
+    fn poll_stage(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        if let Some(Failure::Endpoint(_)) = self.process.failure {
+            return self.process.failure(sync.call);
+        }
+        match sync.stage {
+            Stage::Create { sequence } => self.poll_create(sync, sequence),
+            Stage::Free { sequence } => self.poll_free(sync, sequence),
+            Stage::Barrier { sequence } => self.poll_barrier(sync, sequence),
+            Stage::Lock { target, lock_type, no_check } => self.poll_lock(sync, target, lock_type, no_check),
+            Stage::SelfLock { lock_type, queued } => self.poll_self_lock(sync, lock_type, queued),
+            Stage::Unlock { target } => self.poll_unlock(sync, target),
+            Stage::UnlockAll => self.poll_unlock_all(sync),
+            Stage::UnlockWalk => self.poll_unlock_walk(sync),
+            Stage::Flush { target } => self.poll_flush(sync, target),
+            Stage::FlushAll => self.poll_flush_all(sync),
+            Stage::FlushLocal { target } => self.poll_flush_local(sync, target),
+            Stage::FlushLocalAll => self.poll_flush_local_all(sync),
+            Stage::FenceComplete { assert } => self.poll_fence_complete(sync, assert),
+            Stage::FenceBegin { assert } => self.poll_fence_begin(sync, assert),
+            Stage::FenceBarrier { assert, sequence } => self.poll_fence_barrier(sync, assert, sequence),
+            Stage::Done => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_barrier(&mut self, sync: &mut SyncCall, sequence: Option<u32>) -> Poll<Result<(), RmaError>> {
+        match self.poll_reduce(sequence, |_| [0; crate::progress::REDUCE_VALUES]) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(sequence) => {
+                sync.stage = Stage::Barrier { sequence };
+                self.process.failure(sync.call)
+            }
+        }
+    }
+
+    /// One step of a reduction over all ranks; `Err` carries the sequence to go on with.
+    fn poll_reduce(
+        &mut self,
+        sequence: Option<u32>,
+        values: impl FnOnce(&Self) -> [u64; crate::progress::REDUCE_VALUES],
+    ) -> Result<(), Option<u32>> {
+        let sequence = match sequence {
+            Some(sequence) => sequence,
+            None if self.process.reduce.is_running() => return Err(None),
+            None => {
+                let values = values(self);
+                self.process.reduce.start(values).ok_or(None)?
+            }
+        };
+        self.process.send_reduce_rounds();
+        if self.process.reduce.is_complete(sequence) {
+            Ok(())
+        } else {
+            Err(Some(sequence))
+        }
+    }
+
+    /// Counts a phase of waiting and says that the call is not done.
+    fn wait(&mut self, sync: &mut SyncCall, phase: Phase) -> Poll<Result<(), RmaError>> {
+        self.process.count_phase(&mut sync.counted, phase);
+        Poll::Pending
+    }
+
+    fn check_endpoint(&self, call: Call) -> Result<(), RmaError> {
+        match &self.process.failure {
+            Some(failure @ Failure::Endpoint(_)) => Err(failure.report(call)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_rank(&self, call: Call, target: Rank) -> Result<(), RmaError> {
+        let size = self.process.size;
+        if target.0 < size {
+            Ok(())
+        } else {
+            Err(RmaError::Rank { call, target, size })
+        }
+    }
+
+    fn window(&mut self, call: Call, window: WindowId) -> Result<&mut Window<E::Region>, RmaError> {
+        match self.windows.get_mut(window) {
+            Some(w) if w.usable => Ok(w),
+            _ => Err(RmaError::Window { call, window }),
+        }
+    }
+
+    /// The epoch state of a window, if there is such a window.
+    pub fn window_state(&self, window: WindowId) -> Option<WindowState> {
+        self.windows.get(window).map(Window::state)
+    }
+}
+
+/// An error about the state that a call met.
+fn epoch_error(call: Call, state: WindowState, rule: crate::error::Rule) -> RmaError {
+    RmaError::Epoch { call, state: state.name(), rule }
+}

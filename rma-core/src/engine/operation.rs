@@ -1,0 +1,408 @@
+//! put, get, accumulate, get_accumulate, fetch_and_op, compare_and_swap.
+#![allow(unsafe_code)] // user buffers come as raw pointers
+
+use core::task::Poll;
+
+use super::{epoch_error, Engine};
+use crate::bootstrap::Bootstrap;
+use crate::dtype::Dtype;
+use crate::error::{Call, RmaError, Rule};
+use crate::ids::{Rank, WindowId};
+use crate::mem::AccumulateError;
+use crate::op::ReduceOp;
+use crate::path::Path;
+use crate::progress::TagKind;
+use crate::provider::{CompletionScope, Endpoint, PostError, RemoteAddr};
+use crate::state::{TargetLockState, WindowState};
+use crate::table::Sync;
+use crate::window::{SelfLock, Window};
+use crate::wire::{Metadata, OpKind};
+
+/// One operation as the user gives it; see the methods of [`Engine`] for which fields count.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// The call, for error messages.
+    pub call: Call,
+    /// What it does.
+    pub kind: OpKind,
+    /// Element type; [`Dtype::U8`] for put and get.
+    pub dtype: Dtype,
+    /// Reduction; [`ReduceOp::Replace`] where there is none.
+    pub op: ReduceOp,
+    /// Whose window.
+    pub target: Rank,
+    /// Displacement from its beginning, in the target's displacement units.
+    pub disp: u64,
+    /// Bytes at the target.
+    pub len: usize,
+    /// The origin's data; unused by get and by [`ReduceOp::NoOp`].
+    pub origin: *const u8,
+    /// Where the target's data go; unused by put and accumulate.
+    pub result: *mut u8,
+    /// The value to compare with; compare-and-swap only.
+    pub compare: *const u8,
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Writes `len` bytes to the target at displacement `disp` (MPI-4.1 section 12.3.1). `Pending`:
+    /// no resources now, nothing happened; make progress and call again.
+    ///
+    /// # Safety
+    /// `origin` is readable for `len` bytes and not written until the operation is locally complete
+    /// (flush_local, or a call that completes more).
+    ///
+    /// # Errors
+    /// When no epoch is open, the rank is not in the window, or the range is known to be outside.
+    #[inline]
+    pub unsafe fn put(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> Poll<Result<(), RmaError>> {
+        if let Some(w) = self.windows.get_mut(window) {
+            if w.direct && w.last_rank == target && len <= self.process.limits.message_bytes_max && len > 0 {
+                let t = w.last_target;
+                let te = &mut self.process.targets[t];
+                if let (true, Some(metadata), Some(peer)) = (te.direct, te.metadata, te.peer) {
+                    if let Ok(offset) = metadata.locate(disp, len as u64) {
+                        let at = RemoteAddr { addr: metadata.base + offset, key: metadata.key };
+                        let tag = TagKind::CountedPut.tag(0, t);
+                        // SAFETY: the caller's promise is the endpoint's.
+                        let posted = unsafe { self.process.endpoint.put(peer, origin, len, at, tag) };
+                        if posted.is_ok() {
+                            te.native_puts += 1;
+                            te.unflushed = self.process.limits.put_completes == CompletionScope::Local;
+                            w.fence_active = true;
+                            self.process.counters.native_puts += 1;
+                            self.process.counters.native_bytes += len as u64;
+                            return Poll::Ready(Ok(()));
+                        }
+                    }
+                }
+            }
+        }
+        let operation = Operation {
+            call: Call::Put,
+            kind: OpKind::Put,
+            dtype: Dtype::U8,
+            op: ReduceOp::Replace,
+            target,
+            disp,
+            len,
+            origin,
+            result: core::ptr::null_mut(),
+            compare: core::ptr::null(),
+        };
+        // SAFETY: the caller's promise covers the only buffer of a put.
+        unsafe { self.post(window, &operation) }
+    }
+
+    /// Reads `len` bytes from the target at displacement `disp` (MPI-4.1 section 12.3.2). `Pending` as
+    /// for [`Engine::put`].
+    ///
+    /// # Safety
+    /// `result` is writable for `len` bytes and not accessed until the operation is complete.
+    ///
+    /// # Errors
+    /// As for [`Engine::put`].
+    pub unsafe fn get(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> Poll<Result<(), RmaError>> {
+        let operation = Operation {
+            call: Call::Get,
+            kind: OpKind::Get,
+            dtype: Dtype::U8,
+            op: ReduceOp::Replace,
+            target,
+            disp,
+            len,
+            origin: core::ptr::null(),
+            result,
+            compare: core::ptr::null(),
+        };
+        // SAFETY: the caller's promise covers the only buffer of a get.
+        unsafe { self.post(window, &operation) }
+    }
+
+    /// Posts any operation. `Pending`: no resources now, nothing happened; make progress and call again.
+    ///
+    /// # Safety
+    /// Every buffer that the operation's kind uses stays valid until the operation is locally complete:
+    /// `origin` readable for `len` bytes (one element for compare-and-swap), `result` writable and
+    /// otherwise unused for `len` bytes. `compare` must be readable for one element during the call.
+    ///
+    /// # Errors
+    /// When no epoch is open, the rank is not in the window, the range is known to be outside, or the
+    /// reduction is not defined for the type. A range that only the target can judge is reported by the
+    /// call that completes the operation.
+    pub unsafe fn post(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
+        if let Err(error) = self.check_operation(window, operation) {
+            return Poll::Ready(Err(error));
+        }
+        let Some(w) = self.windows.get_mut(window) else {
+            return Poll::Ready(Err(RmaError::Window { call: operation.call, window }));
+        };
+        // Only the fabric's atomicity domain keeps an operation on the own window from the CPU.
+        let by_cpu = matches!(operation.kind, OpKind::Put | OpKind::Get)
+            || w.paths.of(operation.kind, operation.dtype) == Path::Message;
+        if operation.target == self.process.rank && by_cpu {
+            // SAFETY: the caller's promise; the operation is complete on return.
+            return Poll::Ready(unsafe { self.post_to_self(window, operation) });
+        }
+        let t = match self.process.find_or_make_target(w, operation) {
+            Poll::Ready(Ok(t)) => t,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        };
+        if let Some(metadata) = &self.process.targets[t].metadata {
+            if let Err(error) = check_range(operation, metadata) {
+                return Poll::Ready(Err(error));
+            }
+        }
+        w.fence_active = true;
+        if operation.len == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { self.process.post_counted(w, t, operation) } {
+            return Poll::Ready(Ok(()));
+        }
+        let Some(op) = self.process.poll_operation_element(w, t) else {
+            return Poll::Pending;
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.process.enqueue(w, t, op, operation) };
+        Poll::Ready(Ok(()))
+    }
+
+    fn check_operation(&mut self, window: WindowId, operation: &Operation) -> Result<(), RmaError> {
+        let &Operation { call, kind, dtype, op, target, len, .. } = operation;
+        self.check_rank(call, target)?;
+        let state = self.window(call, window)?.state();
+        if !state.is_access_epoch() {
+            return Err(epoch_error(call, state, Rule::NoEpoch));
+        }
+        let is_swap = kind == OpKind::CompareAndSwap;
+        if !op.is_defined_for(dtype) || (is_swap && dtype.is_float()) {
+            let op = if is_swap { "compare_and_swap" } else { op.name() };
+            return Err(RmaError::Operation { call, op, dtype: dtype.name() });
+        }
+        if len % dtype.size() != 0 || (is_swap && len != dtype.size()) {
+            return Err(RmaError::Argument { call, what: "the length is not a whole number of elements" });
+        }
+        if len as u64 > u64::from(u32::MAX) / 2 && !matches!(kind, OpKind::Put | OpKind::Get) {
+            return Err(RmaError::Argument { call, what: "more than 2 GiB in one accumulate; split it" });
+        }
+        Ok(())
+    }
+
+    /// An operation of this process on its own window: loads and stores, complete at once.
+    ///
+    /// # Safety
+    /// The buffers are valid as for [`Engine::post`].
+    unsafe fn post_to_self(&mut self, window: WindowId, operation: &Operation) -> Result<(), RmaError> {
+        let call = operation.call;
+        let w = self.window(call, window)?;
+        let state = w.state();
+        if state == WindowState::PerTarget && w.self_lock == SelfLock::None {
+            return Err(epoch_error(call, state, Rule::NotLocked));
+        }
+        check_range(operation, &w.own)?;
+        w.fence_active = true;
+        let offset = operation.disp * u64::from(w.own.disp_unit);
+        // SAFETY: the caller's promise.
+        let done = unsafe { apply(w, operation, offset) };
+        self.process.counters.self_operations += 1;
+        done.map_err(|_| RmaError::Operation { call, op: operation.op.name(), dtype: operation.dtype.name() })
+    }
+}
+
+fn check_range(operation: &Operation, metadata: &Metadata) -> Result<(), RmaError> {
+    metadata.locate(operation.disp, operation.len as u64).map(|_| ()).map_err(|offset| RmaError::Range {
+        call: operation.call,
+        target: operation.target,
+        offset_bytes: offset,
+        len_bytes: operation.len as u64,
+        window_bytes: metadata.size,
+    })
+}
+
+/// Executes an operation on this process's own window.
+///
+/// # Safety
+/// The operation's buffers are valid.
+unsafe fn apply<R>(w: &Window<R>, operation: &Operation, offset: u64) -> Result<(), AccumulateError> {
+    let &Operation { kind, dtype, op, len, origin, result, compare, .. } = operation;
+    // SAFETY (all three): valid for the lengths by the caller's promise; null is replaced where a kind
+    // does not use the buffer.
+    let bytes = |pointer: *const u8, len: usize| -> &[u8] {
+        if pointer.is_null() || len == 0 {
+            return &[];
+        }
+        // SAFETY: as above.
+        unsafe { core::slice::from_raw_parts(pointer, len) }
+    };
+    let result_bytes = |len: usize| -> &mut [u8] {
+        if result.is_null() || len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above; the user does not touch the result buffer meanwhile.
+        unsafe { core::slice::from_raw_parts_mut(result, len) }
+    };
+    match kind {
+        // SAFETY: valid by the caller's promise; the buffer may lie in the window itself.
+        OpKind::Put => unsafe { w.memory.write_from_ptr(offset, origin, len) }.map_err(Into::into),
+        // SAFETY: as for put.
+        OpKind::Get => unsafe { w.memory.read_to_ptr(offset, result, len) }.map_err(Into::into),
+        OpKind::Accumulate => w.memory.accumulate(offset, dtype, op, bytes(origin, len)),
+        OpKind::GetAccumulate => {
+            w.memory.get_accumulate(offset, dtype, op, bytes(origin, len), result_bytes(len))
+        }
+        OpKind::CompareAndSwap => w.memory.compare_and_swap(
+            offset,
+            dtype,
+            bytes(compare, len),
+            bytes(origin, len),
+            result_bytes(len),
+        ),
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    /// The target's element; makes one where the epoch allows it.
+    fn find_or_make_target(
+        &mut self,
+        w: &mut Window<E::Region>,
+        operation: &Operation,
+    ) -> Poll<Result<u32, RmaError>> {
+        let &Operation { call, target, .. } = operation;
+        if let Some(t) = w.find(&self.targets, target) {
+            if self.targets[t].is_dead() {
+                return Poll::Ready(self.take_error(t, call).map(|()| t));
+            }
+            return Poll::Ready(Ok(t));
+        }
+        let state = w.state();
+        if state == WindowState::PerTarget && w.locks_recycled == 0 {
+            let self_held = target == self.rank && w.self_lock != SelfLock::None;
+            if !self_held {
+                return Poll::Ready(Err(epoch_error(call, state, Rule::NotLocked)));
+            }
+        }
+        if state == WindowState::LockAllIssued {
+            return Poll::Pending;
+        }
+        let Some(t) = self.poll_target_element(w, target) else {
+            return Poll::Pending;
+        };
+        self.adopt_target(w, t, target == self.rank);
+        Poll::Ready(Ok(t))
+    }
+
+    /// Gives a new element the lock state that the window's epoch implies.
+    pub(crate) fn adopt_target(&mut self, w: &mut Window<E::Region>, t: u32, is_self: bool) {
+        let state = w.state();
+        let te = &mut self.targets[t];
+        if state == WindowState::LockAllCalled && !is_self {
+            // Per-target protocol: locked when the first operation leaves.
+            return;
+        }
+        te.lock = TargetLockState::Granted;
+        if state == WindowState::PerTarget && !is_self {
+            // It was given up while its lock was held; the table has it again.
+            w.locks_recycled -= 1;
+        }
+        te.no_check = is_self || (state == WindowState::LockAllGranted && w.lock_all_no_check);
+        self.resolve(w, t);
+    }
+
+    /// Posts a native put or get without an operation element. `false`: not possible now.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    unsafe fn post_counted(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
+        let &Operation { kind, disp, len, origin, result, dtype, .. } = operation;
+        let te = &self.targets[t];
+        let possible = te.direct
+            && w.state().may_issue()
+            && te.pending.is_empty()
+            && len <= self.limits.message_bytes_max
+            && matches!(kind, OpKind::Put | OpKind::Get)
+            && w.paths.of(kind, dtype) == Path::Native;
+        let (true, Some(metadata), Some(peer)) = (possible, te.metadata, te.peer) else {
+            return false;
+        };
+        let at = RemoteAddr { addr: metadata.base + disp * u64::from(metadata.disp_unit), key: metadata.key };
+        let is_put = kind == OpKind::Put;
+        let posted = if is_put {
+            // SAFETY: the caller's promise is the endpoint's.
+            unsafe { self.endpoint.put(peer, origin, len, at, TagKind::CountedPut.tag(0, t)) }
+        } else {
+            // SAFETY: the caller's promise is the endpoint's.
+            unsafe { self.endpoint.get(peer, result, len, at, TagKind::CountedGet.tag(0, t)) }
+        };
+        if posted.is_err() {
+            self.counters.again += u64::from(posted == Err(PostError::Again));
+            return false;
+        }
+        let te = &mut self.targets[t];
+        te.native_puts += u32::from(is_put);
+        te.native_gets += u32::from(!is_put);
+        te.unflushed |= is_put && self.limits.put_completes == CompletionScope::Local;
+        self.counters.native_puts += u64::from(is_put);
+        self.counters.native_gets += u64::from(!is_put);
+        self.counters.native_bytes += len as u64;
+        true
+    }
+
+    /// Fills an element and puts it into its target's list; issues what need not be kept back.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    unsafe fn enqueue(&mut self, w: &mut Window<E::Region>, t: u32, op: u32, operation: &Operation) {
+        let &Operation { kind, dtype, op: reduction, disp, len, origin, result, compare, .. } = operation;
+        let element = &mut self.operations[op];
+        element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
+        element.target = t;
+        if kind == OpKind::CompareAndSwap {
+            // SAFETY: readable for one element by the caller's promise.
+            let compare = unsafe { core::slice::from_raw_parts(compare, len) };
+            // SAFETY: readable for one element by the caller's promise.
+            let operand = unsafe { core::slice::from_raw_parts(origin, len) };
+            element.set_inline_pair(compare, operand);
+        } else {
+            // SAFETY: `origin` is readable for the payload by the caller's promise.
+            unsafe { element.keep_inline() };
+        }
+        self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
+        self.link_pending(t, op);
+        w.dirty = true;
+        let te = &self.targets[t];
+        if te.lock == TargetLockState::Called && te.sync == Sync::None {
+            self.targets[t].lock_wanted |= !self.may_wait_for_sync(w, t, operation);
+        }
+        // What the fabric does not take now stays pending; progress tries again.
+        let _ = self.issue_ops_target(w, t);
+    }
+
+    /// Whether the lock request may wait for the epoch's end, so that all goes in one packet.
+    fn may_wait_for_sync(&self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
+        let te = &self.targets[t];
+        let together = if te.pending.count == 1 { true } else { self.config.coalesce };
+        let atomic = !matches!(operation.kind, OpKind::Put | OpKind::Get);
+        self.config.single_op_lock
+            && together
+            && operation.len <= self.config.small_bytes_max
+            && te.pending.count <= self.config.piggyback_threshold
+            && self.fits_packet(te.pending_bytes)
+            && !(atomic && w.paths.of(operation.kind, operation.dtype) == Path::Native)
+    }
+}

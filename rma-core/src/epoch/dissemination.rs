@@ -1,0 +1,217 @@
+//! The nonblocking dissemination pattern: log2 P rounds, in round `k` each rank sends to the one
+//! 2^k above it and hears from the one 2^k below.
+//!
+//! With no payload it is fence's barrier. With `K` numbers it is an all-reduce by maximum: every
+//! rank's numbers reach every other along some path, and counting one twice does not matter for a
+//! maximum, so it is right for any number of ranks.
+
+use crate::ids::Rank;
+
+/// Sequences that may run at one time at this rank.
+const IN_FLIGHT_MAX: u32 = 2;
+
+/// A rank may hear of sequences up to this far ahead of the last that it completed: a peer can have
+/// completed no sequence that this rank has not started, and starts at most `IN_FLIGHT_MAX` beyond.
+const SLOTS: usize = 2 * IN_FLIGHT_MAX as usize;
+
+/// A packet to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Round<const K: usize> {
+    /// To whom.
+    pub to: Rank,
+    /// Which sequence.
+    pub sequence: u32,
+    /// Which round of it.
+    pub round: u16,
+    /// The largest numbers heard so far.
+    pub values: [u64; K],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sequence<const K: usize> {
+    arrived: u32,
+    sent: u16,
+    values: [u64; K],
+}
+
+/// The state of one rank; its size does not depend on the number of ranks.
+#[derive(Debug)]
+pub struct Dissemination<const K: usize> {
+    rank: u32,
+    size: u32,
+    rounds: u16,
+    started: u32,
+    completed: u32,
+    slots: [Sequence<K>; SLOTS],
+    last: [u64; K],
+}
+
+impl<const K: usize> Dissemination<K> {
+    const EMPTY: Sequence<K> = Sequence { arrived: 0, sent: 0, values: [0; K] };
+
+    /// Nothing started.
+    pub fn new(rank: Rank, size: u32) -> Self {
+        let rounds = size.next_power_of_two().trailing_zeros() as u16;
+        Self {
+            rank: rank.0,
+            size,
+            rounds,
+            started: 0,
+            completed: 0,
+            slots: [Self::EMPTY; SLOTS],
+            last: [0; K],
+        }
+    }
+
+    /// Begins the next sequence with this rank's numbers, and names it; `None` while too many run.
+    pub fn start(&mut self, values: [u64; K]) -> Option<u32> {
+        if self.started.wrapping_sub(self.completed) >= IN_FLIGHT_MAX {
+            return None;
+        }
+        self.started = self.started.wrapping_add(1);
+        self.fold(self.started, values);
+        self.advance();
+        Some(self.started)
+    }
+
+    /// A round's packet arrived. `false`: it cannot belong to this job's sequences.
+    pub fn on_round(&mut self, sequence: u32, round: u16, values: [u64; K]) -> bool {
+        let ahead = sequence.wrapping_sub(self.completed);
+        let valid = (1..=SLOTS as u32).contains(&ahead) && round < self.rounds;
+        let bit = 1u32.checked_shl(round.into()).unwrap_or(0);
+        if !valid || self.slots[sequence as usize % SLOTS].arrived & bit != 0 {
+            return false;
+        }
+        self.slots[sequence as usize % SLOTS].arrived |= bit;
+        self.fold(sequence, values);
+        self.advance();
+        true
+    }
+
+    /// The next packet to send, if any; it is offered again until [`Dissemination::on_sent`].
+    pub fn poll_send(&self) -> Option<Round<K>> {
+        (1..=self.started.wrapping_sub(self.completed)).find_map(|ahead| {
+            let sequence = self.completed.wrapping_add(ahead);
+            let slot = &self.slots[sequence as usize % SLOTS];
+            let ready =
+                slot.sent < self.rounds && (slot.sent == 0 || slot.arrived & (1 << (slot.sent - 1)) != 0);
+            ready.then(|| {
+                let distance = 1u64 << slot.sent;
+                let to = ((u64::from(self.rank) + distance) % u64::from(self.size)) as u32;
+                Round { to: Rank(to), sequence, round: slot.sent, values: slot.values }
+            })
+        })
+    }
+
+    /// The packet of this sequence that was offered is sent.
+    pub fn on_sent(&mut self, sequence: u32) {
+        self.slots[sequence as usize % SLOTS].sent += 1;
+        self.advance();
+    }
+
+    /// Whether the sequence is complete: every rank has started it.
+    pub fn is_complete(&self, sequence: u32) -> bool {
+        self.completed.wrapping_sub(sequence) < u32::MAX / 2
+    }
+
+    /// Whether anything that was started is not complete.
+    pub fn is_running(&self) -> bool {
+        self.started != self.completed
+    }
+
+    /// The largest numbers of all ranks, in the sequence that completed last.
+    pub fn values(&self) -> &[u64; K] {
+        &self.last
+    }
+
+    fn fold(&mut self, sequence: u32, values: [u64; K]) {
+        let slot = &mut self.slots[sequence as usize % SLOTS];
+        for (kept, new) in slot.values.iter_mut().zip(values) {
+            *kept = (*kept).max(new);
+        }
+    }
+
+    fn advance(&mut self) {
+        let all = if self.rounds == 0 { 0 } else { u32::MAX >> (32 - u32::from(self.rounds)) };
+        while self.is_running() {
+            let next = self.completed.wrapping_add(1);
+            let slot = &mut self.slots[next as usize % SLOTS];
+            if slot.sent < self.rounds || slot.arrived != all {
+                return;
+            }
+            self.last = slot.values;
+            *slot = Self::EMPTY;
+            self.completed = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn drive(ranks: &mut [Dissemination<1>], order: &mut impl FnMut(usize) -> usize) {
+        let mut wire: Vec<Round<1>> = Vec::new();
+        loop {
+            for rank in ranks.iter_mut() {
+                while let Some(round) = rank.poll_send() {
+                    rank.on_sent(round.sequence);
+                    wire.push(round);
+                }
+            }
+            if wire.is_empty() {
+                return;
+            }
+            let round = wire.swap_remove(order(wire.len()));
+            assert!(ranks[round.to.index()].on_round(round.sequence, round.round, round.values));
+        }
+    }
+
+    #[test]
+    fn maximum_reaches_everybody_for_any_size() {
+        for size in 1..40u32 {
+            let mut ranks: Vec<_> = (0..size).map(|rank| Dissemination::<1>::new(Rank(rank), size)).collect();
+            let mut state = u64::from(size);
+            for sequence in 1..4u32 {
+                for (index, rank) in ranks.iter_mut().enumerate() {
+                    assert_eq!(rank.start([index as u64 * u64::from(sequence)]), Some(sequence));
+                }
+                drive(&mut ranks, &mut |len| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                    (state >> 33) as usize % len
+                });
+                for rank in &ranks {
+                    assert!(rank.is_complete(sequence));
+                    assert_eq!(rank.values()[0], u64::from((size - 1) * sequence));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_completes_before_the_last_one_starts() {
+        let mut ranks: Vec<_> = (0..5).map(|rank| Dissemination::<1>::new(Rank(rank), 5)).collect();
+        for rank in &mut ranks[..4] {
+            assert_eq!(rank.start([1]), Some(1));
+            assert_eq!(rank.start([1]), Some(2));
+            assert_eq!(rank.start([1]), None, "a third one has to wait");
+        }
+        drive(&mut ranks, &mut |_| 0);
+        assert!(ranks.iter().all(|rank| !rank.is_complete(1)));
+        assert_eq!(ranks[4].start([1]), Some(1));
+        drive(&mut ranks, &mut |_| 0);
+        assert!(ranks.iter().all(|rank| rank.is_complete(1) && !rank.is_complete(2)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let mut rank = Dissemination::<1>::new(Rank(0), 4);
+        assert!(!rank.on_round(0, 0, [0]));
+        assert!(!rank.on_round(5, 0, [0]));
+        assert!(!rank.on_round(1, 2, [0]));
+        assert!(!rank.on_round(1, 40, [0]));
+        assert!(rank.on_round(1, 1, [0]));
+        assert!(!rank.on_round(1, 1, [0]), "twice");
+    }
+}

@@ -1,0 +1,7 @@
+//! Pure machines behind the epochs: they know no transport, only ranks and sequence numbers.
+
+mod dissemination;
+mod lock_all;
+
+pub use dissemination::{Dissemination, Round};
+pub use lock_all::{LockAllCursor, DETACHED_IN_FLIGHT};

@@ -1,0 +1,318 @@
+//! What can go wrong, as values that name the call, the state, the rule and the remedy.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::ids::{Rank, WindowId};
+
+/// A number from the fabric that says why something failed, with the provider's text for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FabricCode {
+    /// The provider's number (for libfabric a positive `FI_E*` value).
+    pub code: i32,
+    /// The provider's text.
+    pub text: &'static str,
+}
+
+impl fmt::Display for FabricCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (code {})", self.text, self.code)
+    }
+}
+
+/// The call during which an error was found.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Call {
+    Init,
+    Create,
+    Allocate,
+    Free,
+    Put,
+    Get,
+    Accumulate,
+    GetAccumulate,
+    FetchAndOp,
+    CompareAndSwap,
+    Fence,
+    Lock,
+    Unlock,
+    LockAll,
+    UnlockAll,
+    Flush,
+    FlushAll,
+    FlushLocal,
+    FlushLocalAll,
+    Barrier,
+    Progress,
+}
+
+impl Call {
+    /// The call as the user wrote it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::Create => "create",
+            Self::Allocate => "allocate",
+            Self::Free => "free",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Accumulate => "accumulate",
+            Self::GetAccumulate => "get_accumulate",
+            Self::FetchAndOp => "fetch_and_op",
+            Self::CompareAndSwap => "compare_and_swap",
+            Self::Fence => "fence",
+            Self::Lock => "lock",
+            Self::Unlock => "unlock",
+            Self::LockAll => "lock_all",
+            Self::UnlockAll => "unlock_all",
+            Self::Flush => "flush",
+            Self::FlushAll => "flush_all",
+            Self::FlushLocal => "flush_local",
+            Self::FlushLocalAll => "flush_local_all",
+            Self::Barrier => "barrier",
+            Self::Progress => "progress",
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A rule of the one-sided chapter (MPI-4.1 chapter 12) that a call broke.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rule {
+    /// An operation needs an open access epoch.
+    NoEpoch,
+    /// In a lock epoch an operation may go only to ranks that were locked.
+    NotLocked,
+    /// A rank that is locked must be unlocked before it is locked again.
+    AlreadyLocked,
+    /// This call cannot open an epoch while another kind is open.
+    OtherEpochOpen,
+    /// The call closes or completes an epoch of a kind that is not open.
+    NoSuchEpoch,
+    /// Flush calls belong to passive-target epochs.
+    FlushOutsidePassive,
+    /// A fence that promises that nothing precedes was called with operations outstanding.
+    NoPrecedeBroken,
+    /// A window may be freed only when no epoch is open on it.
+    FreeInsideEpoch,
+    /// Another call of this kind on the window has not finished.
+    Busy,
+}
+
+impl Rule {
+    /// What the rule says, and what to do.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NoEpoch => "an operation needs an open access epoch; call fence, lock or lock_all first",
+            Self::NotLocked => "in a lock epoch operations may go only to locked ranks; lock this rank first, or use lock_all",
+            Self::AlreadyLocked => "this rank is locked already by this process; unlock it first",
+            Self::OtherEpochOpen => "an epoch of another kind is open on this window; close it first",
+            Self::NoSuchEpoch => "there is no such epoch to close; the opening call (lock, lock_all) is missing",
+            Self::FlushOutsidePassive => "flush needs a lock or lock_all epoch; in a fence epoch the closing fence completes operations",
+            Self::NoPrecedeBroken => "NOPRECEDE promises that no operation was issued since the last fence, but some were; drop the assertion",
+            Self::FreeInsideEpoch => "close the open epoch (unlock, unlock_all, or a fence with NOSUCCEED) before freeing the window",
+            Self::Busy => "a synchronization call on this window is still in progress in another thread; wait for it",
+        }
+    }
+
+    /// Where MPI-4.1 states it.
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::NoEpoch | Self::OtherEpochOpen | Self::Busy => "MPI-4.1 section 12.5",
+            Self::NotLocked | Self::AlreadyLocked | Self::NoSuchEpoch => "MPI-4.1 section 12.5.3",
+            Self::FlushOutsidePassive => "MPI-4.1 section 12.5.4",
+            Self::NoPrecedeBroken => "MPI-4.1 section 12.5.5",
+            Self::FreeInsideEpoch => "MPI-4.1 section 12.2.5",
+        }
+    }
+}
+
+/// Everything that an RMA call can report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RmaError {
+    /// The call does not fit the window's epoch state (MPI's `MPI_ERR_RMA_SYNC`).
+    Epoch {
+        /// The call.
+        call: Call,
+        /// Name of the window's or target's state.
+        state: &'static str,
+        /// What was broken.
+        rule: Rule,
+    },
+    /// The access reaches outside the target's window (`MPI_ERR_RMA_RANGE`).
+    Range {
+        /// The call.
+        call: Call,
+        /// The target.
+        target: Rank,
+        /// First byte of the access in the window.
+        offset_bytes: u64,
+        /// Bytes accessed.
+        len_bytes: u64,
+        /// Bytes that the window has at the target.
+        window_bytes: u64,
+    },
+    /// The target is not a rank of the window (`MPI_ERR_RANK`).
+    Rank {
+        /// The call.
+        call: Call,
+        /// What was asked for.
+        target: Rank,
+        /// Ranks are 0 to `size - 1`.
+        size: u32,
+    },
+    /// An argument makes no sense (`MPI_ERR_ARG`, `MPI_ERR_DISP`, `MPI_ERR_SIZE`).
+    Argument {
+        /// The call.
+        call: Call,
+        /// Which argument, what is wrong, what would be right.
+        what: &'static str,
+    },
+    /// The reduction is not defined for the type (`MPI_ERR_OP`).
+    Operation {
+        /// The call.
+        call: Call,
+        /// The reduction.
+        op: &'static str,
+        /// The element type.
+        dtype: &'static str,
+    },
+    /// There is no such window (`MPI_ERR_WIN`).
+    Window {
+        /// The call.
+        call: Call,
+        /// What was asked for.
+        window: WindowId,
+    },
+    /// The target reported that this origin does not hold the lock it released.
+    NotHeld {
+        /// The call.
+        call: Call,
+        /// The target.
+        target: Rank,
+    },
+    /// The target could not understand a packet of this process.
+    Refused {
+        /// The call.
+        call: Call,
+        /// The target.
+        target: Rank,
+    },
+    /// A process of the job cannot be reached any more.
+    Peer {
+        /// The call.
+        call: Call,
+        /// The rank.
+        target: Rank,
+        /// The fabric's reason.
+        code: FabricCode,
+    },
+    /// The endpoint is broken; nothing will succeed any more.
+    Endpoint {
+        /// The call.
+        call: Call,
+        /// The fabric's reason.
+        code: FabricCode,
+    },
+    /// The provider could not do something at set-up.
+    Provider {
+        /// The call.
+        call: Call,
+        /// The provider's message, with the remedy.
+        message: String,
+    },
+    /// The launcher could not help.
+    Bootstrap {
+        /// The call.
+        call: Call,
+        /// The message, with the remedy.
+        message: String,
+    },
+    /// Memory could not be had.
+    Memory {
+        /// The call.
+        call: Call,
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// Nothing moved for the longest time that the user allows.
+    Stalled {
+        /// The call.
+        call: Call,
+        /// Whole seconds waited without progress.
+        seconds: u64,
+        /// What was waited for.
+        waiting_for: String,
+    },
+}
+
+impl RmaError {
+    /// The call during which it was found.
+    pub fn call(&self) -> Call {
+        match self {
+            Self::Epoch { call, .. }
+            | Self::Range { call, .. }
+            | Self::Rank { call, .. }
+            | Self::Argument { call, .. }
+            | Self::Operation { call, .. }
+            | Self::Window { call, .. }
+            | Self::NotHeld { call, .. }
+            | Self::Refused { call, .. }
+            | Self::Peer { call, .. }
+            | Self::Endpoint { call, .. }
+            | Self::Provider { call, .. }
+            | Self::Bootstrap { call, .. }
+            | Self::Memory { call, .. }
+            | Self::Stalled { call, .. } => *call,
+        }
+    }
+}
+
+impl fmt::Display for RmaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.call())?;
+        match self {
+            Self::Epoch { state, rule, .. } => {
+                write!(f, "not possible in window state {state}: {} [{}]", rule.text(), rule.section())
+            }
+            Self::Range { target, offset_bytes, len_bytes, window_bytes, .. } => write!(
+                f,
+                "{len_bytes} bytes at byte offset {offset_bytes} reach outside the window of rank {target}, \
+                 which has {window_bytes} bytes there; check the displacement (in units of the target's disp_unit)"
+            ),
+            Self::Rank { target, size, .. } => {
+                write!(f, "rank {target} is not in the window; ranks are 0 to {}", size.saturating_sub(1))
+            }
+            Self::Argument { what, .. } => f.write_str(what),
+            Self::Operation { op, dtype, .. } => {
+                write!(f, "{op} is not defined for {dtype}; logical and bitwise reductions want integers [MPI-4.1 section 6.9.2]")
+            }
+            Self::Window { window, .. } => write!(f, "window {window} does not exist (was it freed?)"),
+            Self::NotHeld { target, .. } => {
+                write!(f, "rank {target} says that this process holds no lock on its window; lock it first")
+            }
+            Self::Refused { target, .. } => {
+                write!(f, "rank {target} could not understand a packet; do both run the same version?")
+            }
+            Self::Peer { target, code, .. } => {
+                write!(f, "rank {target} cannot be reached any more: {code}; its process probably ended")
+            }
+            Self::Endpoint { code, .. } => write!(f, "the endpoint is broken: {code}"),
+            Self::Provider { message, .. } | Self::Bootstrap { message, .. } => f.write_str(message),
+            Self::Memory { bytes, .. } => write!(f, "{bytes} bytes of memory could not be had"),
+            Self::Stalled { seconds, waiting_for, .. } => write!(
+                f,
+                "no progress for {seconds} s while waiting for {waiting_for}; if that is expected raise RMA_TIMEOUT"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for RmaError {}

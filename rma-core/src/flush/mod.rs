@@ -1,0 +1,107 @@
+//! When a synchronization call may return, and which answer it waits for until then.
+
+use core::task::Poll;
+
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError};
+use crate::pool::NONE;
+use crate::progress::{Failure, Process};
+use crate::provider::Endpoint;
+use crate::state::TargetLockState;
+use crate::table::Sync;
+use crate::window::Window;
+
+/// What a call waits for. Each of the first three that it has to wait for, one after the other, is a
+/// blocking round trip.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Phase {
+    /// The lock's grant, before operations can leave.
+    Grant,
+    /// Completion of operations, before DONE or UNLOCK can leave.
+    Operations,
+    /// The last acknowledgements and results.
+    Acknowledgement,
+}
+
+impl Phase {
+    pub(crate) const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// What the call that set the target's `sync` still waits for; `None` when it is done.
+    pub(crate) fn sync_phase(&self, t: u32) -> Option<Phase> {
+        let te = &self.targets[t];
+        if te.is_dead() {
+            return (te.native_outstanding() > 0 || te.flush_outstanding).then_some(Phase::Acknowledgement);
+        }
+        let locked = te.lock == TargetLockState::Granted;
+        match te.sync {
+            Sync::Unlock if !locked && !te.sync_sent => Some(Phase::Grant),
+            Sync::Unlock if !te.no_check && !te.sync_sent => Some(Phase::Operations),
+            Sync::Unlock if !te.no_check && !te.unlock_acked => Some(Phase::Acknowledgement),
+            _ if !locked && !te.pending.is_empty() => Some(Phase::Grant),
+            _ => (!te.is_flushed()).then_some(Phase::Acknowledgement),
+        }
+    }
+
+    /// The latest thing that any target of the window still waits for.
+    pub(crate) fn sync_phase_win(&mut self, w: &mut Window<E::Region>) -> Option<Phase> {
+        let mut phase = (w.ack_count > 0).then_some(Phase::Acknowledgement);
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            if let Some(waiting) = self.sync_phase(index) {
+                phase = Some(phase.map_or(waiting, |other| other.min(waiting)));
+            }
+            t = w.slots.next(&self.targets, index);
+        }
+        phase
+    }
+
+    /// Counts a phase that a call begins to wait for.
+    pub(crate) fn count_phase(&mut self, counted: &mut u8, phase: Phase) {
+        if *counted & phase.bit() == 0 {
+            *counted |= phase.bit();
+            self.counters.round_trips += 1;
+        }
+    }
+
+    /// The error that operations to a target met since the last synchronization call.
+    pub(crate) fn take_error(&mut self, t: u32, call: Call) -> Result<(), RmaError> {
+        let te = &mut self.targets[t];
+        let rank = te.rank;
+        let Some(error) = te.error else { return Ok(()) };
+        if !te.is_dead() {
+            te.error = None;
+        }
+        if let (true, Some(Failure::Bootstrap(_))) = (self.targets[t].is_dead(), &self.failure) {
+            return Err(self.failure.as_ref().map_or_else(|| error.report(call, rank), |f| f.report(call)));
+        }
+        self.refresh_direct(t);
+        Err(error.report(call, rank))
+    }
+
+    /// The same for all targets of the window: the first error, and none is left.
+    pub(crate) fn take_errors(&mut self, w: &mut Window<E::Region>, call: Call) -> Result<(), RmaError> {
+        let mut result = match w.detached_error.take() {
+            Some((rank, error)) => Err(error.report(call, rank)),
+            None => Ok(()),
+        };
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            let error = self.take_error(index, call);
+            result = result.and(error);
+            t = w.slots.next(&self.targets, index);
+        }
+        result
+    }
+
+    /// What a call reports when it waits for somebody who may never answer.
+    pub(crate) fn failure(&self, call: Call) -> Poll<Result<(), RmaError>> {
+        match &self.failure {
+            Some(failure) => Poll::Ready(Err(failure.report(call))),
+            None => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The target's side of window locks: who holds the lock, who waits, in which order.
+
+mod deferred;
+mod queue;
+
+pub use deferred::{DeferredRing, Span};
+pub use queue::{LockType, NotHeld, Request, Waiter, WindowLock};

@@ -1,0 +1,188 @@
+//! One window's lock: shared or exclusive, granted first come, first served.
+
+use alloc::collections::VecDeque;
+
+use super::deferred::Span;
+use crate::ids::Rank;
+
+/// How a window is locked (MPI-4.1 section 12.5.3).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LockType {
+    /// Together with other shared holders.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiter {
+    /// Who asks.
+    pub origin: Rank,
+    /// For what.
+    pub lock_type: LockType,
+    /// The request's flags, for the answer.
+    pub flags: u8,
+    /// The request's token, for the answer.
+    pub token: u32,
+    /// Operations that came with it.
+    pub count: u16,
+    /// Where their bytes are; `None` with `count > 0` when there was no room to keep them.
+    pub payload: Option<Span>,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// The lock is held now.
+    Granted,
+    /// It waits its turn.
+    Queued,
+    /// The queue is full: nothing is remembered, the origin must ask again.
+    Full,
+}
+
+/// The lock that was to be released is not held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotHeld;
+
+/// The lock of one window at one rank. The size depends on the queue's capacity only; shared holders
+/// are counted, not listed.
+#[derive(Debug)]
+pub struct WindowLock {
+    shared_count: u32,
+    exclusive: Option<Rank>,
+    waiters: VecDeque<Waiter>,
+    capacity: usize,
+}
+
+impl WindowLock {
+    /// Free, with room for `capacity` waiters.
+    pub fn new(capacity: usize) -> Self {
+        Self { shared_count: 0, exclusive: None, waiters: VecDeque::with_capacity(capacity), capacity }
+    }
+
+    fn admits(&self, lock_type: LockType) -> bool {
+        self.exclusive.is_none() && (lock_type == LockType::Shared || self.shared_count == 0)
+    }
+
+    fn hold(&mut self, origin: Rank, lock_type: LockType) {
+        match lock_type {
+            LockType::Shared => self.shared_count += 1,
+            LockType::Exclusive => self.exclusive = Some(origin),
+        }
+    }
+
+    /// Grants the lock if nobody who came before waits and the holders admit it.
+    pub fn try_acquire(&mut self, origin: Rank, lock_type: LockType) -> bool {
+        let granted = self.waiters.is_empty() && self.admits(lock_type);
+        if granted {
+            self.hold(origin, lock_type);
+        }
+        granted
+    }
+
+    /// Puts a request that [`WindowLock::try_acquire`] did not grant into the queue.
+    pub fn enqueue(&mut self, waiter: Waiter) -> Request {
+        if self.waiters.len() == self.capacity {
+            return Request::Full;
+        }
+        self.waiters.push_back(waiter);
+        Request::Queued
+    }
+
+    /// Whether [`WindowLock::enqueue`] has room.
+    pub fn has_room(&self) -> bool {
+        self.waiters.len() < self.capacity
+    }
+
+    /// Releases what `origin` holds.
+    ///
+    /// # Errors
+    /// When `origin` cannot be a holder. (Shared holders are only counted, so a wrong release is
+    /// found when nobody holds the lock shared.)
+    pub fn release(&mut self, origin: Rank) -> Result<(), NotHeld> {
+        if self.exclusive == Some(origin) {
+            self.exclusive = None;
+            Ok(())
+        } else if self.shared_count > 0 {
+            self.shared_count -= 1;
+            Ok(())
+        } else {
+            Err(NotHeld)
+        }
+    }
+
+    /// The next waiter whose turn has come; the lock is its own from now on.
+    pub fn poll_grant(&mut self) -> Option<Waiter> {
+        let first = self.waiters.front()?;
+        if !self.admits(first.lock_type) {
+            return None;
+        }
+        let waiter = self.waiters.pop_front()?;
+        self.hold(waiter.origin, waiter.lock_type);
+        Some(waiter)
+    }
+
+    /// Whether [`WindowLock::poll_grant`] has something to say.
+    pub fn has_grant(&self) -> bool {
+        self.waiters.front().is_some_and(|first| self.admits(first.lock_type))
+    }
+
+    /// Whether nobody holds the lock and nobody waits.
+    pub fn is_free(&self) -> bool {
+        self.exclusive.is_none() && self.shared_count == 0 && self.waiters.is_empty()
+    }
+
+    /// Holders: shared ones, and whether one is exclusive.
+    pub fn holders(&self) -> (u32, Option<Rank>) {
+        (self.shared_count, self.exclusive)
+    }
+
+    /// Bytes held beyond the structure itself.
+    pub fn heap_bytes(&self) -> usize {
+        self.waiters.capacity() * size_of::<Waiter>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(origin: u32, lock_type: LockType) -> Waiter {
+        Waiter { origin: Rank(origin), lock_type, flags: 0, token: 0, count: 0, payload: None }
+    }
+
+    #[test]
+    fn first_come_first_served_also_past_a_shared_holder() {
+        let mut lock = WindowLock::new(8);
+        assert!(lock.try_acquire(Rank(0), LockType::Shared));
+        assert!(lock.try_acquire(Rank(1), LockType::Shared));
+        assert!(!lock.try_acquire(Rank(2), LockType::Exclusive));
+        assert_eq!(lock.enqueue(waiter(2, LockType::Exclusive)), Request::Queued);
+        assert!(!lock.try_acquire(Rank(3), LockType::Shared), "would overtake rank 2");
+        assert_eq!(lock.enqueue(waiter(3, LockType::Shared)), Request::Queued);
+        assert_eq!(lock.enqueue(waiter(4, LockType::Shared)), Request::Queued);
+        assert!(lock.poll_grant().is_none());
+        lock.release(Rank(0)).unwrap();
+        assert!(!lock.has_grant());
+        lock.release(Rank(1)).unwrap();
+        assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(2)));
+        assert!(lock.poll_grant().is_none(), "exclusive is exclusive");
+        lock.release(Rank(2)).unwrap();
+        assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(3)));
+        assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(4)));
+        assert!(lock.release(Rank(3)).and_then(|()| lock.release(Rank(4))).is_ok());
+        assert!(lock.is_free());
+    }
+
+    #[test]
+    fn a_full_queue_says_so_and_a_wrong_release_is_found() {
+        let mut lock = WindowLock::new(1);
+        assert_eq!(lock.release(Rank(0)), Err(NotHeld));
+        assert!(lock.try_acquire(Rank(0), LockType::Exclusive));
+        assert_eq!(lock.release(Rank(1)), Err(NotHeld));
+        assert_eq!(lock.enqueue(waiter(1, LockType::Shared)), Request::Queued);
+        assert_eq!(lock.enqueue(waiter(2, LockType::Shared)), Request::Full);
+    }
+}

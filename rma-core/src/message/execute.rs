@@ -1,0 +1,88 @@
+//! Executes a batch's operations on the target's window and writes their results into the reply.
+
+use crate::mem::{AccumulateError, WindowMemory};
+use crate::wire::{ErrorRecord, Metadata, OpKind, Reader, Record, ResultRecord, Writer};
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Executed {
+    /// Results written to the reply.
+    pub results: u16,
+    /// The first operation that could not be executed; the others were.
+    pub error: Option<ErrorRecord>,
+}
+
+/// Executes `count` operations from `reader` on `memory`, in order. Bytes that are no operation end
+/// it with [`ErrorRecord::Refused`]; nothing outside the window is touched whatever the bytes are.
+pub fn execute(
+    memory: &WindowMemory,
+    metadata: &Metadata,
+    count: u16,
+    reader: &mut Reader<'_>,
+    out: &mut Writer<'_>,
+) -> Executed {
+    let mut executed = Executed::default();
+    for _ in 0..count {
+        let Ok((record, payload)) = Record::decode(reader) else {
+            executed.error.get_or_insert(ErrorRecord::Refused);
+            break;
+        };
+        let before = out.len();
+        if let Err(error) = execute_one(memory, metadata, &record, payload, out) {
+            executed.error.get_or_insert(error);
+        }
+        if record.kind.has_result() {
+            // A refused operation is answered too, with nothing: the origin must not wait for ever.
+            let answered = out.len() > before || result_head(&record, 0).encode(out);
+            executed.results += u16::from(answered);
+        }
+    }
+    executed
+}
+
+fn execute_one(
+    memory: &WindowMemory,
+    metadata: &Metadata,
+    record: &Record,
+    payload: &[u8],
+    out: &mut Writer<'_>,
+) -> Result<(), ErrorRecord> {
+    let len = u64::from(record.len);
+    let size = metadata.size;
+    let offset = metadata
+        .locate(record.disp, 0)
+        .and_then(|first| first.checked_add(record.offset).ok_or(first))
+        .map_err(|offset| ErrorRecord::Range { offset, len, size })?;
+    memory.check(offset, len).map_err(|_| ErrorRecord::Range { offset, len, size })?;
+    let refuse = |_: AccumulateError| ErrorRecord::Refused;
+    match record.kind {
+        OpKind::Put => memory.write(offset, payload).map_err(|_| ErrorRecord::Refused)?,
+        OpKind::Accumulate => memory.accumulate(offset, record.dtype, record.op, payload).map_err(refuse)?,
+        OpKind::Get => {
+            let result = result_of(record, out)?;
+            memory.read(offset, result).map_err(|_| ErrorRecord::Refused)?;
+        }
+        OpKind::GetAccumulate => {
+            let result = result_of(record, out)?;
+            memory.get_accumulate(offset, record.dtype, record.op, payload, result).map_err(refuse)?;
+        }
+        OpKind::CompareAndSwap => {
+            let (compare, operand) = payload.split_at(payload.len() / 2);
+            let result = result_of(record, out)?;
+            memory.compare_and_swap(offset, record.dtype, compare, operand, result).map_err(refuse)?;
+        }
+    }
+    Ok(())
+}
+
+/// Room for the record's result in the reply, behind its head.
+fn result_of<'a>(record: &Record, out: &'a mut Writer<'_>) -> Result<&'a mut [u8], ErrorRecord> {
+    if !result_head(record, record.len).encode(out) {
+        return Err(ErrorRecord::Refused);
+    }
+    out.reserve(record.len as usize).ok_or(ErrorRecord::Refused)
+}
+
+fn result_head(record: &Record, len: u32) -> ResultRecord {
+    ResultRecord { handle: record.handle, generation: record.generation, len, offset: record.offset }
+}

@@ -1,0 +1,5 @@
+//! What a packet does: building it at the origin is `progress`; executing it at the target is here.
+
+mod execute;
+
+pub use execute::{execute, Executed};

@@ -1,0 +1,67 @@
+//! Native or message: decided per window and class of operation at creation, the same at all ranks.
+
+use crate::config::Config;
+use crate::dtype::Dtype;
+use crate::provider::NativeOps;
+use crate::wire::OpKind;
+
+/// How an operation travels.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Path {
+    /// The fabric executes it on the target's registered memory.
+    Native,
+    /// A packet carries it; the target's process executes it.
+    Message,
+}
+
+/// The paths of one window. One atomicity domain per element type: either the fabric executes every
+/// accumulate-family operation on it, or the target's CPU executes every one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Paths {
+    pub(crate) put: bool,
+    pub(crate) get: bool,
+    /// Bit `dtype`: the accumulate family is the fabric's.
+    pub(crate) atomic_dtypes: u16,
+}
+
+impl Paths {
+    /// What this rank could do.
+    pub(crate) fn offered(native: &NativeOps, config: &Config) -> Self {
+        if config.force_message_path {
+            return Self::default();
+        }
+        let atomic_dtypes = Dtype::ALL
+            .iter()
+            .filter(|&&dtype| !dtype.is_float() && native.is_complete_for(dtype))
+            .fold(0, |bits, &dtype| bits | 1 << dtype as u16);
+        Self { put: native.put, get: native.get, atomic_dtypes }
+    }
+
+    /// As one number for the agreement.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.put) | u64::from(self.get) << 1 | u64::from(self.atomic_dtypes) << 2
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self { put: bits & 1 != 0, get: bits & 2 != 0, atomic_dtypes: (bits >> 2) as u16 }
+    }
+
+    /// Whether any operation is native, so that the window's memory must be registered.
+    pub(crate) fn any(self) -> bool {
+        self.to_bits() != 0
+    }
+
+    #[inline]
+    pub(crate) fn of(self, kind: OpKind, dtype: Dtype) -> Path {
+        let native = match kind {
+            OpKind::Put => self.put,
+            OpKind::Get => self.get,
+            _ => self.atomic_dtypes & (1 << dtype as u16) != 0,
+        };
+        if native {
+            Path::Native
+        } else {
+            Path::Message
+        }
+    }
+}

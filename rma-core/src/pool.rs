@@ -1,0 +1,211 @@
+//! Two-level element pools: a part of its own for each window, and one part for all.
+//!
+//! An element is taken from the window's part first, then from the shared one; it goes back to the
+//! window's part first. So a window can never be starved by the others (seed: "Operation and Target
+//! Element Pools"). All elements of one kind live in one arena and are named by index; lists link
+//! through the arena, so nothing is allocated after a window is made.
+
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+/// Index of no element.
+pub const NONE: u32 = u32::MAX;
+
+/// A list of free elements.
+#[derive(Debug)]
+pub struct FreeList {
+    head: u32,
+    count: u32,
+    capacity: u32,
+}
+
+impl FreeList {
+    const fn empty(capacity: u32) -> Self {
+        Self { head: NONE, count: 0, capacity }
+    }
+
+    /// Free elements in the list.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Elements that the list can hold.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+}
+
+/// All elements of one kind, and the shared level of the pool.
+#[derive(Debug)]
+pub struct Arena<T> {
+    items: Vec<T>,
+    links: Vec<u32>,
+    global: FreeList,
+    spare: FreeList,
+    in_use: u32,
+    in_use_max: u32,
+}
+
+impl<T: Default> Arena<T> {
+    /// An arena whose shared level has `global` elements.
+    pub fn new(global: u32) -> Self {
+        let mut arena = Self {
+            items: Vec::new(),
+            links: Vec::new(),
+            global: FreeList::empty(global),
+            spare: FreeList::empty(NONE),
+            in_use: 0,
+            in_use_max: 0,
+        };
+        let mut level = FreeList::empty(global);
+        arena.fill(&mut level);
+        arena.global = level;
+        arena
+    }
+
+    /// Makes the level of a new window: `count` elements. Allocates; called at window creation only.
+    pub fn reserve(&mut self, count: u32) -> FreeList {
+        let mut level = FreeList::empty(count);
+        while level.count < count && self.spare.count > 0 {
+            let index = Self::pop(&mut self.links, &mut self.spare);
+            Self::push(&mut self.links, &mut level, index);
+        }
+        self.fill(&mut level);
+        level
+    }
+
+    /// Keeps the elements of a window that is gone for the next one.
+    pub fn retire(&mut self, mut level: FreeList) {
+        while level.count > 0 {
+            let index = Self::pop(&mut self.links, &mut level);
+            Self::push(&mut self.links, &mut self.spare, index);
+        }
+    }
+
+    fn fill(&mut self, level: &mut FreeList) {
+        let missing = level.capacity - level.count;
+        self.items.reserve_exact(missing as usize);
+        self.links.reserve_exact(missing as usize);
+        for _ in 0..missing {
+            let index = u32::try_from(self.items.len()).unwrap_or(NONE);
+            self.items.push(T::default());
+            self.links.push(NONE);
+            Self::push(&mut self.links, level, index);
+        }
+    }
+
+    /// Takes a free element, from the window's level or the shared one.
+    #[inline]
+    pub fn take(&mut self, local: &mut FreeList) -> Option<u32> {
+        let index = if local.count > 0 {
+            Self::pop(&mut self.links, local)
+        } else if self.global.count > 0 {
+            Self::pop(&mut self.links, &mut self.global)
+        } else {
+            return None;
+        };
+        self.in_use += 1;
+        self.in_use_max = self.in_use_max.max(self.in_use);
+        Some(index)
+    }
+
+    /// Gives an element back, to the window's level or the shared one.
+    #[inline]
+    pub fn give(&mut self, local: &mut FreeList, index: u32) {
+        self.in_use -= 1;
+        let level = if local.count < local.capacity { local } else { &mut self.global };
+        Self::push(&mut self.links, level, index);
+    }
+
+    /// Whether [`Arena::take`] would succeed.
+    #[inline]
+    pub fn available(&self, local: &FreeList) -> u32 {
+        local.count + self.global.count
+    }
+
+    /// Elements taken and not given back.
+    pub fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
+    /// The most that were in use at one time.
+    pub fn in_use_max(&self) -> u32 {
+        self.in_use_max
+    }
+
+    /// Bytes of one element with its link.
+    pub const fn element_bytes() -> usize {
+        size_of::<T>() + size_of::<u32>()
+    }
+
+    fn pop(links: &mut [u32], list: &mut FreeList) -> u32 {
+        let index = list.head;
+        list.head = links[index as usize];
+        list.count -= 1;
+        index
+    }
+
+    fn push(links: &mut [u32], list: &mut FreeList, index: u32) {
+        links[index as usize] = list.head;
+        list.head = index;
+        list.count += 1;
+    }
+}
+
+impl<T> Index<u32> for Arena<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, index: u32) -> &T {
+        &self.items[index as usize]
+    }
+}
+
+impl<T> IndexMut<u32> for Arena<T> {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        &mut self.items[index as usize]
+    }
+}
+
+impl<T> Arena<T> {
+    /// The element with this index, if the arena has one: for indexes that came from outside.
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.items.get_mut(index as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_part_first_then_the_shared_one_and_back_in_that_order() {
+        let mut arena: Arena<u64> = Arena::new(2);
+        let mut a = arena.reserve(1);
+        let mut b = arena.reserve(1);
+        let taken: Vec<u32> = (0..3).filter_map(|_| arena.take(&mut a)).collect();
+        assert_eq!(taken.len(), 3);
+        assert_eq!(arena.take(&mut a), None);
+        // Window b is not starved by a.
+        let own = arena.take(&mut b).unwrap();
+        assert_eq!(arena.take(&mut b), None);
+        arena.give(&mut b, own);
+        for index in taken {
+            arena.give(&mut a, index);
+        }
+        assert_eq!((a.count(), b.count(), arena.global.count()), (1, 1, 2));
+        assert_eq!((arena.in_use(), arena.in_use_max()), (0, 4));
+    }
+
+    #[test]
+    fn a_retired_level_serves_the_next_window_without_growth() {
+        let mut arena: Arena<u64> = Arena::new(0);
+        let level = arena.reserve(8);
+        let bytes = arena.items.capacity();
+        arena.retire(level);
+        let again = arena.reserve(8);
+        assert_eq!(again.count(), 8);
+        assert_eq!(arena.items.capacity(), bytes);
+    }
+}

@@ -1,0 +1,106 @@
+//! CLEANUP_OPS_*: operation elements of completed operations go back to the pool.
+
+use super::Process;
+use crate::bootstrap::Bootstrap;
+use crate::pool::NONE;
+use crate::provider::Endpoint;
+use crate::table::{OperationState, TargetElement};
+use crate::window::Window;
+use crate::wire::RECORD_BYTES_MAX;
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// CLEANUP_OPS_TARGET: frees the completed operations of one target; returns how many.
+    pub(crate) fn cleanup_ops_target(&mut self, w: &mut Window<E::Region>, t: u32) -> u32 {
+        let count = self.targets[t].completed_count;
+        let mut left = count;
+        let mut op = self.targets[t].issued.head;
+        while left > 0 && op != NONE {
+            let next = self.operations[op].next;
+            if self.operations[op].state == OperationState::Complete {
+                self.targets[t].issued.remove(&mut self.operations, op);
+                self.free_operation(w, t, op);
+                left -= 1;
+            }
+            op = next;
+        }
+        self.targets[t].completed_count = 0;
+        count
+    }
+
+    /// CLEANUP_OPS_WIN: the same for every target of the window.
+    pub(crate) fn cleanup_ops_win(&mut self, w: &mut Window<E::Region>) -> u32 {
+        let mut count = 0;
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            count += self.cleanup_ops_target(w, index);
+            t = w.slots.next(&self.targets, index);
+        }
+        count
+    }
+
+    /// Marks an issued operation complete.
+    pub(crate) fn complete_operation(&mut self, t: u32, op: u32) {
+        if self.operations[op].state == OperationState::Issued {
+            self.operations[op].state = OperationState::Complete;
+            self.targets[t].completed_count += 1;
+        }
+    }
+
+    /// Gives an element that is in no list back to the pools.
+    pub(crate) fn free_operation(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) {
+        let element = &mut self.operations[op];
+        self.targets[t].user_references -= u32::from(element.refers_to_user_memory());
+        element.state = OperationState::Free;
+        self.operations.give(&mut w.operations, op);
+    }
+
+    /// What a pending operation adds to a packet, or its result to the reply, whichever is more.
+    fn packet_share(&self, op: u32) -> u64 {
+        let element = &self.operations[op];
+        let result = if element.kind.has_result() { element.len } else { 0 };
+        RECORD_BYTES_MAX as u64 + result.max(element.payload_len() as u64)
+    }
+
+    pub(crate) fn link_pending(&mut self, t: u32, op: u32) {
+        self.targets[t].pending_bytes += self.packet_share(op);
+        self.targets[t].pending.push_back(&mut self.operations, op);
+    }
+
+    pub(crate) fn relink_pending_front(&mut self, t: u32, op: u32) {
+        self.operations[op].state = OperationState::Pending;
+        self.targets[t].pending_bytes += self.packet_share(op);
+        self.targets[t].pending.push_front(&mut self.operations, op);
+    }
+
+    pub(crate) fn unlink_pending(&mut self, t: u32, op: u32) {
+        self.targets[t].pending_bytes -= self.packet_share(op);
+        self.targets[t].pending.remove(&mut self.operations, op);
+    }
+
+    pub(crate) fn link_issued(&mut self, t: u32, op: u32) {
+        self.operations[op].state = OperationState::Issued;
+        self.targets[t].issued.push_back(&mut self.operations, op);
+    }
+
+    /// Takes the element of a target out of the table. Nothing of it is outstanding.
+    pub(crate) fn free_target(&mut self, w: &mut Window<E::Region>, t: u32) {
+        let te: &TargetElement = &self.targets[t];
+        debug_assert!(te.pending.is_empty() && te.issued.is_empty() && te.native_outstanding() == 0);
+        let rank = te.rank;
+        if te.peer.is_some() {
+            self.peers.unpin(rank);
+        }
+        if w.last_rank == rank {
+            w.last_rank = crate::ids::Rank(NONE);
+        }
+        if w.issue_cursor == t {
+            w.issue_cursor = NONE;
+        }
+        if w.restore_victim == t {
+            w.restore_victim = NONE;
+        }
+        w.slots.remove(&mut self.targets, t);
+        self.targets[t] = TargetElement::default();
+        self.targets.give(&mut w.targets, t);
+    }
+}

@@ -1,0 +1,182 @@
+//! Packets that are neither operations nor answers: barrier and reduction rounds, metadata requests, and
+//! the window protocol's walk over all ranks.
+
+use super::issue::Again;
+use super::process::REDUCE_VALUES;
+use super::{Failure, Process};
+use crate::bootstrap::Bootstrap;
+use crate::epoch::{Dissemination, Round};
+use crate::ids::{Rank, WindowId};
+use crate::pool::NONE;
+use crate::provider::{Endpoint, PostError};
+use crate::state::TargetLockState;
+use crate::table::{Sync, TargetError};
+use crate::window::{Walk, Window};
+use crate::wire::{BatchFlags, Header, PacketKind, Reader, WireError};
+
+/// The window number in packets of the reduction, which belongs to no window.
+pub(crate) const NO_WINDOW: WindowId = WindowId(NONE);
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Sends the rounds of the window's barrier that are ready.
+    pub(crate) fn send_barrier_rounds(&mut self, w: &mut Window<E::Region>) {
+        while let Some(round) = w.barrier.poll_send() {
+            if !self.send_round(PacketKind::Barrier, w.id, &round) {
+                return;
+            }
+            w.barrier.on_sent(round.sequence);
+        }
+    }
+
+    /// Sends the rounds of the reduction that are ready.
+    pub(crate) fn send_reduce_rounds(&mut self) {
+        while let Some(round) = self.reduce.poll_send() {
+            if !self.send_round(PacketKind::Reduce, NO_WINDOW, &round) {
+                return;
+            }
+            self.reduce.on_sent(round.sequence);
+        }
+    }
+
+    fn send_round<const K: usize>(&mut self, kind: PacketKind, window: WindowId, round: &Round<K>) -> bool {
+        let header =
+            Header { kind, flags: 0, count: round.round, window, sender: self.rank, token: round.sequence };
+        let mut payload = [0u8; 8 * REDUCE_VALUES];
+        for (place, value) in payload.chunks_exact_mut(8).zip(round.values) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+        let Ok(Some(peer)) = self.peer(round.to) else { return false };
+        match self.send(peer, kind, &header.encode(), &payload[..8 * K]) {
+            Ok(()) => true,
+            Err(PostError::Again) => false,
+            Err(PostError::Failed(code)) => {
+                self.failure.get_or_insert(Failure::Peer(round.to, code));
+                false
+            }
+        }
+    }
+
+    /// A round arrived.
+    pub(crate) fn on_round<const K: usize>(
+        barrier: &mut Dissemination<K>,
+        header: &Header,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), WireError> {
+        let mut values = [0; K];
+        for value in &mut values {
+            *value = reader.u64()?;
+        }
+        let valid = barrier.on_round(header.token, header.count, values);
+        valid.then_some(()).ok_or(WireError::Length(header.token))
+    }
+
+    /// Asks a target for its window's metadata, once.
+    pub(crate) fn request_metadata(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
+        let te = &self.targets[t];
+        if te.metadata_requested {
+            return Ok(());
+        }
+        let Some(peer) = te.peer else { return Err(Again) };
+        let header = Header {
+            kind: PacketKind::MetadataRequest,
+            flags: 0,
+            count: 0,
+            window: w.id,
+            sender: self.rank,
+            token: 0,
+        };
+        match self.send(peer, PacketKind::MetadataRequest, &header.encode(), &[]) {
+            Ok(()) => {
+                self.targets[t].metadata_requested = true;
+                Ok(())
+            }
+            Err(error) => Err(self.refused(w, t, error)),
+        }
+    }
+
+    /// Tells a target whose element is about to be freed to acknowledge to the window.
+    pub(crate) fn send_detached_done(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Result<(), Again> {
+        self.send_detached(w, rank, BatchFlags::DONE)?;
+        w.ack_count += 1;
+        Ok(())
+    }
+
+    fn send_detached(
+        &mut self,
+        w: &mut Window<E::Region>,
+        rank: Rank,
+        flags: BatchFlags,
+    ) -> Result<(), Again> {
+        let header = Header {
+            kind: PacketKind::Batch,
+            flags: (flags | BatchFlags::DETACHED).0,
+            count: 0,
+            window: w.id,
+            sender: self.rank,
+            token: 0,
+        };
+        let code = match self.peer(rank) {
+            Ok(Some(peer)) => match self.send(peer, PacketKind::Batch, &header.encode(), &[]) {
+                Ok(()) => return Ok(()),
+                Err(PostError::Again) => return Err(Again),
+                Err(PostError::Failed(code)) => code,
+            },
+            Ok(None) => return Err(Again),
+            Err(code) => code,
+        };
+        self.failure.get_or_insert(Failure::Peer(rank, code));
+        w.detached_error.get_or_insert((rank, TargetError::Peer(code)));
+        Err(Again)
+    }
+
+    /// Goes on with the window protocol's walk: a lock, or an unlock, for every rank.
+    pub(crate) fn walk(&mut self, w: &mut Window<E::Region>) -> Result<(), Again> {
+        if w.walk == Walk::None {
+            return Ok(());
+        }
+        while let Some(rank) = w.cursor.poll_rank() {
+            let element = w.slots.find(&self.targets, rank);
+            if rank == self.rank {
+                w.cursor.on_skipped();
+            } else if let (Walk::Lock, Some(t)) = (w.walk, element) {
+                // Its own element asks for its lock.
+                if self.targets[t].lock == TargetLockState::Called {
+                    self.targets[t].lock_wanted = true;
+                    w.dirty = true;
+                }
+                w.cursor.on_skipped();
+            } else {
+                let flags = if w.walk == Walk::Lock { BatchFlags::LOCK_SHARED } else { BatchFlags::UNLOCK };
+                self.send_detached(w, rank, flags)?;
+                w.cursor.on_asked();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the walk is over: every rank has answered, those with an element too.
+    pub(crate) fn walk_is_done(&self, w: &Window<E::Region>) -> bool {
+        if !w.cursor.is_done() {
+            return false;
+        }
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            if self.targets[index].lock != TargetLockState::Granted {
+                return false;
+            }
+            t = w.slots.next(&self.targets, index);
+        }
+        true
+    }
+
+    /// Sets what a synchronization call wants of every target of the window.
+    pub(crate) fn set_sync_all(&mut self, w: &mut Window<E::Region>, sync: Sync) {
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            let te = &mut self.targets[index];
+            te.sync = te.sync.max(sync);
+            t = w.slots.next(&self.targets, index);
+        }
+        w.dirty = true;
+    }
+}

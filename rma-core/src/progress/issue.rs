@@ -1,0 +1,178 @@
+//! ISSUE_OPS_*: hands pending operations, lock requests, DONE and UNLOCK to the fabric.
+
+use super::Process;
+use crate::bootstrap::Bootstrap;
+use crate::pool::NONE;
+use crate::provider::{CompletionScope, Endpoint};
+use crate::state::TargetLockState;
+use crate::table::Sync;
+use crate::window::Window;
+use crate::wire::{BatchFlags, Header, PacketKind};
+
+use super::tag::TagKind;
+
+/// The fabric had no room: go on after the next poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Again;
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// ISSUE_OPS_WIN: issues for every target, round-robin from where it stopped last, so that no
+    /// target is overloaded while others wait. Returns how many operations were issued; the window
+    /// stays marked when something is left.
+    pub(crate) fn issue_ops_win(&mut self, w: &mut Window<E::Region>) -> u32 {
+        if !w.dirty {
+            return 0;
+        }
+        w.dirty = false;
+        let (mut issued, mut left) = (0, w.slots.count());
+        let mut t = w.issue_cursor;
+        while left > 0 {
+            let Some(next) = w.slots.next(&self.targets, t).or_else(|| w.slots.next(&self.targets, NONE))
+            else {
+                break;
+            };
+            t = next;
+            left -= 1;
+            issued += self.cleanup_ops_target(w, t);
+            match self.issue_ops_target(w, t) {
+                Ok(count) => issued += count,
+                Err(Again) => w.dirty = true,
+            }
+        }
+        w.issue_cursor = t;
+        if self.walk(w) == Err(Again) {
+            w.dirty = true;
+        }
+        issued
+    }
+
+    /// ISSUE_OPS_TARGET: issues what may go to one target now; returns how many operations went.
+    pub(crate) fn issue_ops_target(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
+        let te = &self.targets[t];
+        if !te.wants_issue() || te.is_dead() || !w.state().may_issue() {
+            return Ok(0);
+        }
+        match te.lock {
+            TargetLockState::Called => self.issue_lock(w, t),
+            // The grant wakes this up again.
+            TargetLockState::Issued => Ok(0),
+            TargetLockState::Granted => {
+                if !self.resolve(w, t) {
+                    return Err(Again);
+                }
+                let native = self.issue_native(w, t)?;
+                let messages = self.issue_messages(w, t)?;
+                self.issue_sync(w, t)?;
+                Ok(native + messages)
+            }
+        }
+    }
+
+    /// Whether native operations allow UNLOCK to leave: it must not overtake them.
+    pub(crate) fn may_unlock_behind_natives(&self, t: u32) -> bool {
+        let te = &self.targets[t];
+        if te.native_gets > 0 || te.native_atomics > 0 || te.flush_outstanding {
+            return false;
+        }
+        let puts_arrived = te.native_puts == 0 && !te.unflushed;
+        puts_arrived || (self.config.piggyback && self.limits.order.put_before_send)
+    }
+
+    /// DONE or UNLOCK in a packet of their own, and the provider's flush, where they are needed.
+    fn issue_sync(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
+        let te = &self.targets[t];
+        if te.sync < Sync::Flush || !te.pending.is_empty() || te.sync_sent {
+            return Ok(());
+        }
+        let unlock = te.sync == Sync::Unlock && !te.no_check;
+        let unlock_follows = unlock && self.may_unlock_behind_natives(t);
+        if !unlock_follows && self.targets[t].unflushed && !self.targets[t].flush_outstanding {
+            self.post_flush(w, t)?;
+        }
+        if unlock {
+            let apart = !self.config.piggyback && !self.is_done(t);
+            if !unlock_follows || apart {
+                return if apart && self.targets[t].needs_done { self.send_done(w, t) } else { Ok(()) };
+            }
+            return self.send_control(w, t, BatchFlags::UNLOCK);
+        }
+        if self.targets[t].needs_done {
+            return self.send_done(w, t);
+        }
+        Ok(())
+    }
+
+    /// Whether every packet of operations is acknowledged.
+    fn is_done(&self, t: u32) -> bool {
+        let te = &self.targets[t];
+        !te.needs_done
+            && te.done_acked == te.done_sent
+            && te.issued.is_empty()
+            && te.native_outstanding() == 0
+    }
+
+    fn send_done(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
+        self.send_control(w, t, BatchFlags::DONE)
+    }
+
+    /// A batch without operations.
+    fn send_control(&mut self, w: &mut Window<E::Region>, t: u32, flags: BatchFlags) -> Result<(), Again> {
+        let Some(peer) = self.targets[t].peer else { return Err(Again) };
+        let header = self.batch_header(w, t, flags, 0);
+        match self.send(peer, PacketKind::Batch, &header.encode(), &[]) {
+            Ok(()) => {
+                self.after_flags(t, flags);
+                Ok(())
+            }
+            Err(error) => Err(self.refused(w, t, error)),
+        }
+    }
+
+    pub(crate) fn batch_header(
+        &self,
+        w: &Window<E::Region>,
+        t: u32,
+        flags: BatchFlags,
+        count: u16,
+    ) -> Header {
+        Header {
+            kind: PacketKind::Batch,
+            flags: flags.0,
+            count,
+            window: w.id,
+            sender: self.rank,
+            token: self.targets[t].done_sent.wrapping_add(1),
+        }
+    }
+
+    /// What the flags of a packet that was sent mean for its target element.
+    pub(crate) fn after_flags(&mut self, t: u32, flags: BatchFlags) {
+        let te = &mut self.targets[t];
+        if flags.has(BatchFlags::DONE) {
+            te.done_sent = te.done_sent.wrapping_add(1);
+            te.needs_done = false;
+        }
+        if flags.has(BatchFlags::UNLOCK) {
+            te.sync_sent = true;
+            te.needs_done = false;
+            te.unflushed = false;
+        }
+    }
+
+    /// Asks the provider to say when all puts so far have arrived.
+    fn post_flush(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
+        let Some(peer) = self.targets[t].peer else { return Err(Again) };
+        if self.limits.put_completes == CompletionScope::Remote {
+            return Ok(());
+        }
+        match self.endpoint.flush(peer, TagKind::Flush.tag(0, t)) {
+            Ok(()) => {
+                self.counters.native_flushes += 1;
+                let te = &mut self.targets[t];
+                (te.unflushed, te.flush_outstanding) = (false, true);
+                Ok(())
+            }
+            Err(error) => Err(self.refused(w, t, error)),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Message path: operations of one epoch share packets; LOCK, DONE and UNLOCK ride on them.
+
+use super::issue::Again;
+use super::Process;
+use crate::bootstrap::Bootstrap;
+use crate::ids::PeerAddr;
+use crate::lock::LockType;
+use crate::path::Path;
+use crate::pool::NONE;
+use crate::provider::Endpoint;
+use crate::table::{List, Sync};
+use crate::window::Window;
+use crate::wire::{
+    BatchFlags, ErrorRecord, Header, Metadata, OpKind, PacketKind, Record, ResultRecord, Writer,
+    RECORD_BYTES_MAX,
+};
+
+/// Bytes of a reply that are not results: header, metadata, error.
+const REPLY_OVERHEAD: usize = Header::BYTES + Metadata::BYTES + ErrorRecord::BYTES;
+
+/// Pieces with results that may be unanswered at one target: its replies need room here.
+const REQUESTS_MAX: u32 = 16;
+
+/// Operations that were put into the stage.
+#[derive(Clone, Copy, Default, Debug)]
+struct Packed {
+    count: u32,
+    results: u32,
+    /// Packet bytes.
+    len: usize,
+    /// Bytes of the last operation that are in the packet, when it is a piece of a large one.
+    piece: Option<u64>,
+    ends_with_result: bool,
+    /// Operations without result are among them.
+    writes: bool,
+}
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Whether an operation of this size can share a packet with a lock request and others.
+    pub(crate) fn fits_packet(&self, packet_bytes: u64) -> bool {
+        let reply_room = self.limits.send_bytes_max - REPLY_OVERHEAD;
+        packet_bytes <= (reply_room.min(self.limits.send_bytes_max - Header::BYTES)) as u64
+    }
+
+    /// Sends the lock request, with the epoch's operations when they fit, and with UNLOCK or DONE when
+    /// they are all there and a synchronization call asks for it.
+    pub(crate) fn issue_lock(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
+        let te = &self.targets[t];
+        let pending = te.pending.count;
+        if te.sync == Sync::None && !te.lock_wanted && !(w.pressure && pending > 0) {
+            return Ok(0);
+        }
+        if !self.resolve(w, t) {
+            return Err(Again);
+        }
+        let Some(peer) = self.targets[t].peer else { return Err(Again) };
+        if self.targets[t].sync >= Sync::Flush {
+            self.sort_gets_to_tail(t);
+        }
+        let carry = self.config.single_op_lock && (pending == 1 || self.config.coalesce);
+        let packed = if carry { self.pack(w, t, pending, true) } else { Packed::default() };
+        let te = &self.targets[t];
+        let all = packed.count == pending && packed.piece.is_none();
+        let mut flags = match te.lock_type {
+            LockType::Shared => BatchFlags::LOCK_SHARED,
+            LockType::Exclusive => BatchFlags::LOCK_EXCLUSIVE,
+        };
+        if te.metadata.is_none() {
+            flags |= BatchFlags::WANT_METADATA;
+        }
+        if all && pending > 0 {
+            flags |= match te.sync {
+                Sync::Unlock => BatchFlags::UNLOCK,
+                Sync::Flush if packed.writes => BatchFlags::DONE,
+                _ => BatchFlags::default(),
+            };
+        }
+        if packed.ends_with_result {
+            flags |= BatchFlags::ACK_WITH_RESULT;
+        }
+        self.send_packed(w, t, peer, flags, packed)?;
+        self.take_packed(w, t, packed, true);
+        let te = &mut self.targets[t];
+        te.lock_wanted = false;
+        te.lock.on_issue().unwrap_or_default();
+        self.after_flags(t, flags);
+        Ok(packed.count)
+    }
+
+    /// Sends pending message operations, unless they may be kept back for a later packet.
+    pub(crate) fn issue_messages(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
+        let mut issued = 0;
+        if self.targets[t].pending.is_empty() || self.may_keep_back(w, t) {
+            return Ok(0);
+        }
+        if self.targets[t].sync >= Sync::Flush {
+            self.sort_gets_to_tail(t);
+        }
+        let Some(peer) = self.targets[t].peer else { return Err(Again) };
+        loop {
+            let most = if self.config.coalesce { u32::MAX } else { 1 };
+            let packed = self.pack(w, t, most, false);
+            if packed.count == 0 {
+                return Ok(issued);
+            }
+            let last = packed.count == self.targets[t].pending.count && packed.piece.is_none();
+            let flags = self.piggyback_flags(t, &packed, last);
+            self.send_packed(w, t, peer, flags, packed)?;
+            self.take_packed(w, t, packed, false);
+            self.targets[t].needs_done |= packed.writes;
+            self.after_flags(t, flags);
+            issued += packed.count;
+        }
+    }
+
+    fn may_keep_back(&self, w: &Window<E::Region>, t: u32) -> bool {
+        let te = &self.targets[t];
+        te.sync == Sync::None
+            && self.config.piggyback
+            && !w.pressure
+            && te.pending.count < self.config.piggyback_threshold
+            && self.fits_packet(te.pending_bytes)
+    }
+
+    /// DONE or UNLOCK for the last packet of operations.
+    fn piggyback_flags(&self, t: u32, packed: &Packed, last: bool) -> BatchFlags {
+        let te = &self.targets[t];
+        let mut flags = BatchFlags::default();
+        if last && self.config.piggyback {
+            if te.sync == Sync::Unlock && !te.no_check {
+                if self.may_unlock_behind_natives(t) {
+                    flags |= BatchFlags::UNLOCK;
+                }
+            } else if te.sync >= Sync::Flush && (te.needs_done || packed.writes) {
+                flags |= BatchFlags::DONE;
+            }
+        }
+        if packed.ends_with_result {
+            flags |= BatchFlags::ACK_WITH_RESULT;
+        }
+        flags
+    }
+
+    /// Moves GETs behind everything else, so that the packet's last operation has a result and the
+    /// reply carries the acknowledgement. A get is not ordered against other operations of an epoch.
+    fn sort_gets_to_tail(&mut self, t: u32) {
+        if !self.config.get_to_tail {
+            return;
+        }
+        let mut gets = List::EMPTY;
+        let mut op = self.targets[t].pending.head;
+        while op != NONE {
+            let next = self.operations[op].next;
+            if self.operations[op].kind == OpKind::Get && next != NONE {
+                self.targets[t].pending.remove(&mut self.operations, op);
+                gets.push_back(&mut self.operations, op);
+            }
+            op = next;
+        }
+        while gets.head != NONE {
+            let op = gets.head;
+            gets.remove(&mut self.operations, op);
+            self.targets[t].pending.push_back(&mut self.operations, op);
+        }
+    }
+
+    /// Puts up to `most` pending message operations into the stage, whole ones only if `whole`.
+    fn pack(&mut self, w: &Window<E::Region>, t: u32, most: u32, with_lock: bool) -> Packed {
+        let mut packed = Packed { len: Header::BYTES, ..Packed::default() };
+        let mut reply_room = self.limits.send_bytes_max - REPLY_OVERHEAD;
+        let mut op = self.targets[t].pending.head;
+        while op != NONE && packed.count < most {
+            let element = &self.operations[op];
+            let next = element.next;
+            let path = w.paths.of(element.kind, element.dtype);
+            // Puts and gets may travel either way; accumulates keep to their window's atomicity domain.
+            let is_atomic = !matches!(element.kind, OpKind::Put | OpKind::Get);
+            if path == Path::Native && (!with_lock || is_atomic) {
+                op = next;
+                if with_lock {
+                    break;
+                }
+                continue;
+            }
+            let left = element.len - element.posted;
+            let result = if element.kind.has_result() { ResultRecord::BYTES as u64 + left } else { 0 };
+            let whole = RECORD_BYTES_MAX as u64 + element.payload_len() as u64
+                - element.posted.min(element.payload_len() as u64);
+            let fits = whole <= (self.stage.len() - packed.len) as u64 && result <= reply_room as u64;
+            if !fits {
+                if packed.count == 0 && !with_lock {
+                    self.pack_piece(t, op, &mut packed);
+                }
+                break;
+            }
+            if element.kind.has_result()
+                && !with_lock
+                && self.targets[t].requests + packed.results >= REQUESTS_MAX
+            {
+                break;
+            }
+            if !self.pack_record(op, left, &mut packed) {
+                break;
+            }
+            reply_room -= result as usize;
+            op = next;
+        }
+        packed
+    }
+
+    /// Puts as much of a large operation into the stage as packet and reply hold.
+    fn pack_piece(&mut self, t: u32, op: u32, packed: &mut Packed) {
+        let element = &self.operations[op];
+        if element.kind.has_result() && self.targets[t].requests >= REQUESTS_MAX {
+            return;
+        }
+        let room = self.stage.len() - Header::BYTES - RECORD_BYTES_MAX;
+        let reply_room = self.limits.send_bytes_max - REPLY_OVERHEAD - ResultRecord::BYTES;
+        // A multiple of the largest element, so that no element is torn.
+        let most = (room.min(reply_room) & !7) as u64;
+        let left = element.len - element.posted;
+        let piece = left.min(most);
+        if self.pack_record(op, piece, packed) && piece < left {
+            packed.piece = Some(piece);
+        }
+    }
+
+    fn pack_record(&mut self, op: u32, len: u64, packed: &mut Packed) -> bool {
+        let element = &self.operations[op];
+        let record = Record {
+            kind: element.kind,
+            dtype: element.dtype,
+            op: element.op,
+            len: len as u32,
+            disp: element.disp,
+            offset: element.posted,
+            handle: op,
+            generation: element.generation,
+        };
+        let mut out = Writer::new(&mut self.stage, packed.len);
+        let payload = element.payload(element.posted, record.payload_bytes());
+        if !(record.encode(&mut out) && out.put(payload)) {
+            return false;
+        }
+        packed.len = out.len();
+        packed.count += 1;
+        packed.ends_with_result = element.kind.has_result();
+        packed.results += u32::from(element.kind.has_result());
+        packed.writes |= !element.kind.has_result();
+        true
+    }
+
+    fn send_packed(
+        &mut self,
+        w: &mut Window<E::Region>,
+        t: u32,
+        peer: PeerAddr,
+        flags: BatchFlags,
+        packed: Packed,
+    ) -> Result<(), Again> {
+        let header = self.batch_header(w, t, flags, packed.count as u16);
+        self.stage[..Header::BYTES].copy_from_slice(&header.encode());
+        let len = packed.len.max(Header::BYTES);
+        self.send_stage(peer, PacketKind::Batch, len).map_err(|error| self.refused(w, t, error))
+    }
+
+    /// The packet was sent: its operations are issued, or complete.
+    fn take_packed(&mut self, w: &mut Window<E::Region>, t: u32, packed: Packed, with_lock: bool) {
+        let mut op = self.targets[t].pending.head;
+        let mut left = packed.count;
+        while left > 0 && op != NONE {
+            let next = self.operations[op].next;
+            let native = self.is_native(w, op);
+            if native && !with_lock {
+                op = next;
+                continue;
+            }
+            left -= 1;
+            let piece = if left == 0 { packed.piece } else { None };
+            self.take_one(w, t, op, piece, with_lock);
+            op = next;
+        }
+        self.targets[t].requests += packed.results;
+    }
+
+    fn take_one(&mut self, w: &mut Window<E::Region>, t: u32, op: u32, piece: Option<u64>, with_lock: bool) {
+        let element = &mut self.operations[op];
+        element.outstanding += u32::from(element.kind.has_result());
+        if let Some(len) = piece {
+            element.posted += len;
+            return;
+        }
+        self.counters.message_operations += 1;
+        self.unlink_pending(t, op);
+        let element = &mut self.operations[op];
+        element.posted = element.len;
+        element.with_lock = with_lock;
+        if element.with_lock || element.outstanding > 0 {
+            self.link_issued(t, op);
+        } else {
+            self.free_operation(w, t, op);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Native path: the fabric reads and writes the target's registered memory.
+#![allow(unsafe_code)] // posts raw pointers to the user's buffers
+
+use super::issue::Again;
+use super::tag::TagKind;
+use super::Process;
+use crate::bootstrap::Bootstrap;
+use crate::ids::PeerAddr;
+use crate::path::Path;
+use crate::pool::NONE;
+use crate::provider::{CompletionScope, Endpoint, Post, PostError, RemoteAddr};
+use crate::table::OperationState;
+use crate::window::Window;
+use crate::wire::{Metadata, OpKind};
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Whether the operation waits for the fabric, not for a packet.
+    pub(crate) fn is_native(&self, w: &Window<E::Region>, op: u32) -> bool {
+        let element = &self.operations[op];
+        w.paths.of(element.kind, element.dtype) == Path::Native
+    }
+
+    /// Posts pending native operations, as many as the fabric takes.
+    pub(crate) fn issue_native(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
+        if !w.paths.any() {
+            return Ok(0);
+        }
+        let mut count = 0;
+        let mut op = self.targets[t].pending.head;
+        while op != NONE {
+            let next = self.operations[op].next;
+            if self.is_native(w, op) {
+                let Some(metadata) = self.targets[t].metadata else {
+                    self.request_metadata(w, t)?;
+                    return Ok(count);
+                };
+                if !self.issue_native_one(w, t, op, &metadata)? {
+                    return Ok(count);
+                }
+                count += 1;
+            }
+            op = next;
+        }
+        Ok(count)
+    }
+
+    /// Posts all pieces of one operation. `false`: it has to wait for an earlier one.
+    fn issue_native_one(
+        &mut self,
+        w: &mut Window<E::Region>,
+        t: u32,
+        op: u32,
+        metadata: &Metadata,
+    ) -> Result<bool, Again> {
+        let Some(peer) = self.targets[t].peer else { return Err(Again) };
+        let atomic = !matches!(self.operations[op].kind, OpKind::Put | OpKind::Get);
+        // MPI orders accumulates of one origin to one location (MPI-4.1 section 12.7.2); fabrics need
+        // not, so one at a time.
+        if atomic && self.targets[t].native_atomics > self.operations[op].outstanding {
+            return Ok(false);
+        }
+        while self.operations[op].posted < self.operations[op].len {
+            match self.post_piece(peer, op, metadata) {
+                Ok(len) => self.count_piece(t, op, len),
+                Err(error) => return Err(self.refused(w, t, error)),
+            }
+        }
+        self.unlink_pending(t, op);
+        self.link_issued(t, op);
+        Ok(true)
+    }
+
+    fn count_piece(&mut self, t: u32, op: u32, len: u64) {
+        let element = &mut self.operations[op];
+        element.native = true;
+        element.posted += len;
+        element.outstanding += 1;
+        self.counters.native_bytes += len;
+        let te = &mut self.targets[t];
+        match element.kind {
+            OpKind::Put => {
+                te.native_puts += 1;
+                te.unflushed = self.limits.put_completes == CompletionScope::Local;
+                self.counters.native_puts += 1;
+            }
+            OpKind::Get => {
+                te.native_gets += 1;
+                self.counters.native_gets += 1;
+            }
+            _ => {
+                te.native_atomics += 1;
+                te.unflushed |=
+                    self.limits.put_completes == CompletionScope::Local && element.kind == OpKind::Accumulate;
+                self.counters.native_atomics += 1;
+            }
+        }
+    }
+
+    /// Posts the next piece; returns its length.
+    fn post_piece(&mut self, peer: PeerAddr, op: u32, metadata: &Metadata) -> Result<u64, PostError> {
+        let element = &self.operations[op];
+        debug_assert_eq!(element.state, OperationState::Pending);
+        let tag = TagKind::Operation.tag(element.generation, op);
+        let at = RemoteAddr {
+            addr: metadata.base + element.disp * u64::from(metadata.disp_unit) + element.posted,
+            key: metadata.key,
+        };
+        let left = element.len - element.posted;
+        let origin = element.payload_ptr(element.posted);
+        let result = element.result.wrapping_add(element.posted as usize);
+        let (dtype, reduction) = (element.dtype, element.op);
+        let size = dtype.size() as u64;
+        let (len, posted): (u64, Post) = match element.kind {
+            OpKind::Put => {
+                let len = left.min(self.limits.message_bytes_max as u64);
+                // SAFETY: the origin buffer (or the element itself, which is not freed before its tags
+                // are back) stays readable until the operation is complete.
+                (len, unsafe { self.endpoint.put(peer, origin, len as usize, at, tag) })
+            }
+            OpKind::Get => {
+                let len = left.min(self.limits.message_bytes_max as u64);
+                // SAFETY: the result buffer stays writable until the operation is complete.
+                (len, unsafe { self.endpoint.get(peer, result, len as usize, at, tag) })
+            }
+            OpKind::Accumulate => {
+                // SAFETY: as for put; one element.
+                (size, unsafe { self.endpoint.atomic(peer, origin, 1, at, dtype, reduction, tag) })
+            }
+            OpKind::GetAccumulate => {
+                // SAFETY: as for put and get; one element.
+                (size, unsafe {
+                    self.endpoint.fetch_atomic(peer, origin, result, 1, at, dtype, reduction, tag)
+                })
+            }
+            OpKind::CompareAndSwap => {
+                let operand = element.payload_ptr(size);
+                // SAFETY: compare value and operand lie in the element, the result buffer stays
+                // writable; all until the operation is complete.
+                (size, unsafe { self.endpoint.compare_atomic(peer, operand, origin, result, at, dtype, tag) })
+            }
+        };
+        if posted == Err(PostError::Again) {
+            self.counters.again += 1;
+        }
+        posted.map(|()| len)
+    }
+}

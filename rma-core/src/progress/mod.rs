@@ -1,0 +1,20 @@
+//! The seed's routines: ISSUE_OPS_*, CLEANUP_OPS_*, MAKE_RMA_PROGRESS_* for a target, a window, and all
+//! windows; and the target role, which every call progresses too.
+
+mod cleanup;
+mod control;
+mod issue;
+mod issue_message;
+mod issue_native;
+mod origin_role;
+mod peers;
+mod process;
+mod receive;
+mod replies;
+mod tag;
+mod target_role;
+mod windows;
+
+pub(crate) use process::{Failure, Process, REDUCE_VALUES};
+pub(crate) use tag::TagKind;
+pub(crate) use windows::Windows;

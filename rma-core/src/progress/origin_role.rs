@@ -1,0 +1,189 @@
+//! What replies mean to the origin.
+
+use super::Process;
+use crate::bootstrap::Bootstrap;
+use crate::ids::Rank;
+use crate::pool::NONE;
+use crate::provider::Endpoint;
+use crate::state::TargetLockState;
+use crate::table::TargetError;
+use crate::window::Window;
+use crate::wire::{ErrorRecord, Header, Metadata, Reader, ReplyFlags, ResultRecord, WireError};
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// A reply arrived for this window.
+    pub(crate) fn on_reply(
+        &mut self,
+        w: &mut Window<E::Region>,
+        header: &Header,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), WireError> {
+        let flags = ReplyFlags(header.flags);
+        let metadata = if flags.has(ReplyFlags::METADATA) { Some(Metadata::decode(reader)?) } else { None };
+        if flags.has(ReplyFlags::DETACHED) {
+            return self.on_detached_reply(w, header.sender, flags, reader);
+        }
+        let t = w.find(&self.targets, header.sender).ok_or_else(|| WireError::Flags(header.flags.into()))?;
+        if let Some(metadata) = metadata {
+            self.targets[t].metadata = Some(metadata);
+            self.check_pending_ranges(w, t, &metadata);
+        }
+        for _ in 0..header.count {
+            let (result, bytes) = ResultRecord::decode(reader)?;
+            self.on_result(t, &result, bytes)?;
+        }
+        if flags.has(ReplyFlags::ERROR) {
+            let error = ErrorRecord::decode(reader)?;
+            self.targets[t].error.get_or_insert(TargetError::Record(error));
+        }
+        self.on_lock_reply(t, flags);
+        let te = &mut self.targets[t];
+        if flags.has(ReplyFlags::DONE_ACK) && te.done_sent.wrapping_sub(header.token) < u32::MAX / 2 {
+            te.done_acked = header.token;
+        }
+        te.unlock_acked |= flags.has(ReplyFlags::UNLOCK_ACK);
+        self.refresh_direct(t);
+        self.cleanup_ops_target(w, t);
+        w.dirty = true;
+        Ok(())
+    }
+
+    fn on_result(&mut self, t: u32, result: &ResultRecord, bytes: &[u8]) -> Result<(), WireError> {
+        let op = result.handle;
+        let stale = WireError::Length(result.len);
+        let element = self.operations.get_mut(op).ok_or(stale)?;
+        if element.generation != result.generation || element.target != t || element.native {
+            return Err(stale);
+        }
+        if !element.take_result(result.offset, bytes) {
+            return Err(stale);
+        }
+        if element.is_finished() {
+            self.complete_operation(t, op);
+        }
+        self.targets[t].requests = self.targets[t].requests.saturating_sub(1);
+        Ok(())
+    }
+
+    /// GRANT, RETRY and NOT_EXECUTED decide about the lock and the operations that went with it.
+    fn on_lock_reply(&mut self, t: u32, flags: ReplyFlags) {
+        if self.targets[t].lock != TargetLockState::Issued {
+            return;
+        }
+        let granted = flags.any(ReplyFlags::GRANT | ReplyFlags::UNLOCK_ACK);
+        if flags.has(ReplyFlags::RETRY) {
+            self.counters.lock_retries += 1;
+            self.targets[t].lock.on_retry().unwrap_or_default();
+            self.targets[t].lock_wanted = true;
+            self.take_back(t);
+        } else if flags.has(ReplyFlags::NOT_EXECUTED) {
+            self.targets[t].lock.on_grant().unwrap_or_default();
+            self.take_back(t);
+        } else if granted {
+            self.targets[t].lock.on_grant().unwrap_or_default();
+            self.confirm_with_lock(t);
+        }
+    }
+
+    /// The operations that went with the lock request were executed.
+    fn confirm_with_lock(&mut self, t: u32) {
+        let mut op = self.targets[t].issued.head;
+        while op != NONE {
+            let element = &mut self.operations[op];
+            let next = element.next;
+            if core::mem::take(&mut element.with_lock) && element.is_finished() {
+                self.complete_operation(t, op);
+            }
+            op = next;
+        }
+    }
+
+    /// The operations that went with the lock request were not executed: they are pending again, in
+    /// their old order, and so is the DONE or UNLOCK that went with them.
+    fn take_back(&mut self, t: u32) {
+        let mut op = self.targets[t].issued.tail;
+        while op != NONE {
+            let prev = self.operations[op].prev;
+            if self.operations[op].with_lock {
+                self.targets[t].issued.remove(&mut self.operations, op);
+                let element = &mut self.operations[op];
+                element.with_lock = false;
+                let results = element.outstanding;
+                (element.posted, element.outstanding) = (0, 0);
+                self.counters.message_operations -= 1;
+                let te = &mut self.targets[t];
+                te.requests = te.requests.saturating_sub(results);
+                self.relink_pending_front(t, op);
+            }
+            op = prev;
+        }
+        let te = &mut self.targets[t];
+        te.sync_sent = false;
+        te.done_acked = te.done_sent;
+    }
+
+    /// An answer for a target that has no element.
+    fn on_detached_reply(
+        &mut self,
+        w: &mut Window<E::Region>,
+        sender: Rank,
+        flags: ReplyFlags,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), WireError> {
+        let unexpected = WireError::Flags(flags.0.into());
+        if flags.has(ReplyFlags::ERROR) {
+            let error = ErrorRecord::decode(reader)?;
+            w.detached_error.get_or_insert((sender, TargetError::Record(error)));
+        }
+        if flags.has(ReplyFlags::DONE_ACK) {
+            w.ack_count = w.ack_count.checked_sub(1).ok_or(unexpected)?;
+        }
+        let answered = match () {
+            () if flags.has(ReplyFlags::RETRY) => {
+                self.counters.lock_retries += 1;
+                w.cursor.on_retry(sender)
+            }
+            () if flags.any(ReplyFlags::GRANT | ReplyFlags::UNLOCK_ACK) => w.cursor.on_answer(),
+            () => true,
+        };
+        w.dirty = true;
+        answered.then_some(()).ok_or(unexpected)
+    }
+
+    /// The metadata that a target element had asked for.
+    pub(crate) fn on_metadata(
+        &mut self,
+        w: &mut Window<E::Region>,
+        sender: Rank,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), WireError> {
+        let metadata = Metadata::decode(reader)?;
+        // The element may be gone: then nobody wants the answer any more.
+        if let Some(t) = w.find(&self.targets, sender) {
+            self.targets[t].metadata = Some(metadata);
+            self.check_pending_ranges(w, t, &metadata);
+            self.refresh_direct(t);
+            w.dirty = true;
+        }
+        Ok(())
+    }
+
+    /// Operations that were posted before the target's size was known, and do not fit it, fail here:
+    /// the fabric must never be asked for bytes outside a window.
+    fn check_pending_ranges(&mut self, w: &mut Window<E::Region>, t: u32, metadata: &Metadata) {
+        let mut op = self.targets[t].pending.head;
+        while op != NONE {
+            let element = &self.operations[op];
+            let next = element.next;
+            if let Err(offset) = metadata.locate(element.disp, element.len) {
+                let error = ErrorRecord::Range { offset, len: element.len, size: metadata.size };
+                self.targets[t].error.get_or_insert(TargetError::Record(error));
+                if element.outstanding == 0 {
+                    self.unlink_pending(t, op);
+                    self.free_operation(w, t, op);
+                }
+            }
+            op = next;
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What all windows of this process share: the endpoint, the shared pools, peers, replies, counters.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
+
+use super::issue::Again;
+use super::peers::PeerTable;
+use super::replies::Replies;
+use crate::bootstrap::{Bootstrap, Lookup};
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::epoch::Dissemination;
+use crate::error::{Call, FabricCode, RmaError};
+use crate::ids::{PeerAddr, Rank};
+use crate::pool::{Arena, NONE};
+use crate::provider::{CompletionBatch, Endpoint, Limits, PostError, ReceivedPacket, SendClass};
+use crate::table::{OperationElement, TargetElement, TargetError};
+use crate::window::Window;
+use crate::wire::PacketKind;
+
+/// Numbers in the reduction with which windows are made.
+pub(crate) const REDUCE_VALUES: usize = 11;
+
+/// The reason in errors about a rank whose address cannot be had; the bootstrap's own message is
+/// reported once beside it.
+const NO_ADDRESS: FabricCode = FabricCode { code: 0, text: "its provider address cannot be had" };
+
+/// Something that ends the usefulness of the whole engine, or of one peer, for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// The endpoint is broken.
+    Endpoint(FabricCode),
+    /// A rank cannot be reached any more; barriers with it will never complete.
+    Peer(Rank, FabricCode),
+    /// A rank's address could not be had.
+    Bootstrap(String),
+}
+
+impl Failure {
+    pub(crate) fn report(&self, call: Call) -> RmaError {
+        match self {
+            Self::Endpoint(code) => RmaError::Endpoint { call, code: *code },
+            Self::Peer(target, code) => RmaError::Peer { call, target: *target, code: *code },
+            Self::Bootstrap(message) => RmaError::Bootstrap { call, message: message.clone() },
+        }
+    }
+}
+
+/// This process's side of the fabric.
+#[derive(Debug)]
+pub(crate) struct Process<E: Endpoint, B> {
+    pub(crate) endpoint: E,
+    pub(crate) bootstrap: B,
+    pub(crate) rank: Rank,
+    pub(crate) size: u32,
+    pub(crate) config: Config,
+    pub(crate) limits: Limits,
+    pub(crate) operations: Arena<OperationElement>,
+    pub(crate) targets: Arena<TargetElement>,
+    pub(crate) peers: PeerTable,
+    pub(crate) replies: Replies,
+    /// Requests that arrived while no reply buffer was free, in order.
+    pub(crate) held: VecDeque<ReceivedPacket>,
+    pub(crate) batch: CompletionBatch,
+    /// Where packets are put together.
+    pub(crate) stage: Box<[u8]>,
+    pub(crate) reduce: Dissemination<REDUCE_VALUES>,
+    pub(crate) counters: Counters,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    pub(crate) fn new(endpoint: E, bootstrap: B, config: Config) -> Self {
+        let config = config.normalized();
+        let limits = *endpoint.limits();
+        let (rank, size) = (bootstrap.rank(), bootstrap.size());
+        Self {
+            endpoint,
+            bootstrap,
+            rank,
+            size,
+            limits,
+            operations: Arena::new(config.operation_pool_global),
+            targets: Arena::new(config.target_pool_global),
+            peers: PeerTable::new(config.peers.min(size as usize + 1)),
+            replies: Replies::new(config.reply_buffers, limits.send_bytes_max),
+            held: VecDeque::with_capacity(limits.receive_buffers),
+            batch: CompletionBatch::new(),
+            stage: vec![0; limits.send_bytes_max].into_boxed_slice(),
+            reduce: Dissemination::new(rank, size),
+            counters: Counters::default(),
+            failure: None,
+            config,
+        }
+    }
+
+    /// The peer of a rank; `None` while its address is being looked up.
+    pub(crate) fn peer(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
+        if let Some(peer) = self.peers.get(rank) {
+            return Ok(Some(peer));
+        }
+        self.connect_slow(rank)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn connect_slow(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
+        let address = match self.bootstrap.lookup(rank) {
+            Ok(Lookup::Found(address)) => address,
+            Ok(Lookup::Pending) => return Ok(None),
+            Err(error) => {
+                self.failure.get_or_insert(Failure::Bootstrap(error.message));
+                return Err(NO_ADDRESS);
+            }
+        };
+        if let Some(forgotten) = self.peers.make_room() {
+            self.endpoint.disconnect(forgotten);
+        }
+        match self.endpoint.connect(&address) {
+            Ok(peer) => {
+                self.peers.insert(rank, peer);
+                Ok(Some(peer))
+            }
+            Err(error) => {
+                self.failure.get_or_insert(Failure::Bootstrap(error.message));
+                Err(NO_ADDRESS)
+            }
+        }
+    }
+
+    /// Makes sure that a target element knows its peer. `false`: not yet, or never (then it has an error).
+    pub(crate) fn resolve(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
+        if self.targets[t].peer.is_some() {
+            return true;
+        }
+        let rank = self.targets[t].rank;
+        match self.peer(rank) {
+            Ok(Some(peer)) => {
+                self.peers.pin(rank);
+                self.targets[t].peer = Some(peer);
+                self.refresh_direct(t);
+                true
+            }
+            Ok(None) => false,
+            Err(code) => {
+                self.fail_target(w, t, code);
+                false
+            }
+        }
+    }
+
+    /// Recomputes whether native puts may go to the target without a question.
+    pub(crate) fn refresh_direct(&mut self, t: u32) {
+        let te = &mut self.targets[t];
+        te.direct = te.lock == crate::state::TargetLockState::Granted
+            && te.peer.is_some()
+            && te.metadata.is_some()
+            && te.error.is_none();
+    }
+
+    /// Sends a packet and counts it. A peer that is gone is not an error here: it is found when the
+    /// target's operations, or a barrier, are waited for.
+    pub(crate) fn send(
+        &mut self,
+        peer: PeerAddr,
+        kind: PacketKind,
+        packet: &[u8],
+        payload: &[u8],
+    ) -> Result<(), PostError> {
+        let class = if kind.is_request() { SendClass::Request } else { SendClass::Reply };
+        let posted = self.endpoint.send(peer, packet, payload, class);
+        self.count_send(kind, packet.len() + payload.len(), posted)
+    }
+
+    /// Sends the first `len` bytes of the stage.
+    pub(crate) fn send_stage(
+        &mut self,
+        peer: PeerAddr,
+        kind: PacketKind,
+        len: usize,
+    ) -> Result<(), PostError> {
+        let class = if kind.is_request() { SendClass::Request } else { SendClass::Reply };
+        let posted = self.endpoint.send(peer, &self.stage[..len], &[], class);
+        self.count_send(kind, len, posted)
+    }
+
+    #[inline]
+    fn count_send(
+        &mut self,
+        kind: PacketKind,
+        len: usize,
+        posted: Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        match posted {
+            Ok(()) => {
+                self.counters.packets_sent[kind as usize] += 1;
+                self.counters.packet_bytes_sent += len as u64;
+            }
+            Err(PostError::Again) => self.counters.again += 1,
+            Err(PostError::Failed(_)) => {}
+        }
+        posted
+    }
+
+    /// Turns a refused post into what issue routines return; a peer that is gone fails its target.
+    #[cold]
+    pub(crate) fn refused(&mut self, w: &mut Window<E::Region>, t: u32, error: PostError) -> Again {
+        if let PostError::Failed(code) = error {
+            self.fail_target(w, t, code);
+        }
+        Again
+    }
+
+    /// Nothing will reach this target any more: its operations end with an error.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fail_target(&mut self, w: &mut Window<E::Region>, t: u32, code: FabricCode) {
+        let rank = self.targets[t].rank;
+        self.failure.get_or_insert(Failure::Peer(rank, code));
+        let te = &mut self.targets[t];
+        if te.is_dead() {
+            return;
+        }
+        te.error = Some(TargetError::Peer(code));
+        te.direct = false;
+        (te.needs_done, te.unflushed, te.lock_wanted) = (false, false, false);
+        (te.done_acked, te.unlock_acked, te.requests) = (te.done_sent, true, 0);
+        w.dirty = true;
+        while self.targets[t].pending.head != NONE {
+            let op = self.targets[t].pending.head;
+            self.unlink_pending(t, op);
+            if self.operations[op].native && self.operations[op].outstanding > 0 {
+                // Its tags are still out: the fabric may touch the user's memory until they are back.
+                self.operations[op].posted = self.operations[op].len;
+                self.link_issued(t, op);
+            } else {
+                self.free_operation(w, t, op);
+            }
+        }
+        let mut op = self.targets[t].issued.head;
+        while op != NONE {
+            let next = self.operations[op].next;
+            let element = &mut self.operations[op];
+            element.with_lock = false;
+            if !element.native {
+                element.outstanding = 0;
+                self.complete_operation(t, op);
+            }
+            op = next;
+        }
+        self.cleanup_ops_target(w, t);
+    }
+}

@@ -1,0 +1,203 @@
+//! MAKE_RMA_PROGRESS_*: poll the endpoint, act on what it says, issue what can go. Bounded work per call.
+#![allow(unsafe_code)] // reads packets that the provider lends
+
+use super::tag::TagKind;
+use super::{Failure, Process, Windows};
+use crate::bootstrap::Bootstrap;
+use crate::error::FabricCode;
+use crate::ids::{PeerAddr, Tag};
+use crate::provider::{Completion, Endpoint, ReceivedPacket};
+use crate::table::Sync;
+use crate::window::Window;
+use crate::wire::{Header, PacketKind, Reader, WireError};
+
+/// Rounds of poll and issue in one call, while there is something to do.
+const ROUNDS_MAX: usize = 4;
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// MAKE_RMA_PROGRESS_GLOBAL: all windows and the target role. Returns how many things happened.
+    pub(crate) fn make_rma_progress_global(&mut self, windows: &mut Windows<E::Region>) -> usize {
+        let mut total = 0;
+        for _ in 0..ROUNDS_MAX {
+            let mut events = self.poll_endpoint(windows);
+            self.flush_replies();
+            self.serve_held(windows);
+            for w in windows.iter_mut() {
+                events += self.make_rma_progress_win(w);
+            }
+            self.send_reduce_rounds();
+            total += events;
+            if events == 0 {
+                break;
+            }
+        }
+        total
+    }
+
+    /// MAKE_RMA_PROGRESS_WIN: one window. Returns how many operations moved.
+    pub(crate) fn make_rma_progress_win(&mut self, w: &mut Window<E::Region>) -> usize {
+        self.serve_grants(w);
+        self.settle(w);
+        let issued = self.issue_ops_win(w) as usize;
+        self.send_barrier_rounds(w);
+        if w.fence_sequence.is_some_and(|sequence| w.barrier.is_complete(sequence)) {
+            w.fence_sequence = None;
+            // Not a fence epoch any more when NOSUCCEED or another epoch came meanwhile.
+            let _ = w.transition(|state| state.on_fence_barrier());
+        }
+        issued
+    }
+
+    fn poll_endpoint(&mut self, windows: &mut Windows<E::Region>) -> usize {
+        let mut count = self.endpoint.poll(&mut self.batch);
+        count = count.max(usize::from(!self.batch.is_empty()));
+        while let Some(completion) = self.batch.pop() {
+            match completion {
+                Completion::Done(tag) => self.on_done(windows, tag),
+                Completion::Failed(tag, code) => self.on_failed(windows, tag, code),
+                Completion::Packet(packet) => self.on_packet(windows, packet),
+                Completion::PeerDown(peer, code) => self.on_peer_down(windows, peer, code),
+                Completion::EndpointDown(code) => self.failure = Some(Failure::Endpoint(code)),
+            }
+        }
+        count
+    }
+
+    #[inline]
+    fn on_done(&mut self, windows: &mut Windows<E::Region>, tag: Tag) {
+        let (kind, generation, index) = TagKind::parse(tag);
+        let t = match kind {
+            TagKind::Operation => {
+                let element = &mut self.operations[index];
+                debug_assert_eq!(element.generation, generation, "a completion of an earlier use");
+                element.outstanding -= 1;
+                let (t, native_kind) = (element.target, element.kind);
+                if element.is_finished() {
+                    self.complete_operation(t, index);
+                }
+                let te = &mut self.targets[t];
+                match native_kind {
+                    crate::wire::OpKind::Put => te.native_puts -= 1,
+                    crate::wire::OpKind::Get => te.native_gets -= 1,
+                    _ => te.native_atomics -= 1,
+                }
+                t
+            }
+            TagKind::CountedPut => {
+                self.targets[index].native_puts -= 1;
+                index
+            }
+            TagKind::CountedGet => {
+                self.targets[index].native_gets -= 1;
+                index
+            }
+            TagKind::Flush => {
+                self.targets[index].flush_outstanding = false;
+                index
+            }
+        };
+        let te = &self.targets[t];
+        if te.sync != Sync::None || te.completed_count > 0 || !te.pending.is_empty() {
+            if let Some(w) = windows.get_mut(te.window) {
+                w.dirty = true;
+            }
+        }
+    }
+
+    #[cold]
+    fn on_failed(&mut self, windows: &mut Windows<E::Region>, tag: Tag, code: FabricCode) {
+        let (kind, _, index) = TagKind::parse(tag);
+        let t = if kind == TagKind::Operation { self.operations[index].target } else { index };
+        self.on_done(windows, tag);
+        if let Some(w) = windows.get_mut(self.targets[t].window) {
+            self.fail_target(w, t, code);
+            self.cleanup_ops_target(w, t);
+        }
+    }
+
+    #[cold]
+    fn on_peer_down(&mut self, windows: &mut Windows<E::Region>, peer: PeerAddr, code: FabricCode) {
+        let Some(rank) = self.peers.rank_of(peer) else { return };
+        self.failure.get_or_insert(Failure::Peer(rank, code));
+        for w in windows.iter_mut() {
+            if let Some(t) = w.find(&self.targets, rank) {
+                self.fail_target(w, t, code);
+            }
+        }
+    }
+
+    fn on_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
+        // SAFETY: the packet came from this endpoint's poll just now and is released below or kept whole.
+        let bytes = unsafe { packet.bytes() };
+        let is_request = bytes.first().is_some_and(|&kind| {
+            kind == PacketKind::Batch as u8 || kind == PacketKind::MetadataRequest as u8
+        });
+        if is_request && !(self.held.is_empty() && self.replies.has_room()) {
+            self.held.push_back(packet);
+            return;
+        }
+        self.serve_packet(windows, packet);
+    }
+
+    /// Requests that had to wait for a reply buffer.
+    fn serve_held(&mut self, windows: &mut Windows<E::Region>) {
+        while self.replies.has_room() {
+            let Some(packet) = self.held.pop_front() else { return };
+            self.serve_packet(windows, packet);
+        }
+    }
+
+    fn serve_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
+        // SAFETY: the packet came from this endpoint's poll and is released only after this use.
+        let bytes = unsafe { packet.bytes() };
+        if self.dispatch(windows, bytes).is_err() {
+            self.counters.malformed_packets += 1;
+        }
+        self.endpoint.release(packet);
+    }
+
+    /// Acts on one packet, whatever its bytes are.
+    fn dispatch(&mut self, windows: &mut Windows<E::Region>, bytes: &[u8]) -> Result<(), WireError> {
+        let mut reader = Reader::new(bytes);
+        let header = Header::decode(&mut reader)?;
+        self.counters.packets_received[header.kind as usize] += 1;
+        self.counters.packet_bytes_received += bytes.len() as u64;
+        if header.sender.0 >= self.size {
+            return Err(WireError::Length(header.sender.0));
+        }
+        if header.kind == PacketKind::Reduce {
+            return Self::on_round(&mut self.reduce, &header, &mut reader);
+        }
+        let w = windows.get_mut(header.window).ok_or(WireError::Length(header.window.0))?;
+        match header.kind {
+            PacketKind::Batch => {
+                let operations = reader.take(reader.remaining())?;
+                self.on_batch(w, &header, operations);
+                Ok(())
+            }
+            PacketKind::Reply => self.on_reply(w, &header, &mut reader),
+            PacketKind::Barrier => Self::on_round(&mut w.barrier, &header, &mut reader),
+            PacketKind::MetadataRequest => {
+                self.on_metadata_request(w, &header);
+                Ok(())
+            }
+            PacketKind::MetadataReply => self.on_metadata(w, header.sender, &mut reader),
+            PacketKind::Reduce => Ok(()),
+        }
+    }
+
+    fn flush_replies(&mut self) {
+        if self.replies.waiting_count() == 0 {
+            return;
+        }
+        let mut replies = core::mem::take(&mut self.replies);
+        replies.flush(|to, packet| {
+            let kind = match packet.first() {
+                Some(&kind) if kind == PacketKind::MetadataReply as u8 => PacketKind::MetadataReply,
+                _ => PacketKind::Reply,
+            };
+            self.try_send_reply(to, kind, packet)
+        });
+        self.replies = replies;
+    }
+}

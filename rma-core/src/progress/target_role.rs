@@ -1,0 +1,259 @@
+//! What this process does as a target: execute batches, keep the window's lock, answer.
+
+use alloc::boxed::Box;
+
+use super::Process;
+use crate::bootstrap::Bootstrap;
+use crate::ids::Rank;
+use crate::lock::{LockType, Request, Waiter};
+use crate::message::{execute, Executed};
+use crate::provider::{Endpoint, PostError};
+use crate::window::{SelfLock, Window};
+use crate::wire::{BatchFlags, ErrorRecord, Header, PacketKind, Reader, ReplyFlags, Writer};
+
+/// A batch, or what is known of it after it waited for the lock.
+#[derive(Clone, Copy, Debug)]
+struct Batch<'a> {
+    origin: Rank,
+    flags: BatchFlags,
+    token: u32,
+    count: u16,
+    /// The operations; `None` when they came with a lock request and were not kept.
+    operations: Option<&'a [u8]>,
+}
+
+/// A reply under construction in its buffer.
+#[derive(Debug)]
+struct Answer {
+    index: usize,
+    buffer: Box<[u8]>,
+    len: usize,
+    flags: ReplyFlags,
+    count: u16,
+}
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// A batch arrived. There is a free reply buffer.
+    pub(crate) fn on_batch(&mut self, w: &mut Window<E::Region>, header: &Header, operations: &[u8]) {
+        let flags = BatchFlags(header.flags);
+        let batch = Batch {
+            origin: header.sender,
+            flags,
+            token: header.token,
+            count: header.count,
+            operations: Some(operations),
+        };
+        let lock_type = if flags.has(BatchFlags::LOCK_EXCLUSIVE) {
+            Some(LockType::Exclusive)
+        } else {
+            flags.has(BatchFlags::LOCK_SHARED).then_some(LockType::Shared)
+        };
+        if let Some(lock_type) = lock_type {
+            if !w.lock.try_acquire(header.sender, lock_type) {
+                self.queue_lock(w, &batch, lock_type, operations);
+                return;
+            }
+        }
+        self.execute_batch(w, &batch);
+        self.serve_grants(w);
+    }
+
+    /// The lock is not free: the request waits, with its operations if there is room for them.
+    fn queue_lock(
+        &mut self,
+        w: &mut Window<E::Region>,
+        batch: &Batch<'_>,
+        lock_type: LockType,
+        operations: &[u8],
+    ) {
+        let payload = if w.lock.has_room() { w.deferred.keep(operations) } else { None };
+        let waiter = Waiter {
+            origin: batch.origin,
+            lock_type,
+            flags: batch.flags.0,
+            token: batch.token,
+            count: batch.count,
+            payload,
+        };
+        if w.lock.enqueue(waiter) == Request::Full {
+            let Some(mut answer) = self.begin_answer() else { return };
+            answer.flags |= ReplyFlags::RETRY | detached(batch.flags);
+            self.finish_answer(w, batch, answer);
+        }
+    }
+
+    /// Serves the waiters whose turn has come, as long as there are reply buffers.
+    pub(crate) fn serve_grants(&mut self, w: &mut Window<E::Region>) {
+        while w.lock.has_grant() && self.replies.has_room() {
+            let Some(waiter) = w.lock.poll_grant() else { return };
+            if waiter.origin == self.rank {
+                w.self_lock = SelfLock::Held;
+                continue;
+            }
+            self.execute_waiter(w, &waiter);
+        }
+    }
+
+    fn execute_waiter(&mut self, w: &mut Window<E::Region>, waiter: &Waiter) {
+        let Some((index, buffer)) = self.replies.take() else { return };
+        let mut answer = Answer { index, buffer, len: Header::BYTES, flags: ReplyFlags::default(), count: 0 };
+        let operations = match waiter.payload {
+            Some(span) => Some(w.deferred.bytes(span)),
+            None => (waiter.count == 0).then_some(&[][..]),
+        };
+        let batch = Batch {
+            origin: waiter.origin,
+            flags: BatchFlags(waiter.flags),
+            token: waiter.token,
+            count: waiter.count,
+            operations,
+        };
+        let executed = Self::execute_into(w, &batch, &mut answer);
+        let batch = Batch { operations: operations.map(|_| &[][..]), ..batch };
+        if let Some(span) = waiter.payload {
+            w.deferred.release(span);
+        }
+        self.conclude(w, &batch, answer, executed);
+    }
+
+    fn execute_batch(&mut self, w: &mut Window<E::Region>, batch: &Batch<'_>) {
+        let Some(mut answer) = self.begin_answer() else { return };
+        let executed = Self::execute_into(w, batch, &mut answer);
+        self.conclude(w, batch, answer, executed);
+    }
+
+    /// Metadata and results into the answer.
+    fn execute_into(w: &Window<E::Region>, batch: &Batch<'_>, answer: &mut Answer) -> Executed {
+        let mut out = Writer::new(&mut answer.buffer, answer.len);
+        if batch.flags.has(BatchFlags::WANT_METADATA) && w.own.encode(&mut out) {
+            answer.flags |= ReplyFlags::METADATA;
+        }
+        let mut executed = Executed::default();
+        if let Some(operations) = batch.operations {
+            executed = execute(&w.memory, &w.own, batch.count, &mut Reader::new(operations), &mut out);
+        }
+        answer.len = out.len();
+        answer.count = executed.results;
+        executed
+    }
+
+    /// Lock, acknowledgements and error into the answer, and off it goes if it says anything.
+    fn conclude(
+        &mut self,
+        w: &mut Window<E::Region>,
+        batch: &Batch<'_>,
+        mut answer: Answer,
+        executed: Executed,
+    ) {
+        let mut error = executed.error;
+        let locks = batch.flags.any(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);
+        let mut acks = ReplyFlags::default();
+        if batch.operations.is_none() {
+            answer.flags |= ReplyFlags::GRANT | ReplyFlags::NOT_EXECUTED;
+        } else {
+            if batch.flags.has(BatchFlags::DONE) {
+                acks |= ReplyFlags::DONE_ACK;
+            }
+            if batch.flags.has(BatchFlags::UNLOCK) {
+                acks |= ReplyFlags::UNLOCK_ACK;
+                if w.lock.release(batch.origin).is_err() {
+                    error.get_or_insert(ErrorRecord::NotHeld);
+                }
+            }
+            if locks && !batch.flags.has(BatchFlags::UNLOCK) {
+                answer.flags |= ReplyFlags::GRANT;
+            }
+        }
+        // Without GET at the tail the acknowledgement is a packet of its own, as the design has it
+        // (merged all the same when there is no buffer for it).
+        let apart = answer.count > 0
+            && acks != ReplyFlags::default()
+            && !batch.flags.has(BatchFlags::ACK_WITH_RESULT);
+        let second = if apart { self.begin_answer() } else { None };
+        let (last, first) = match second {
+            Some(second) => (second, Some(answer)),
+            None => (answer, None),
+        };
+        if let Some(first) = first {
+            self.finish_answer(w, batch, first);
+        }
+        let mut last = last;
+        last.flags |= acks;
+        if let Some(error) = error {
+            let mut out = Writer::new(&mut last.buffer, last.len);
+            if error.encode(&mut out) {
+                last.len = out.len();
+                last.flags |= ReplyFlags::ERROR;
+            }
+        }
+        if last.count == 0 && last.flags == ReplyFlags::default() {
+            self.replies.give(last.index, last.buffer);
+            return;
+        }
+        last.flags |= detached(batch.flags);
+        self.finish_answer(w, batch, last);
+    }
+
+    fn begin_answer(&mut self) -> Option<Answer> {
+        let (index, buffer) = self.replies.take()?;
+        Some(Answer { index, buffer, len: Header::BYTES, flags: ReplyFlags::default(), count: 0 })
+    }
+
+    fn finish_answer(&mut self, w: &Window<E::Region>, batch: &Batch<'_>, answer: Answer) {
+        let header = Header {
+            kind: PacketKind::Reply,
+            flags: answer.flags.0,
+            count: answer.count,
+            window: w.id,
+            sender: self.rank,
+            token: batch.token,
+        };
+        self.send_answer(batch.origin, &header, answer);
+    }
+
+    fn send_answer(&mut self, to: Rank, header: &Header, mut answer: Answer) {
+        answer.buffer[..Header::BYTES].copy_from_slice(&header.encode());
+        let packet = &answer.buffer[..answer.len];
+        let gone = !self.replies.has_waiting(to) && self.try_send_reply(to, header.kind, packet);
+        if gone {
+            self.replies.give(answer.index, answer.buffer);
+        } else {
+            self.replies.wait(to, answer.index, answer.buffer, answer.len);
+        }
+    }
+
+    /// Sends a reply. `true` also when the origin is gone and nobody waits for it.
+    pub(crate) fn try_send_reply(&mut self, to: Rank, kind: PacketKind, packet: &[u8]) -> bool {
+        match self.peer(to) {
+            Ok(Some(peer)) => self.send(peer, kind, packet, &[]) != Err(PostError::Again),
+            Ok(None) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// An origin wants base, size, key and displacement unit of this rank's window.
+    pub(crate) fn on_metadata_request(&mut self, w: &Window<E::Region>, request: &Header) {
+        let Some(mut answer) = self.begin_answer() else { return };
+        let mut out = Writer::new(&mut answer.buffer, Header::BYTES);
+        if w.own.encode(&mut out) {
+            answer.len = out.len();
+        }
+        let header = Header {
+            kind: PacketKind::MetadataReply,
+            flags: 0,
+            count: 0,
+            window: w.id,
+            sender: self.rank,
+            token: request.token,
+        };
+        self.send_answer(request.sender, &header, answer);
+    }
+}
+
+fn detached(flags: BatchFlags) -> ReplyFlags {
+    if flags.has(BatchFlags::DETACHED) {
+        ReplyFlags::DETACHED
+    } else {
+        ReplyFlags::default()
+    }
+}

@@ -1,0 +1,56 @@
+//! The windows of this process, by id. Ids are given out lowest first, at creation, which is
+//! collective, so that all ranks give a window the same one.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::ids::WindowId;
+use crate::window::Window;
+
+/// All windows.
+#[derive(Debug)]
+pub(crate) struct Windows<R> {
+    entries: Vec<Option<Box<Window<R>>>>,
+}
+
+impl<R> Windows<R> {
+    pub(crate) const fn new() -> Self {
+        Self { entries: Vec::new() }
+    }
+
+    /// The id that the next window gets.
+    pub(crate) fn next_id(&self) -> WindowId {
+        let index = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
+        WindowId(index as u32)
+    }
+
+    pub(crate) fn insert(&mut self, window: Window<R>) {
+        let index = window.id.0 as usize;
+        if index == self.entries.len() {
+            self.entries.push(None);
+        }
+        self.entries[index] = Some(Box::new(window));
+    }
+
+    pub(crate) fn remove(&mut self, id: WindowId) -> Option<Box<Window<R>>> {
+        self.entries.get_mut(id.0 as usize)?.take()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: WindowId) -> Option<&Window<R>> {
+        self.entries.get(id.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: WindowId) -> Option<&mut Window<R>> {
+        self.entries.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Window<R>> {
+        self.entries.iter().filter_map(|entry| entry.as_deref())
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Window<R>> {
+        self.entries.iter_mut().filter_map(|entry| entry.as_deref_mut())
+    }
+}

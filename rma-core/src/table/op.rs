@@ -1,0 +1,238 @@
+//! Operation elements: all that is known of one posted operation until it is complete.
+#![allow(unsafe_code)] // reads the user's buffers through raw pointers
+
+use core::ptr;
+
+use crate::dtype::Dtype;
+use crate::op::ReduceOp;
+use crate::pool::{Arena, NONE};
+use crate::wire::OpKind;
+
+/// Payload bytes that an element keeps itself, so that the user's buffer is free at once.
+pub(crate) const INLINE_BYTES: usize = 64;
+
+/// PENDING and ISSUED are the design's; the others bracket them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OperationState {
+    /// In the pool.
+    Free,
+    /// Posted by the user, not (wholly) handed to the fabric.
+    Pending,
+    /// Handed to the fabric, not complete.
+    Issued,
+    /// Complete, to be cleaned up.
+    Complete,
+}
+
+/// One operation.
+#[derive(Debug)]
+pub(crate) struct OperationElement {
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    /// Counts the uses of the element, so that a late completion of an earlier use is recognized.
+    pub(crate) generation: u32,
+    /// The target element whose list holds it.
+    pub(crate) target: u32,
+    pub(crate) state: OperationState,
+    pub(crate) kind: OpKind,
+    pub(crate) dtype: Dtype,
+    pub(crate) op: ReduceOp,
+    /// Sent together with a lock request: kept until the target says whether it was executed.
+    pub(crate) with_lock: bool,
+    /// Executed by the fabric, not by a packet.
+    pub(crate) native: bool,
+    inline_len: u8,
+    /// Pieces (packets or native operations) handed out and not answered.
+    pub(crate) outstanding: u32,
+    /// Bytes at the target.
+    pub(crate) len: u64,
+    /// Bytes handed out so far.
+    pub(crate) posted: u64,
+    pub(crate) disp: u64,
+    origin: *const u8,
+    pub(crate) result: *mut u8,
+    inline: [u8; INLINE_BYTES],
+}
+
+// SAFETY: the pointers are the user's buffers, which stay valid and unshared until the operation is
+// complete, by the contract of the engine's unsafe operation calls; the element may move between
+// threads meanwhile.
+unsafe impl Send for OperationElement {}
+
+impl Default for OperationElement {
+    fn default() -> Self {
+        Self {
+            prev: NONE,
+            next: NONE,
+            generation: 0,
+            target: NONE,
+            state: OperationState::Free,
+            kind: OpKind::Put,
+            dtype: Dtype::U8,
+            op: ReduceOp::Replace,
+            with_lock: false,
+            native: false,
+            inline_len: 0,
+            outstanding: 0,
+            len: 0,
+            posted: 0,
+            disp: 0,
+            origin: ptr::null(),
+            result: ptr::null_mut(),
+            inline: [0; INLINE_BYTES],
+        }
+    }
+}
+
+impl OperationElement {
+    /// Takes over a new operation.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn begin(
+        &mut self,
+        kind: OpKind,
+        dtype: Dtype,
+        op: ReduceOp,
+        disp: u64,
+        len: u64,
+        origin: *const u8,
+        result: *mut u8,
+    ) {
+        self.generation = self.generation.wrapping_add(1) & (u32::MAX >> 4);
+        self.state = OperationState::Pending;
+        (self.kind, self.dtype, self.op, self.disp, self.len) = (kind, dtype, op, disp, len);
+        (self.origin, self.result) = (origin, result);
+        (self.with_lock, self.native, self.inline_len) = (false, false, 0);
+        (self.outstanding, self.posted) = (0, 0);
+    }
+
+    /// Bytes of data that the origin contributes.
+    pub(crate) fn payload_len(&self) -> usize {
+        match self.kind {
+            OpKind::Put | OpKind::Accumulate => self.len as usize,
+            OpKind::GetAccumulate if self.op != ReduceOp::NoOp => self.len as usize,
+            OpKind::CompareAndSwap => 2 * self.dtype.size(),
+            OpKind::Get | OpKind::GetAccumulate => 0,
+        }
+    }
+
+    /// Copies the payload into the element if it fits, so that the user's buffer is free.
+    ///
+    /// # Safety
+    /// The origin pointer given to [`OperationElement::begin`] is readable for the payload.
+    pub(crate) unsafe fn keep_inline(&mut self) {
+        let len = self.payload_len();
+        if len > 0 && len <= INLINE_BYTES && !self.origin.is_null() {
+            // SAFETY: readable for `len` bytes by the caller's promise; the element is not the user's.
+            unsafe { ptr::copy_nonoverlapping(self.origin, self.inline.as_mut_ptr(), len) };
+            self.inline_len = len as u8;
+        }
+    }
+
+    /// Sets the payload of a compare-and-swap: compare value, then the new one.
+    pub(crate) fn set_inline_pair(&mut self, compare: &[u8], operand: &[u8]) {
+        let len = compare.len() + operand.len();
+        self.inline[..compare.len()].copy_from_slice(compare);
+        self.inline[compare.len()..len].copy_from_slice(operand);
+        self.inline_len = len as u8;
+    }
+
+    /// Whether the user's memory is read or written until the operation is complete.
+    pub(crate) fn refers_to_user_memory(&self) -> bool {
+        !self.result.is_null() || (self.payload_len() > 0 && self.inline_len == 0)
+    }
+
+    /// First byte of the payload from `offset` on, wherever it is kept.
+    pub(crate) fn payload_ptr(&self, offset: u64) -> *const u8 {
+        let base = if self.inline_len > 0 { self.inline.as_ptr() } else { self.origin };
+        base.wrapping_add(offset as usize)
+    }
+
+    /// The payload's bytes from `offset` on.
+    pub(crate) fn payload(&self, offset: u64, len: usize) -> &[u8] {
+        if len == 0 {
+            return &[];
+        }
+        if self.inline_len > 0 {
+            return &self.inline[offset as usize..offset as usize + len];
+        }
+        // SAFETY: the user promised (engine's unsafe calls) that the origin buffer stays readable, for
+        // the whole payload, until the operation is complete, and it is not complete.
+        unsafe { core::slice::from_raw_parts(self.origin.wrapping_add(offset as usize), len) }
+    }
+
+    /// Writes a piece of the result to the user's buffer. `false`: it does not belong there.
+    pub(crate) fn take_result(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        let Some(end) = offset.checked_add(bytes.len() as u64) else {
+            return false;
+        };
+        if self.result.is_null() || end > self.len || self.outstanding == 0 {
+            return false;
+        }
+        let place = self.result.wrapping_add(offset as usize);
+        // SAFETY: the user promised that the result buffer is writable for `len` bytes until the
+        // operation is complete, and `end <= len` was checked.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
+        self.outstanding -= 1;
+        true
+    }
+
+    /// Whether everything was handed out and answered.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.posted == self.len && self.outstanding == 0 && !self.with_lock
+    }
+}
+
+/// A doubly linked list of operation elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
+    pub(crate) count: u32,
+}
+
+impl List {
+    pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE, count: 0 };
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn push_back(&mut self, arena: &mut Arena<OperationElement>, index: u32) {
+        arena[index].prev = self.tail;
+        arena[index].next = NONE;
+        if self.tail == NONE {
+            self.head = index;
+        } else {
+            arena[self.tail].next = index;
+        }
+        self.tail = index;
+        self.count += 1;
+    }
+
+    pub(crate) fn push_front(&mut self, arena: &mut Arena<OperationElement>, index: u32) {
+        arena[index].prev = NONE;
+        arena[index].next = self.head;
+        if self.head == NONE {
+            self.tail = index;
+        } else {
+            arena[self.head].prev = index;
+        }
+        self.head = index;
+        self.count += 1;
+    }
+
+    pub(crate) fn remove(&mut self, arena: &mut Arena<OperationElement>, index: u32) {
+        let (prev, next) = (arena[index].prev, arena[index].next);
+        if prev == NONE {
+            self.head = next;
+        } else {
+            arena[prev].next = next;
+        }
+        if next == NONE {
+            self.tail = prev;
+        } else {
+            arena[next].prev = prev;
+        }
+        self.count -= 1;
+    }
+}

@@ -1,0 +1,163 @@
+//! Target elements: what an origin knows of one target while it communicates with it.
+
+use super::List;
+use crate::error::{Call, FabricCode, RmaError};
+use crate::ids::{PeerAddr, Rank, WindowId};
+use crate::lock::LockType;
+use crate::pool::NONE;
+use crate::state::TargetLockState;
+use crate::wire::{ErrorRecord, Metadata};
+
+/// What a synchronization call wants of a target (the design's `sync_flag`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Sync {
+    /// Nothing: operations may be kept back.
+    None,
+    /// Operations must leave, completion need not be acknowledged.
+    Issue,
+    /// Operations must be complete at the target.
+    Flush,
+    /// And the lock released.
+    Unlock,
+}
+
+/// Why operations to a target failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TargetError {
+    /// The peer or the path to it is gone.
+    Peer(FabricCode),
+    /// The target did not execute an operation.
+    Record(ErrorRecord),
+}
+
+impl TargetError {
+    /// The error as the user sees it.
+    pub(crate) fn report(self, call: Call, target: Rank) -> RmaError {
+        match self {
+            Self::Peer(code) => RmaError::Peer { call, target, code },
+            Self::Record(ErrorRecord::Range { offset, len, size }) => {
+                RmaError::Range { call, target, offset_bytes: offset, len_bytes: len, window_bytes: size }
+            }
+            Self::Record(ErrorRecord::Refused) => RmaError::Refused { call, target },
+            Self::Record(ErrorRecord::NotHeld) => RmaError::NotHeld { call, target },
+        }
+    }
+}
+
+/// One target.
+#[derive(Debug)]
+pub(crate) struct TargetElement {
+    pub(crate) next: u32,
+    pub(crate) rank: Rank,
+    pub(crate) window: WindowId,
+    /// Native puts may be posted without any further question: lock held, peer and metadata known.
+    pub(crate) direct: bool,
+    pub(crate) lock: TargetLockState,
+    pub(crate) lock_type: LockType,
+    pub(crate) no_check: bool,
+    pub(crate) sync: Sync,
+    /// The DONE or UNLOCK that `sync` asks for is on its way.
+    pub(crate) sync_sent: bool,
+    /// The lock must be asked for without waiting for a synchronization call.
+    pub(crate) lock_wanted: bool,
+    /// Packets with operations that only a DONE or UNLOCK acknowledges were sent.
+    pub(crate) needs_done: bool,
+    pub(crate) unlock_acked: bool,
+    pub(crate) metadata_requested: bool,
+    /// Native puts were posted since the last provider flush (only where a put's completion is local).
+    pub(crate) unflushed: bool,
+    pub(crate) flush_outstanding: bool,
+    pub(crate) peer: Option<PeerAddr>,
+    pub(crate) metadata: Option<Metadata>,
+    pub(crate) pending: List,
+    pub(crate) issued: List,
+    /// Bytes that the pending operations would take in packets, there or back.
+    pub(crate) pending_bytes: u64,
+    /// Issued operations that are complete and not cleaned up.
+    pub(crate) completed_count: u32,
+    pub(crate) user_references: u32,
+    pub(crate) native_puts: u32,
+    pub(crate) native_gets: u32,
+    pub(crate) native_atomics: u32,
+    pub(crate) requests: u32,
+    pub(crate) done_sent: u32,
+    pub(crate) done_acked: u32,
+    pub(crate) error: Option<TargetError>,
+}
+
+impl Default for TargetElement {
+    fn default() -> Self {
+        Self::new(WindowId(NONE), Rank(NONE))
+    }
+}
+
+impl TargetElement {
+    /// An element for `rank`, its lock called.
+    pub(crate) fn new(window: WindowId, rank: Rank) -> Self {
+        Self {
+            next: NONE,
+            rank,
+            window,
+            direct: false,
+            lock: TargetLockState::Called,
+            lock_type: LockType::Shared,
+            no_check: false,
+            sync: Sync::None,
+            sync_sent: false,
+            lock_wanted: false,
+            needs_done: false,
+            unlock_acked: false,
+            metadata_requested: false,
+            unflushed: false,
+            flush_outstanding: false,
+            peer: None,
+            metadata: None,
+            pending: List::EMPTY,
+            issued: List::EMPTY,
+            pending_bytes: 0,
+            completed_count: 0,
+            user_references: 0,
+            native_puts: 0,
+            native_gets: 0,
+            native_atomics: 0,
+            requests: 0,
+            done_sent: 0,
+            done_acked: 0,
+            error: None,
+        }
+    }
+
+    /// Whether nothing will reach the target any more.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(self.error, Some(TargetError::Peer(_)))
+    }
+
+    /// Native operations that the fabric has not completed.
+    #[inline]
+    pub(crate) fn native_outstanding(&self) -> u32 {
+        self.native_puts + self.native_gets + self.native_atomics
+    }
+
+    /// Whether every operation posted so far is complete at origin and target.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.is_locally_complete()
+            && self.pending.is_empty()
+            && self.issued.is_empty()
+            && !self.needs_done
+            && self.done_acked == self.done_sent
+            && !self.unflushed
+            && !self.flush_outstanding
+    }
+
+    /// Whether the user's buffers are free: nothing refers to them any more.
+    pub(crate) fn is_locally_complete(&self) -> bool {
+        self.user_references == 0 && self.native_outstanding() == 0
+    }
+
+    /// Whether progress could do something for this target.
+    #[inline]
+    pub(crate) fn wants_issue(&self) -> bool {
+        !self.pending.is_empty() || self.sync != Sync::None || self.lock_wanted
+    }
+}

@@ -1,0 +1,182 @@
+//! A window at this rank: its memory, its operation table, and its part of every protocol.
+
+mod memory;
+
+pub(crate) use memory::OwnedMemory;
+
+use crate::config::Config;
+use crate::epoch::{Dissemination, LockAllCursor};
+use crate::ids::{Rank, WindowId};
+use crate::lock::{DeferredRing, LockType, WindowLock};
+use crate::mem::WindowMemory;
+use crate::path::Paths;
+use crate::pool::{Arena, FreeList, NONE};
+use crate::state::WindowState;
+use crate::table::{OperationElement, Slots, TargetElement, TargetError};
+use crate::wire::Metadata;
+
+/// This process's lock on its own window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SelfLock {
+    None,
+    Waiting,
+    Held,
+    NoCheck,
+}
+
+/// Which walk over all ranks is under way (window protocol of lock_all).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Walk {
+    None,
+    Lock,
+    Unlock,
+}
+
+/// One window. Nothing in it grows with the number of ranks.
+#[derive(Debug)]
+pub(crate) struct Window<R> {
+    /// Kept alive, and dropped before the memory that it registers.
+    _region: Option<R>,
+    pub(crate) memory: WindowMemory,
+    /// Kept alive when the memory is the library's.
+    _owned: Option<OwnedMemory>,
+    pub(crate) id: WindowId,
+    state: WindowState,
+    /// Native puts are possible as far as the window is concerned.
+    pub(crate) direct: bool,
+    /// The target used last, and its element: the fast path's memory.
+    pub(crate) last_rank: Rank,
+    pub(crate) last_target: u32,
+    /// Something may be issued; progress looks only at windows where this is set.
+    pub(crate) dirty: bool,
+    /// Elements have run out: nothing is kept back until they are there again.
+    pub(crate) pressure: bool,
+    pub(crate) usable: bool,
+    pub(crate) own: Metadata,
+    /// One record for everybody, when all ranks have the same.
+    pub(crate) symmetric: Option<Metadata>,
+    pub(crate) paths: Paths,
+    pub(crate) slots: Slots,
+    pub(crate) operations: FreeList,
+    pub(crate) targets: FreeList,
+    /// Where round-robin issue goes on.
+    pub(crate) issue_cursor: u32,
+    pub(crate) barrier: Dissemination<0>,
+    /// The barrier of the last fence, while it runs (the design's `fence_req`).
+    pub(crate) fence_sequence: Option<u32>,
+    /// Operations were posted since the last fence.
+    pub(crate) fence_active: bool,
+    pub(crate) lock: WindowLock,
+    pub(crate) deferred: DeferredRing,
+    pub(crate) self_lock: SelfLock,
+    pub(crate) lock_all_no_check: bool,
+    /// Locks held on targets whose element was given up.
+    pub(crate) locks_recycled: u32,
+    pub(crate) walk: Walk,
+    pub(crate) cursor: LockAllCursor,
+    /// Acknowledgements awaited for targets whose element was given up.
+    pub(crate) ack_count: u32,
+    /// An error of a target that has no element.
+    pub(crate) detached_error: Option<(Rank, TargetError)>,
+    /// The target element being won back.
+    pub(crate) restore_victim: u32,
+}
+
+impl<R> Window<R> {
+    /// A window with empty tables; the levels are its part of the pools.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        id: WindowId,
+        rank: Rank,
+        size: u32,
+        config: &Config,
+        memory: WindowMemory,
+        owned: Option<OwnedMemory>,
+        region: Option<R>,
+        own: Metadata,
+        operations: FreeList,
+        targets: FreeList,
+    ) -> Self {
+        Self {
+            _region: region,
+            memory,
+            _owned: owned,
+            id,
+            state: WindowState::Unset,
+            direct: false,
+            last_rank: Rank(NONE),
+            last_target: NONE,
+            dirty: false,
+            pressure: false,
+            usable: false,
+            own,
+            symmetric: None,
+            paths: Paths::default(),
+            slots: Slots::new(config.slots),
+            operations,
+            targets,
+            issue_cursor: NONE,
+            barrier: Dissemination::new(rank, size),
+            fence_sequence: None,
+            fence_active: false,
+            lock: WindowLock::new(config.lock_waiters),
+            deferred: DeferredRing::new(config.deferred_bytes),
+            self_lock: SelfLock::None,
+            lock_all_no_check: false,
+            locks_recycled: 0,
+            walk: Walk::None,
+            cursor: LockAllCursor::idle(),
+            ack_count: 0,
+            detached_error: None,
+            restore_victim: NONE,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> WindowState {
+        self.state
+    }
+
+    /// Changes the state through one of its table's events.
+    pub(crate) fn transition<T>(&mut self, event: impl FnOnce(&mut WindowState) -> T) -> T {
+        let result = event(&mut self.state);
+        self.direct = self.state.may_issue() && self.paths.put;
+        self.dirty = true;
+        result
+    }
+
+    /// The element of `rank`; remembers it for next time.
+    #[inline]
+    pub(crate) fn find(&mut self, arena: &Arena<TargetElement>, rank: Rank) -> Option<u32> {
+        if self.last_rank == rank {
+            return Some(self.last_target);
+        }
+        let found = self.slots.find(arena, rank)?;
+        (self.last_rank, self.last_target) = (rank, found);
+        Some(found)
+    }
+
+    /// Locks held by this process on remote ranks one by one.
+    pub(crate) fn remote_locks(&self) -> u32 {
+        self.slots.count() + self.locks_recycled
+    }
+
+    /// Locks the lock type of a request on behalf of this process itself.
+    pub(crate) fn try_self_lock(&mut self, rank: Rank, lock_type: LockType) -> bool {
+        let granted = self.lock.try_acquire(rank, lock_type);
+        if granted {
+            self.self_lock = SelfLock::Held;
+        }
+        granted
+    }
+
+    /// Bytes that this window holds at this rank, its user's memory not counted.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.slots.heap_bytes()
+            + self.lock.heap_bytes()
+            + self.deferred.heap_bytes()
+            + self.operations.capacity() as usize * Arena::<OperationElement>::element_bytes()
+            + self.targets.capacity() as usize * Arena::<TargetElement>::element_bytes()
+    }
+}

@@ -1,0 +1,178 @@
+//! The header that every packet begins with.
+
+use super::{Reader, WireError};
+use crate::ids::{Rank, WindowId};
+
+/// What a packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum PacketKind {
+    /// Origin to target: lock, operations, done, unlock, in any combination.
+    Batch = 0,
+    /// Target to origin: grant, results, acknowledgements, in any combination.
+    Reply = 1,
+    /// A round of a window's barrier.
+    Barrier = 2,
+    /// A round of the reduction with which windows are made.
+    Reduce = 3,
+    /// Origin asks for base, size, key and displacement unit of the target's window.
+    MetadataRequest = 4,
+    /// The answer.
+    MetadataReply = 5,
+}
+
+impl PacketKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 6;
+
+    const ALL: [Self; Self::COUNT] =
+        [Self::Batch, Self::Reply, Self::Barrier, Self::Reduce, Self::MetadataRequest, Self::MetadataReply];
+
+    /// Name for tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Reply => "reply",
+            Self::Barrier => "barrier",
+            Self::Reduce => "reduce",
+            Self::MetadataRequest => "metadata-request",
+            Self::MetadataReply => "metadata-reply",
+        }
+    }
+
+    /// Whether a packet of this kind is answered, so that it may have to wait for room.
+    pub const fn is_request(self) -> bool {
+        matches!(self, Self::Batch | Self::MetadataRequest)
+    }
+}
+
+macro_rules! flags {
+    ($(#[$meta:meta])* $name:ident { $($(#[$flag_meta:meta])* $flag:ident = $value:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct $name(pub u8);
+
+        impl $name {
+            $($(#[$flag_meta])* pub const $flag: Self = Self($value);)+
+
+            /// Whether every bit of `other` is set.
+            #[inline]
+            pub const fn has(self, other: Self) -> bool { self.0 & other.0 == other.0 }
+
+            /// Whether any bit of `other` is set.
+            #[inline]
+            pub const fn any(self, other: Self) -> bool { self.0 & other.0 != 0 }
+        }
+
+        impl core::ops::BitOr for $name {
+            type Output = Self;
+            #[inline]
+            fn bitor(self, other: Self) -> Self { Self(self.0 | other.0) }
+        }
+
+        impl core::ops::BitOrAssign for $name {
+            #[inline]
+            fn bitor_assign(&mut self, other: Self) { self.0 |= other.0; }
+        }
+    };
+}
+
+flags! {
+    /// What a batch asks for besides its operations.
+    BatchFlags {
+        /// Acquire the window's lock shared before the operations.
+        LOCK_SHARED = 1,
+        /// Acquire the window's lock exclusive before the operations.
+        LOCK_EXCLUSIVE = 2,
+        /// Release the lock after the operations, and acknowledge.
+        UNLOCK = 4,
+        /// Acknowledge when everything sent so far is done (the design's RMA_DONE, a flush).
+        DONE = 8,
+        /// The last operation has a result: send acknowledgements with it.
+        ACK_WITH_RESULT = 16,
+        /// The origin keeps no target element for this: the answer counts for the window.
+        DETACHED = 32,
+        /// Send the window's metadata with the grant.
+        WANT_METADATA = 64,
+    }
+}
+
+flags! {
+    /// What a reply says besides its results.
+    ReplyFlags {
+        /// The lock is yours.
+        GRANT = 1,
+        /// Operations done, lock released.
+        UNLOCK_ACK = 2,
+        /// Operations done.
+        DONE_ACK = 4,
+        /// The lock queue was full and nothing was done: ask again.
+        RETRY = 8,
+        /// The lock is yours, but the operations that came with the request were not kept: send them again.
+        NOT_EXECUTED = 16,
+        /// Echo of [`BatchFlags::DETACHED`].
+        DETACHED = 32,
+        /// The window's metadata follows the header.
+        METADATA = 64,
+        /// An error record follows (after the metadata, if both).
+        ERROR = 128,
+    }
+}
+
+/// The first 16 bytes of every packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What follows.
+    pub kind: PacketKind,
+    /// [`BatchFlags`] or [`ReplyFlags`]; 0 in other kinds.
+    pub flags: u8,
+    /// Records in the packet; the round of a barrier or reduction.
+    pub count: u16,
+    /// The window.
+    pub window: WindowId,
+    /// Who sends it.
+    pub sender: Rank,
+    /// Echoed in the answer; the sequence number of a barrier or reduction.
+    pub token: u32,
+}
+
+impl Header {
+    /// Bytes of an encoded header.
+    pub const BYTES: usize = 16;
+
+    /// The header as bytes.
+    #[inline]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.flags;
+        bytes[2..4].copy_from_slice(&self.count.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.window.0.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.sender.0.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.token.to_le_bytes());
+        bytes
+    }
+
+    /// Takes a header off the front.
+    ///
+    /// # Errors
+    /// When there are too few bytes, the kind is unknown, or the flags contradict each other.
+    #[inline]
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let kind = reader.u8()?;
+        let header = Self {
+            kind: *PacketKind::ALL.get(kind as usize).ok_or(WireError::Kind(kind))?,
+            flags: reader.u8()?,
+            count: reader.u16()?,
+            window: WindowId(reader.u32()?),
+            sender: Rank(reader.u32()?),
+            token: reader.u32()?,
+        };
+        let flags = BatchFlags(header.flags);
+        let both = BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE;
+        if header.kind == PacketKind::Batch && (flags.has(both) || header.flags & 128 != 0) {
+            return Err(WireError::Flags(header.flags.into()));
+        }
+        Ok(header)
+    }
+}

@@ -1,0 +1,143 @@
+//! The record of one operation inside a batch.
+
+use super::{Reader, WireError, Writer};
+use crate::dtype::Dtype;
+use crate::op::ReduceOp;
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum OpKind {
+    /// Write bytes to the target.
+    Put = 0,
+    /// Read bytes from the target.
+    Get = 1,
+    /// Combine elements into the target.
+    Accumulate = 2,
+    /// The same, and return the old elements. fetch_and_op is this with one element.
+    GetAccumulate = 3,
+    /// Replace one element if it equals another, and return the old one.
+    CompareAndSwap = 4,
+}
+
+impl OpKind {
+    const ALL: [Self; 5] =
+        [Self::Put, Self::Get, Self::Accumulate, Self::GetAccumulate, Self::CompareAndSwap];
+
+    /// Whether the target sends something back.
+    #[inline]
+    pub const fn has_result(self) -> bool {
+        matches!(self, Self::Get | Self::GetAccumulate | Self::CompareAndSwap)
+    }
+}
+
+/// Bytes of the largest record, without payload.
+pub const RECORD_BYTES_MAX: usize = 32;
+
+/// The record continues an operation: its bytes begin `offset` bytes after the displacement.
+const CHUNK: u8 = 1;
+
+/// One operation, or one piece of a large one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// What to do.
+    pub kind: OpKind,
+    /// Element type; [`Dtype::U8`] for put and get.
+    pub dtype: Dtype,
+    /// Reduction; [`ReduceOp::Replace`] where there is none.
+    pub op: ReduceOp,
+    /// Bytes at the target.
+    pub len: u32,
+    /// Displacement in the target's units.
+    pub disp: u64,
+    /// Bytes from the displacement to the first byte of this piece; 0 for a whole operation.
+    pub offset: u64,
+    /// Names the operation element in the result; only for operations that have one.
+    pub handle: u32,
+    /// Generation of the operation element.
+    pub generation: u32,
+}
+
+impl Record {
+    /// Bytes of the record without payload.
+    #[inline]
+    pub fn header_bytes(&self) -> usize {
+        16 + if self.kind.has_result() { 8 } else { 0 } + if self.offset > 0 { 8 } else { 0 }
+    }
+
+    /// Bytes of payload that follow the record in the packet.
+    #[inline]
+    pub fn payload_bytes(&self) -> usize {
+        match self.kind {
+            OpKind::Put | OpKind::Accumulate => self.len as usize,
+            OpKind::GetAccumulate if self.op == ReduceOp::NoOp => 0,
+            OpKind::GetAccumulate => self.len as usize,
+            OpKind::Get => 0,
+            OpKind::CompareAndSwap => 2 * self.dtype.size(),
+        }
+    }
+
+    /// Appends the record; `false`, with nothing written, when it and its payload do not fit.
+    #[must_use]
+    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
+        if out.room() < self.header_bytes() + self.payload_bytes() {
+            return false;
+        }
+        let mut bytes = [0; RECORD_BYTES_MAX];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.dtype as u8;
+        bytes[2] = self.op as u8;
+        bytes[3] = if self.offset > 0 { CHUNK } else { 0 };
+        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.disp.to_le_bytes());
+        let mut len = 16;
+        if self.kind.has_result() {
+            bytes[16..20].copy_from_slice(&self.handle.to_le_bytes());
+            bytes[20..24].copy_from_slice(&self.generation.to_le_bytes());
+            len = 24;
+        }
+        if self.offset > 0 {
+            bytes[len..len + 8].copy_from_slice(&self.offset.to_le_bytes());
+            len += 8;
+        }
+        out.put(&bytes[..len])
+    }
+
+    /// Takes a record and its payload off the front.
+    ///
+    /// # Errors
+    /// When bytes are missing, a code is unknown, or the length is no multiple of the element.
+    pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), WireError> {
+        let kind = reader.u8()?;
+        let dtype = reader.u8()?;
+        let op = reader.u8()?;
+        let flags = reader.u8()?;
+        if flags & !CHUNK != 0 {
+            return Err(WireError::Flags(flags.into()));
+        }
+        let mut record = Self {
+            kind: *OpKind::ALL.get(kind as usize).ok_or(WireError::OpKind(kind))?,
+            dtype: Dtype::from_code(dtype).ok_or(WireError::Dtype(dtype))?,
+            op: ReduceOp::from_code(op).ok_or(WireError::ReduceOp(op))?,
+            len: reader.u32()?,
+            disp: reader.u64()?,
+            offset: 0,
+            handle: 0,
+            generation: 0,
+        };
+        if record.kind.has_result() {
+            record.handle = reader.u32()?;
+            record.generation = reader.u32()?;
+        }
+        if flags & CHUNK != 0 {
+            record.offset = reader.u64()?;
+        }
+        let element = record.dtype.size();
+        let one_element = record.kind == OpKind::CompareAndSwap;
+        if record.len as usize % element != 0 || (one_element && record.len as usize != element) {
+            return Err(WireError::Length(record.len));
+        }
+        let payload = reader.take(record.payload_bytes())?;
+        Ok((record, payload))
+    }
+}

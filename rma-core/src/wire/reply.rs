@@ -1,0 +1,162 @@
+//! The records inside a reply.
+
+use super::{Reader, WireError, Writer};
+use crate::ids::RemoteKey;
+
+/// What an origin must know of a target's window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// Bytes of the window at the target.
+    pub size: u64,
+    /// Provider address of its first byte.
+    pub base: u64,
+    /// Key of its registration.
+    pub key: RemoteKey,
+    /// Bytes of one displacement unit there, at least 1.
+    pub disp_unit: u32,
+}
+
+impl Metadata {
+    /// Bytes of an encoded record.
+    pub const BYTES: usize = 28;
+
+    /// Appends the record; `false` when it does not fit.
+    #[must_use]
+    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
+        let mut bytes = [0; Self::BYTES];
+        bytes[0..8].copy_from_slice(&self.size.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.base.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.key.0.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.disp_unit.to_le_bytes());
+        out.put(&bytes)
+    }
+
+    /// Takes a record off the front.
+    ///
+    /// # Errors
+    /// When bytes are missing or the displacement unit is 0.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let metadata = Self {
+            size: reader.u64()?,
+            base: reader.u64()?,
+            key: RemoteKey(reader.u64()?),
+            disp_unit: reader.u32()?,
+        };
+        if metadata.disp_unit == 0 {
+            return Err(WireError::Length(0));
+        }
+        Ok(metadata)
+    }
+
+    /// First byte of an access of `len` bytes at displacement `disp`, and whether it lies in the
+    /// window. An offset that does not fit 64 bits comes back as the largest.
+    #[inline]
+    pub fn locate(&self, disp: u64, len: u64) -> Result<u64, u64> {
+        let offset = disp.checked_mul(u64::from(self.disp_unit)).ok_or(u64::MAX)?;
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size => Ok(offset),
+            _ => Err(offset),
+        }
+    }
+}
+
+/// Head of one operation's result; its bytes follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResultRecord {
+    /// The operation element, as the batch named it.
+    pub handle: u32,
+    /// Its generation.
+    pub generation: u32,
+    /// Bytes that follow.
+    pub len: u32,
+    /// Where in the operation's result they begin.
+    pub offset: u64,
+}
+
+impl ResultRecord {
+    /// Bytes of an encoded head.
+    pub const BYTES: usize = 20;
+
+    /// Appends the head; `false`, with nothing written, when it and its bytes do not fit.
+    #[must_use]
+    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
+        if out.room() < Self::BYTES + self.len as usize {
+            return false;
+        }
+        let mut bytes = [0; Self::BYTES];
+        bytes[0..4].copy_from_slice(&self.handle.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.offset.to_le_bytes());
+        out.put(&bytes)
+    }
+
+    /// Takes a head and its bytes off the front.
+    ///
+    /// # Errors
+    /// When bytes are missing.
+    pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), WireError> {
+        let record = Self {
+            handle: reader.u32()?,
+            generation: reader.u32()?,
+            len: reader.u32()?,
+            offset: reader.u64()?,
+        };
+        let bytes = reader.take(record.len as usize)?;
+        Ok((record, bytes))
+    }
+}
+
+/// Why the target did not execute an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorRecord {
+    /// The access reaches outside the window.
+    Range {
+        /// First byte of the access.
+        offset: u64,
+        /// Bytes accessed.
+        len: u64,
+        /// Bytes of the window.
+        size: u64,
+    },
+    /// The reduction is not defined for the type, or the packet made no sense.
+    Refused,
+    /// The lock to be released is not held.
+    NotHeld,
+}
+
+impl ErrorRecord {
+    /// Bytes of an encoded record.
+    pub const BYTES: usize = 28;
+
+    /// Appends the record; `false` when it does not fit.
+    #[must_use]
+    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
+        let (code, offset, len, size) = match *self {
+            Self::Range { offset, len, size } => (0u32, offset, len, size),
+            Self::Refused => (1, 0, 0, 0),
+            Self::NotHeld => (2, 0, 0, 0),
+        };
+        let mut bytes = [0; Self::BYTES];
+        bytes[0..4].copy_from_slice(&code.to_le_bytes());
+        bytes[4..12].copy_from_slice(&offset.to_le_bytes());
+        bytes[12..20].copy_from_slice(&len.to_le_bytes());
+        bytes[20..28].copy_from_slice(&size.to_le_bytes());
+        out.put(&bytes)
+    }
+
+    /// Takes a record off the front.
+    ///
+    /// # Errors
+    /// When bytes are missing or the code is unknown.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let code = reader.u32()?;
+        let (offset, len, size) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        match code {
+            0 => Ok(Self::Range { offset, len, size }),
+            1 => Ok(Self::Refused),
+            2 => Ok(Self::NotHeld),
+            _ => Err(WireError::Kind(code as u8)),
+        }
+    }
+}

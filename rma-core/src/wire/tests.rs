@@ -1,0 +1,132 @@
+use super::*;
+use crate::dtype::Dtype;
+use crate::ids::{Rank, RemoteKey, WindowId};
+use crate::op::ReduceOp;
+
+fn put_8() -> Record {
+    Record {
+        kind: OpKind::Put,
+        dtype: Dtype::U8,
+        op: ReduceOp::Replace,
+        len: 8,
+        disp: 3,
+        offset: 0,
+        handle: 0,
+        generation: 0,
+    }
+}
+
+#[test]
+fn lock_put_unlock_is_forty_bytes_and_these() {
+    let flags = BatchFlags::LOCK_EXCLUSIVE | BatchFlags::UNLOCK;
+    let header = Header {
+        kind: PacketKind::Batch,
+        flags: flags.0,
+        count: 1,
+        window: WindowId(2),
+        sender: Rank(7),
+        token: 9,
+    };
+    let mut buffer = [0; 64];
+    let mut out = Writer::new(&mut buffer, 0);
+    assert!(out.put(&header.encode()) && put_8().encode(&mut out) && out.put(&[0xab; 8]));
+    let len = out.len();
+    assert_eq!(len, 40);
+    #[rustfmt::skip]
+    let golden = [
+        0, 6, 1, 0,  2, 0, 0, 0,  7, 0, 0, 0,  9, 0, 0, 0,
+        0, 4, 10, 0, 8, 0, 0, 0,  3, 0, 0, 0, 0, 0, 0, 0,
+        0xab, 0xab, 0xab, 0xab, 0xab, 0xab, 0xab, 0xab,
+    ];
+    assert_eq!(&buffer[..len], &golden);
+    let mut reader = Reader::new(&buffer[..len]);
+    assert_eq!(Header::decode(&mut reader), Ok(header));
+    assert_eq!(Record::decode(&mut reader), Ok((put_8(), &[0xab; 8][..])));
+    assert_eq!(reader.remaining(), 0);
+}
+
+#[test]
+fn every_record_survives_the_wire() {
+    for kind in [OpKind::Put, OpKind::Get, OpKind::Accumulate, OpKind::GetAccumulate, OpKind::CompareAndSwap]
+    {
+        for offset in [0, 4096] {
+            let has_result = kind.has_result();
+            let record = Record {
+                kind,
+                dtype: Dtype::U32,
+                op: ReduceOp::Sum,
+                len: 4,
+                disp: u64::MAX,
+                offset,
+                handle: if has_result { 5 } else { 0 },
+                generation: if has_result { 6 } else { 0 },
+            };
+            let mut buffer = [0; 64];
+            let mut out = Writer::new(&mut buffer, 0);
+            assert!(record.encode(&mut out));
+            assert_eq!(out.len(), record.header_bytes());
+            assert!(record.header_bytes() <= RECORD_BYTES_MAX);
+            let end = out.len() + record.payload_bytes();
+            let (back, payload) = Record::decode(&mut Reader::new(&buffer[..end])).unwrap();
+            assert_eq!((back, payload.len()), (record, record.payload_bytes()));
+        }
+    }
+}
+
+#[test]
+fn replies_survive_the_wire() {
+    let metadata = Metadata { size: 1, base: 2, key: RemoteKey(3), disp_unit: 4 };
+    let result = ResultRecord { handle: 1, generation: 2, len: 3, offset: 4 };
+    let errors =
+        [ErrorRecord::Range { offset: 1, len: 2, size: 3 }, ErrorRecord::Refused, ErrorRecord::NotHeld];
+    let mut buffer = [0; 256];
+    let mut out = Writer::new(&mut buffer, 0);
+    assert!(metadata.encode(&mut out) && result.encode(&mut out) && out.put(b"abc"));
+    assert!(errors.iter().all(|error| error.encode(&mut out)));
+    let len = out.len();
+    let mut reader = Reader::new(&buffer[..len]);
+    assert_eq!(Metadata::decode(&mut reader), Ok(metadata));
+    assert_eq!(ResultRecord::decode(&mut reader), Ok((result, &b"abc"[..])));
+    for error in errors {
+        assert_eq!(ErrorRecord::decode(&mut reader), Ok(error));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_not_written() {
+    let mut buffer = [0; 20];
+    let mut out = Writer::new(&mut buffer, 0);
+    assert!(!put_8().encode(&mut out), "record fits but its payload does not");
+    assert_eq!(out.len(), 0);
+}
+
+#[test]
+fn random_bytes_never_panic() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..200_000 {
+        let mut bytes = [0u8; 48];
+        for byte in &mut bytes {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = (state >> 56) as u8 & if state & 2 == 0 { 0x0f } else { 0xff };
+        }
+        let len = (state >> 33) as usize % bytes.len();
+        let mut reader = Reader::new(&bytes[..len]);
+        if Header::decode(&mut reader).is_ok() {
+            while Record::decode(&mut reader).is_ok() {}
+        }
+        let mut reader = Reader::new(&bytes[..len]);
+        let _ = Metadata::decode(&mut reader);
+        let _ = ErrorRecord::decode(&mut reader);
+        while ResultRecord::decode(&mut reader).is_ok() {}
+    }
+}
+
+#[test]
+fn locate_refuses_overflow_and_the_byte_past_the_end() {
+    let metadata = Metadata { size: 64, base: 0, key: RemoteKey(0), disp_unit: 8 };
+    assert_eq!(metadata.locate(7, 8), Ok(56));
+    assert_eq!(metadata.locate(7, 9), Err(56));
+    assert_eq!(metadata.locate(8, 0), Ok(64));
+    assert_eq!(metadata.locate(u64::MAX, 1), Err(u64::MAX));
+    assert_eq!(metadata.locate(1, u64::MAX), Err(8));
+}
