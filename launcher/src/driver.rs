@@ -29,6 +29,9 @@ const LAST_OUTPUT_PATIENCE: Duration = Duration::from_millis(200);
 /// Messages taken from one rank before the others have their turn.
 const MESSAGES_PER_TURN: u32 = 64;
 
+/// Messages taken from a rank that has exited: more than its socket can have held.
+const LAST_MESSAGES_MAX: u32 = 65_536;
+
 /// Bytes taken from one stream before the others have their turn.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -147,12 +150,20 @@ impl Driver {
     /// After the last rank: what ranks left running is killed, and all output is handed on.
     fn wind_up(&mut self) -> io::Result<()> {
         self.kill_groups();
-        let patience_ends = self.now() + LAST_OUTPUT_PATIENCE;
+        let mut patience = LAST_OUTPUT_PATIENCE;
         let has_open_stream = |driver: &Self| {
             driver.ranks.iter().any(|rank| rank.streams.iter().any(|stream| stream.fd.is_some()))
         };
-        while has_open_stream(self) && self.now() < patience_ends {
-            self.turn(Some(patience_ends))?;
+        while has_open_stream(self) && !patience.is_zero() {
+            // A reader that takes its time delays the rest of the output and must not cost it.
+            let is_held_up = self.sinks.iter().any(Sink::is_full);
+            let begun = self.now();
+            if self.turn((!is_held_up).then_some(begun + patience))? {
+                break;
+            }
+            if !is_held_up {
+                patience = patience.saturating_sub(self.now() - begun);
+            }
         }
         for index in 0..self.ranks.len() {
             self.close_stream(index, 0);
@@ -347,7 +358,7 @@ impl Driver {
                 None => ExitStatus::Code(status.exit_status().unwrap_or(0) as u8),
             };
             // What it said and wrote before comes first: it may have finalized, or named its error.
-            self.read_control(index, u32::MAX);
+            self.read_control(index, LAST_MESSAGES_MAX);
             self.read_stream(index, 0);
             self.read_stream(index, STDERR);
             if rank == 0 {

@@ -48,7 +48,7 @@ impl ExitStatus {
 pub(crate) enum Action {
     /// Send this to that rank.
     Send(u32, Reply),
-    /// Send what is still to be sent to that rank, then close its control connection.
+    /// Close that rank's control connection. What its socket has not taken by then is lost.
     Close(u32),
     /// Send the signal with this number to every rank that has not ended.
     Signal(i32),

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rma_bootstrap::environment::Place;
+use rma_bootstrap::environment::{Environment, Place};
 use rma_bootstrap::settings::Settings;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -76,7 +76,16 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<u8, Failure> {
     let usage = |message: String| Failure { code: CODE_USAGE, message };
-    let mut settings = Settings::load().map_err(|error| usage(error.to_string()))?;
+    let environment = Environment::of_this_process();
+    for (name, _) in
+        cli.exports.iter().filter(|(name, value)| value.is_none() && environment.get(name).is_none())
+    {
+        eprintln!("rmarun: warning: -x {name}: there is no such variable to pass on");
+    }
+    // What the ranks will see, so that a misspelt setting is found here and once.
+    let exports = cli.exports.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    let mut settings =
+        Settings::load_from(&environment.with(exports)).map_err(|error| usage(error.to_string()))?;
     if let Some(provider) = &cli.provider {
         settings.set_flag("RMA_PROVIDER", provider).map_err(|error| usage(error.to_string()))?;
     }
@@ -115,15 +124,9 @@ fn run(cli: Cli) -> Result<u8, Failure> {
 
 fn program(cli: &Cli, open_files: Rlimit) -> Program {
     let mut words = cli.program.iter().cloned();
-    let mut variables: Vec<(OsString, OsString)> = Vec::new();
-    for (name, value) in &cli.exports {
-        match value {
-            Some(value) => variables.push((name.into(), value.into())),
-            // On this host a rank has every variable of the launcher anyway.
-            None if std::env::var_os(name).is_some() => {}
-            None => eprintln!("rmarun: warning: -x {name}: there is no such variable to pass on"),
-        }
-    }
+    // On this host a rank has every variable of the launcher anyway: those without a value are there.
+    let exports = cli.exports.iter().filter_map(|(name, value)| Some((name.into(), value.as_ref()?.into())));
+    let mut variables: Vec<(OsString, OsString)> = exports.collect();
     if let Some(provider) = &cli.provider {
         variables.push(("RMA_PROVIDER".into(), provider.into()));
     }
@@ -200,6 +203,12 @@ fn start_failure(program: &Program, rank: u32, error: &io::Error) -> Failure {
         ErrorKind::PermissionDenied => Failure {
             code: CODE_NOT_RUNNABLE,
             message: format!("cannot run {name}: {error}; is it a program, and executable (chmod +x)?"),
+        },
+        ErrorKind::WouldBlock | ErrorKind::OutOfMemory => Failure {
+            code: CODE_NOT_RUNNABLE,
+            message: format!(
+                "cannot start rank {rank}: {error}; too many processes (ulimit -u) or too little memory?"
+            ),
         },
         _ => Failure {
             code: CODE_NOT_RUNNABLE,

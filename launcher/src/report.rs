@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::job::{ExitStatus, Job, Report};
+use crate::job::{ExitStatus, Job, Report, SIGKILL};
 use crate::session::State;
 
 /// Most ranks that a report about all ranks lists.
@@ -28,6 +28,11 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks, host: &str) ->
         text
     };
     let text = match report {
+        // The one signal that a rank cannot have caused by a mistake of its own.
+        Report::Failed(rank, ExitStatus::Signal(SIGKILL)) => with_lines(
+            rank,
+            format!("{} was killed by SIGKILL (out of memory? see dmesg); the job ends", name(rank)),
+        ),
         Report::Failed(rank, status) => {
             with_lines(rank, format!("{} {}; the job ends", name(rank), status_text(*status)))
         }

@@ -84,6 +84,18 @@ fn a_reader_that_goes_away_ends_who_writes() {
     assert!(matches!(outcome.code, Some(141 | 1)), "{outcome:?}");
 }
 
+/// What ranks wrote before they exited arrives, also when its reader begins only afterwards.
+#[test]
+fn a_late_reader_gets_everything() {
+    // More than the launcher's queue holds, less than queue and pipes together.
+    const BYTES: usize = 1024 * 1024 + 90_000;
+    let script = format!("head -c {BYTES} /dev/zero | tr '\\000' x");
+    let mut job = Running::start(shell(1, &["--verbose"], &script));
+    while !job.stderr_line().contains("exited with status 0") {}
+    let outcome = job.finish();
+    assert_eq!((outcome.code, outcome.stdout.len()), (Some(0), BYTES));
+}
+
 /// Output that nobody reads stops the writer, not the job's control: it still ends in time.
 #[test]
 fn a_reader_that_does_not_read_holds_up_nothing_else() {

@@ -88,6 +88,8 @@ fn variables_and_flags_reach_the_ranks() {
     let outcome = run(&["-n", "1", "-x", "RMA_TEST_ABSENT", "true"]);
     assert_eq!(outcome.code, Some(0));
     assert!(outcome.stderr.contains("RMA_TEST_ABSENT"), "{outcome:?}");
+    let outcome = run(&["-n", "1", "-x", "RMA_SLOT=3", "true"]);
+    assert!(outcome.stderr.contains("did you mean RMA_SLOTS?"), "{outcome:?}");
 }
 
 #[test]

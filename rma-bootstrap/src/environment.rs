@@ -25,6 +25,13 @@ impl Environment {
         Self { variables: pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
+    /// This environment with these variables besides or instead of its own.
+    pub fn with(&self, pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut variables = self.variables.clone();
+        variables.extend(pairs);
+        Self { variables }
+    }
+
     /// The value of a variable; an empty one counts as not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
