@@ -17,6 +17,7 @@ const RANKS_MAX: u32 = 65_536;
 /// 130. Ctrl-C asks the ranks to end; a second one kills them.
 #[derive(Parser, Debug)]
 #[command(name = "rmarun", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(override_usage = "rmarun -n <N> [OPTIONS] [--] <PROGRAM> [ARGUMENTS]...")]
 pub(crate) struct Cli {
     /// Number of ranks (-np is understood as well)
     #[arg(short = 'n', value_name = "N", value_parser = parse_ranks)]
@@ -35,8 +36,8 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "S", value_parser = parse_time, default_value = "2")]
     pub(crate) grace: Duration,
 
-    /// Write '[rank] ' in front of every line that a rank writes
-    #[arg(long, alias = "prepend-rank")]
+    /// Mark every line with the rank that wrote it
+    #[arg(long, alias = "prepend-rank", help = "Write '[rank] ' in front of every line that a rank writes")]
     pub(crate) tag_output: bool,
 
     /// Say which process each rank is, and how it ended

@@ -219,3 +219,53 @@ fn ten_thousand_sessions() {
     }
     assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
 }
+
+/// Whatever ranks say, in whatever order, the job stands, answers nobody who has not asked, and is
+/// over exactly when all processes are.
+#[test]
+fn random_histories_never_panic_and_always_end() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below) as u32
+    };
+    for _ in 0..2_000 {
+        let size = 1 + random(5);
+        let mut job = job(size);
+        let mut now = START;
+        let mut waiting = vec![0_i64; size as usize];
+        for _ in 0..random(60) {
+            let rank = random(size.into());
+            match random(12) {
+                0..=3 => job.on_request(rank, hello(rank), now),
+                4..=5 => job.on_request(rank, put(["a", "b"][random(2) as usize]), now),
+                6..=7 => {
+                    waiting[rank as usize] += 1;
+                    job.on_request(rank, get(random(u64::from(size) + 1)), now);
+                }
+                8 => job.on_request(rank, Request::Finalize, now),
+                9 => job.on_control_ended(rank, (random(2) == 0).then(|| "malformed".into())),
+                10 if random(4) == 0 => job.on_signal(2, now),
+                11 if random(2) == 0 => job.on_exit(rank, ExitStatus::Code(random(3) as u8), now),
+                _ => now += Duration::from_millis(random(3_000).into()),
+            }
+            job.on_time(now);
+            for action in actions(&mut job) {
+                if let Action::Send(to, Reply::Value { .. } | Reply::Missing { .. }) = action {
+                    waiting[to as usize] -= 1;
+                }
+            }
+            assert!(waiting.iter().all(|count| *count >= 0), "an answer to nobody");
+            if job.deadline().is_some() {
+                assert_eq!(job.verdict().is_some(), job.running_count() == 0);
+            }
+        }
+        for rank in 0..size {
+            job.on_exit(rank, ExitStatus::Code(0), now);
+        }
+        actions(&mut job);
+        assert!(job.verdict().is_some() && job.running_count() == 0);
+    }
+}
