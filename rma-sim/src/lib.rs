@@ -9,6 +9,8 @@ pub mod arithmetic;
 mod bootstrap;
 mod fabric;
 mod random;
+pub mod swarm;
+mod world;
 
 pub use bootstrap::SimBootstrap;
 pub use fabric::{
@@ -16,3 +18,4 @@ pub use fabric::{
     SimFabric, SimRegion, TraceEvent, Traffic, Verdict, Violation,
 };
 pub use random::Random;
+pub use world::{Failure, Fault, RankProgram, Schedule, SimWorld, Step};

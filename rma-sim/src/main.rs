@@ -1,0 +1,143 @@
+//! `rma-sim`: runs seeds, and replays one that failed.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+
+use clap::{Args, Parser, Subcommand};
+use rma_sim::swarm::{plan, run, Bounds, Report, Verdict};
+
+/// Runs random one-sided programs on a simulated fabric and checks what they see.
+///
+/// Exit codes: 0 all passed, 1 an assertion or an error of the engine, 2 the oracle, 3 no progress.
+#[derive(Parser, Debug)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    one: One,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Runs many seeds and stops at the first that fails.
+    Run(Many),
+}
+
+/// Replays one seed.
+#[derive(Args, Debug)]
+struct One {
+    /// The seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Fewest and most ranks, as in the run that failed.
+    #[arg(long, value_parser = parse_ranks, default_value = "2..64")]
+    ranks: Bounds,
+    /// Print the plan, and the latest events of the fabric when the seed fails.
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Which seeds.
+#[derive(Args, Debug)]
+struct Many {
+    /// How many seeds.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Fewest and most ranks.
+    #[arg(long, value_parser = parse_ranks, default_value = "2..64")]
+    ranks: Bounds,
+    /// Threads, each with its own seeds.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Go on after a failure, and report all.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        None => replay(&cli.one),
+        Some(Command::Run(many)) => run_many(&many),
+    }
+}
+
+fn replay(one: &One) -> ExitCode {
+    let drawn = plan(one.seed, one.ranks);
+    if one.verbose {
+        println!("{:#?}", (&drawn.fabric, &drawn.config, &drawn.schedule, &drawn.windows));
+        for phase in &drawn.phases {
+            println!("{}: {:#?}", phase.name, phase.spans);
+        }
+    }
+    let report = run(&drawn, |_| {});
+    if one.verbose {
+        report.trace.iter().for_each(|line| println!("{line}"));
+    }
+    tell(one.seed, one.ranks, &report);
+    if report.verdict == Verdict::Passed {
+        let Report { turns, virtual_ns, traffic, .. } = &report;
+        println!("{turns} turns, {virtual_ns} ns of virtual time, {traffic:?}");
+    }
+    ExitCode::from(report.verdict.exit_code())
+}
+
+fn run_many(many: &Many) -> ExitCode {
+    let next = AtomicU64::new(many.from);
+    let end = many.from.saturating_add(many.seeds);
+    let failures = Mutex::new(Vec::new());
+    let packets = AtomicU64::new(0);
+    let work = || loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end {
+            break;
+        }
+        let report = run(&plan(seed, many.ranks), |_| {});
+        packets.fetch_add(report.traffic.packets, Ordering::Relaxed);
+        if report.verdict == Verdict::Passed {
+            continue;
+        }
+        tell(seed, many.ranks, &report);
+        if let Ok(mut failures) = failures.lock() {
+            failures.push((seed, report.verdict.exit_code()));
+        }
+        if !many.keep_going {
+            next.store(end, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..many.jobs.max(1)).for_each(|_| drop(scope.spawn(work)));
+    });
+    let mut failures = failures.into_inner().unwrap_or_default();
+    failures.sort_unstable();
+    let packets = packets.into_inner();
+    println!("{} seeds from {}: {} failed; {packets} packets", many.seeds, many.from, failures.len());
+    ExitCode::from(failures.first().map_or(0, |&(_, code)| code))
+}
+
+/// One line that says what happened, and one that makes it happen again.
+fn tell(seed: u64, bounds: Bounds, report: &Report) {
+    println!("seed {seed}: {}", report.verdict);
+    if report.verdict != Verdict::Passed {
+        println!(
+            "  again: rma-sim --seed {seed} --ranks {}..{} --verbose",
+            bounds.ranks_min, bounds.ranks_max
+        );
+    }
+}
+
+fn parse_ranks(text: &str) -> Result<Bounds, String> {
+    let wrong = || format!("{text:?} is not a range of ranks; write it like 2..64");
+    let (min, max) = text.split_once("..").ok_or_else(wrong)?;
+    let ranks_min = min.parse().map_err(|_| wrong())?;
+    let ranks_max = max.trim_start_matches('=').parse().map_err(|_| wrong())?;
+    if ranks_min == 0 || ranks_min > ranks_max {
+        return Err(wrong());
+    }
+    Ok(Bounds { ranks_min, ranks_max })
+}

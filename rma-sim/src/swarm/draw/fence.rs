@@ -1,0 +1,87 @@
+//! Phases of fences: all ranks, one window, several epochs.
+
+use super::super::plan::{Action, FenceAssertions, Phase, Span, Verb};
+use super::operation::{candidates, Uses};
+use super::Draw;
+
+impl Draw<'_> {
+    /// Epochs of even number use one set of spans, odd ones the other: so what an epoch wrote stays as it is
+    /// until every rank has seen the fence that closed it.
+    pub(super) fn fence_phase(&mut self) -> Phase {
+        let window = self.random.index(self.windows.len());
+        let mut spans = Vec::new();
+        self.spans(window, false, &mut spans);
+        let stores = self.stores(&spans);
+        let epochs = self.random.between(1, 4) as usize;
+        let operations: Vec<_> = (0..epochs).map(|epoch| self.epoch(window, &spans, epoch)).collect();
+        let mut scripts = vec![Vec::new(); self.ranks as usize];
+
+        let opens = FenceAssertions { no_precede: self.random.chance(600), ..FenceAssertions::default() };
+        self.fence(&mut scripts, window, opens, None, operations.first());
+        for (epoch, part) in operations.iter().enumerate() {
+            for (script, actions) in scripts.iter_mut().zip(part) {
+                script.extend(actions);
+            }
+            let is_empty = part.iter().all(Vec::is_empty);
+            let is_last = epoch + 1 == epochs;
+            let assertions = FenceAssertions {
+                // Only true, and only allowed, if nobody did anything.
+                no_precede: is_empty && !is_last && self.random.chance(500),
+                no_succeed: is_last && self.random.chance(600),
+                ..FenceAssertions::default()
+            };
+            let closes = (!assertions.no_precede).then_some((epoch % 2) as u8);
+            self.fence(&mut scripts, window, assertions, closes, operations.get(epoch + 1));
+        }
+        for script in &mut scripts {
+            if !self.random.chance(100) {
+                continue;
+            }
+            let away = self.random.between(1, 200) as u32;
+            script.insert(self.random.index(script.len()), Action::Away(away));
+        }
+        Phase { name: "fence", stores, spans, scripts }
+    }
+
+    /// The operations of one epoch, rank by rank.
+    fn epoch(&mut self, window: usize, spans: &[Span], epoch: usize) -> Vec<Vec<Action>> {
+        let is_empty = self.random.chance(150);
+        let mut parts = Vec::new();
+        for rank in 0..self.ranks {
+            let mut uses = Uses::new(spans);
+            let chosen = candidates(rank, spans, window, None, Some((epoch % 2) as u8));
+            let count = if is_empty { 0 } else { self.random.below(self.operations + 1) };
+            let drawn = (0..count).filter_map(|_| self.operation(rank, spans, &chosen, &mut uses));
+            parts.push(drawn.map(Action::Operation).collect());
+        }
+        parts
+    }
+
+    /// The same fence at every rank, with each rank's own promises about its memory where they are true.
+    fn fence(
+        &mut self,
+        scripts: &mut [Vec<Action>],
+        window: usize,
+        agreed: FenceAssertions,
+        closes: Option<u8>,
+        next: Option<&Vec<Vec<Action>>>,
+    ) {
+        let written = |rank: u32| {
+            let mut actions = next.into_iter().flatten().flatten();
+            actions.any(|action| match action {
+                Action::Operation(plan) => plan.verb != Verb::Get && plan.target == rank,
+                _ => false,
+            })
+        };
+        for (rank, script) in scripts.iter_mut().enumerate() {
+            let is_first = closes.is_none() && script.is_empty();
+            let assertions = FenceAssertions {
+                // Owners store only before the first fence of a phase.
+                no_store: !is_first && self.random.chance(300),
+                no_put: !written(rank as u32) && self.random.chance(300),
+                ..agreed
+            };
+            script.push(Action::Fence { window, assertions, closes });
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Random plans, every one of them a correct MPI program.
+
+mod fence;
+mod operation;
+mod passive;
+mod span;
+
+use rma_core::config::Config;
+
+pub(super) use span::numbers;
+
+use super::plan::{Phase, Plan, WindowPlan};
+use crate::fabric::FabricConfig;
+use crate::random::Random;
+use crate::world::Schedule;
+
+/// Limits on what is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Fewest ranks.
+    pub ranks_min: u32,
+    /// Most ranks.
+    pub ranks_max: u32,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { ranks_min: 2, ranks_max: 64 }
+    }
+}
+
+/// The plan that a seed names. Few ranks are drawn more often than many.
+pub fn plan(seed: u64, bounds: Bounds) -> Plan {
+    let mut random = Random::new(seed);
+    let usual = random.pick(&[2, 2, 3, 4, 4, 5, 7, 8, 12, 16, 24, 33, 64]);
+    let ranks = usual.clamp(bounds.ranks_min, bounds.ranks_max);
+    let fabric = FabricConfig::draw(ranks, &mut random);
+    let config = config(&mut random);
+    let schedule = Schedule::draw(ranks, &mut random);
+    let windows: Vec<_> = (0..random.between(1, 3)).map(|_| window(ranks, &mut random)).collect();
+    let operations = random.pick(&[8, 40, 200, 600]) / u64::from(ranks) + 2;
+    let phases = random.between(1, 4);
+    let mut draw = Draw { random, ranks, windows: &windows, operations };
+    let phases = (0..phases).map(|_| draw.phase()).collect();
+    Plan { seed, fabric, config, schedule, windows, phases }
+}
+
+fn config(random: &mut Random) -> Config {
+    let drawn = Config {
+        single_op_lock: random.chance(500),
+        piggyback: random.chance(500),
+        piggyback_threshold: random.pick(&[1, 2, 8, 64]) as u32,
+        coalesce: random.chance(500),
+        get_to_tail: random.chance(500),
+        lazy_targets: random.chance(500),
+        force_message_path: random.chance(250),
+        small_bytes_max: random.pick(&[0, 8, 64, 2048]),
+        slots: random.pick(&[1, 2, 7, 64]),
+        operation_pool: random.pick(&[1, 2, 5, 128]),
+        operation_pool_global: random.pick(&[0, 1, 64]),
+        target_pool: random.pick(&[1, 2, 5, 64]),
+        target_pool_global: random.pick(&[0, 1, 64]),
+        lock_waiters: random.pick(&[1, 2, 64]),
+        deferred_bytes: random.pick(&[0, 64, 8192]),
+        peers: random.pick(&[2, 3, 16, 1024]),
+        reply_buffers: random.pick(&[1, 2, 16]),
+        ..Config::default()
+    };
+    // A good part of the runs as users have it.
+    if random.chance(150) {
+        return Config { force_message_path: drawn.force_message_path, ..Config::default() };
+    }
+    drawn.normalized()
+}
+
+fn window(ranks: u32, random: &mut Random) -> WindowPlan {
+    let largest = random.pick(&[48_u64, 256, 2048, 16384, 65536]).min((1 << 20) / u64::from(ranks));
+    let is_symmetric = random.chance(400);
+    let (bytes, unit) = (largest as usize, random.pick(&[1, 4, 8]));
+    let draw_bytes = |random: &mut Random| match random.below(5) {
+        0 => 0,
+        1 => random.below(largest + 1) as usize,
+        _ => bytes,
+    };
+    let ranks = 0..ranks;
+    WindowPlan {
+        bytes: ranks.clone().map(|_| if is_symmetric { bytes } else { draw_bytes(random) }).collect(),
+        disp_unit: ranks.map(|_| if is_symmetric { unit } else { random.pick(&[1, 2, 4, 8, 16]) }).collect(),
+        is_allocated: random.chance(300),
+    }
+}
+
+/// What drawing the phases needs.
+struct Draw<'a> {
+    random: Random,
+    ranks: u32,
+    windows: &'a [WindowPlan],
+    /// About so many operations per rank and phase.
+    operations: u64,
+}
+
+impl Draw<'_> {
+    fn phase(&mut self) -> Phase {
+        if self.random.chance(350) {
+            self.fence_phase()
+        } else {
+            self.passive_phase()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::plan::Span;
+
+    #[test]
+    fn a_seed_names_one_plan() {
+        assert_eq!(plan(5, Bounds::default()), plan(5, Bounds::default()));
+        assert_ne!(plan(5, Bounds::default()), plan(6, Bounds::default()));
+    }
+
+    #[test]
+    fn spans_stay_in_their_windows_and_apart() {
+        for seed in 0..300 {
+            let plan = plan(seed, Bounds::default());
+            for phase in &plan.phases {
+                for (index, span) in phase.spans.iter().enumerate() {
+                    let bytes = plan.windows[span.window].bytes[span.rank as usize];
+                    assert!(span.len > 0 && span.offset + span.len <= bytes, "seed {seed}: {span:?}");
+                    assert!(!phase.spans[..index].iter().any(|other| overlap(span, other)), "seed {seed}");
+                }
+            }
+        }
+    }
+
+    fn overlap(one: &Span, other: &Span) -> bool {
+        let is_near = one.window == other.window && one.rank == other.rank;
+        is_near && one.offset < other.offset + other.len && other.offset < one.offset + one.len
+    }
+}

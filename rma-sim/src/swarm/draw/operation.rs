@@ -1,0 +1,197 @@
+//! Operations of one rank, such that no two that may run at the same time conflict.
+
+use rma_core::dtype::Dtype;
+use rma_core::op::ReduceOp;
+
+use super::super::plan::{OperationPlan, Payload, Role, Span, Verb};
+use super::Draw;
+use crate::random::Random;
+
+/// What a rank has under way at a span of its own, since the last remote completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Use {
+    /// Puts below this offset in the span.
+    Puts(usize),
+    Gets,
+    /// Accumulates on this type: ordered among each other (MPI-4.1 section 12.7.2).
+    Accumulates(Dtype),
+}
+
+/// A rank's uses of the spans of a phase.
+#[derive(Debug)]
+pub(super) struct Uses {
+    uses: Vec<Option<Use>>,
+}
+
+impl Uses {
+    pub(super) fn new(spans: &[Span]) -> Self {
+        Self { uses: vec![None; spans.len()] }
+    }
+
+    /// Operations on the window (on `target`, or all targets) are complete: anything may follow.
+    pub(super) fn complete(&mut self, spans: &[Span], window: usize, target: Option<u32>) {
+        for (slot, span) in self.uses.iter_mut().zip(spans) {
+            if span.window == window && target.is_none_or(|target| target == span.rank) {
+                *slot = None;
+            }
+        }
+    }
+}
+
+impl Draw<'_> {
+    /// The next operation of `rank` on one of the spans of `candidates`, if it finds something to do.
+    pub(super) fn operation(
+        &mut self,
+        rank: u32,
+        spans: &[Span],
+        candidates: &[usize],
+        uses: &mut Uses,
+    ) -> Option<OperationPlan> {
+        if candidates.is_empty() {
+            return None;
+        }
+        let index = self.random.pick(candidates);
+        let span = spans[index];
+        let unit = self.windows[span.window].disp_unit[span.rank as usize] as usize;
+        let mut shape = Shape { random: &mut self.random, span, index, unit };
+        match span.role {
+            Role::Owned(owner) if owner == rank => shape.owned(&mut uses.uses[index]),
+            Role::Owned(_) | Role::Counter => None,
+            Role::Shared(dtype, op) => shape.shared(dtype, op),
+            Role::Ticket => Some(shape.ticket()),
+            Role::Swap => Some(shape.swap()),
+            Role::ReadOnly => shape.read(),
+        }
+    }
+}
+
+/// The spans that `rank` may use: of a window, at a target (or all), in epochs of a parity (or all).
+pub(super) fn candidates(
+    rank: u32,
+    spans: &[Span],
+    window: usize,
+    target: Option<u32>,
+    parity: Option<u8>,
+) -> Vec<usize> {
+    let is_allowed = |span: &Span| match span.role {
+        Role::Owned(owner) => owner == rank,
+        Role::Counter => false,
+        _ => true,
+    };
+    let is_meant = |span: &Span| {
+        span.window == window
+            && target.is_none_or(|target| target == span.rank)
+            && parity.is_none_or(|parity| parity == span.parity)
+            && is_allowed(span)
+    };
+    (0..spans.len()).filter(|&index| is_meant(&spans[index])).collect()
+}
+
+/// Draws one operation at one span.
+struct Shape<'a> {
+    random: &'a mut Random,
+    span: Span,
+    index: usize,
+    unit: usize,
+}
+
+impl Shape<'_> {
+    fn owned(&mut self, slot: &mut Option<Use>) -> Option<OperationPlan> {
+        let chosen = slot.unwrap_or_else(|| match self.random.below(10) {
+            0..4 => Use::Puts(0),
+            4..6 => Use::Gets,
+            _ => Use::Accumulates(self.random.pick(&Dtype::ALL)),
+        });
+        *slot = Some(chosen);
+        match chosen {
+            Use::Puts(start) => {
+                let dtype = self.random.pick(&Dtype::ALL);
+                let (offset, len) = self.range(dtype, start, usize::MAX)?;
+                *slot = Some(Use::Puts(offset + len - self.span.offset));
+                Some(self.plan(Verb::Put, dtype, ReduceOp::Replace, offset, len))
+            }
+            Use::Gets => self.read(),
+            Use::Accumulates(dtype) => self.ordered_accumulate(dtype),
+        }
+    }
+
+    fn read(&mut self) -> Option<OperationPlan> {
+        let dtype = self.random.pick(&Dtype::ALL);
+        let (offset, len) = self.range(dtype, 0, usize::MAX)?;
+        Some(self.plan(Verb::Get, dtype, ReduceOp::NoOp, offset, len))
+    }
+
+    /// Any accumulate. The bytes there are any bytes, which is no good for arithmetic of floats.
+    fn ordered_accumulate(&mut self, dtype: Dtype) -> Option<OperationPlan> {
+        let op = loop {
+            let op = self.random.pick(&ReduceOp::ALL);
+            let is_exact = !dtype.is_float() || matches!(op, ReduceOp::Replace | ReduceOp::NoOp);
+            if op.is_defined_for(dtype) && is_exact {
+                break op;
+            }
+        };
+        let is_single = self.random.chance(400);
+        let most = if is_single { dtype.size() } else { usize::MAX };
+        let (offset, len) = self.range(dtype, 0, most)?;
+        let verb = match self.random.below(4) {
+            0 if is_single && !dtype.is_float() => Verb::CompareAndSwap,
+            1 if is_single => Verb::FetchAndOp,
+            2 => Verb::GetAccumulate,
+            _ if op == ReduceOp::NoOp => Verb::GetAccumulate,
+            _ => Verb::Accumulate,
+        };
+        Some(self.plan(verb, dtype, op, offset, len))
+    }
+
+    fn shared(&mut self, dtype: Dtype, op: ReduceOp) -> Option<OperationPlan> {
+        let is_single = self.random.chance(400);
+        let most = if is_single { dtype.size() } else { usize::MAX };
+        let (offset, len) = self.range(dtype, 0, most)?;
+        // Reading with NO_OP may be mixed with any one operation.
+        let (verb, op) = match self.random.below(5) {
+            0 if is_single => (Verb::FetchAndOp, op),
+            1 => (Verb::GetAccumulate, op),
+            2 => (Verb::GetAccumulate, ReduceOp::NoOp),
+            _ => (Verb::Accumulate, op),
+        };
+        Some(self.plan(verb, dtype, op, offset, len))
+    }
+
+    fn ticket(&mut self) -> OperationPlan {
+        let verb = if self.random.chance(700) { Verb::FetchAndOp } else { Verb::GetAccumulate };
+        let plan = self.plan(verb, Dtype::U64, ReduceOp::Sum, self.span.offset, 8);
+        OperationPlan { payload: Payload::Number(1), ..plan }
+    }
+
+    fn swap(&mut self) -> OperationPlan {
+        self.plan(Verb::CompareAndSwap, Dtype::U64, ReduceOp::Replace, self.span.offset, 8)
+    }
+
+    fn plan(&mut self, verb: Verb, dtype: Dtype, op: ReduceOp, offset: usize, len: usize) -> OperationPlan {
+        let payload = Payload::Seed(self.random.bits());
+        let Span { window, rank: target, .. } = self.span;
+        OperationPlan { verb, window, target, offset, len, dtype, op, span: self.index, payload }
+    }
+
+    /// A range of whole elements at `start` or later in the span, at most `most` bytes, whose beginning can be
+    /// said in displacement units.
+    fn range(&mut self, dtype: Dtype, start: usize, most: usize) -> Option<(usize, usize)> {
+        let Span { offset: base, len, .. } = self.span;
+        // Both are powers of two.
+        let step = self.unit.max(dtype.size());
+        let first = (base + start).next_multiple_of(step);
+        let end = base + len;
+        let places = end.checked_sub(first + dtype.size())? / step;
+        // Near the beginning, so that several puts find room one behind the other.
+        let places = if self.random.chance(700) { places.min(4) } else { places };
+        let offset = first + self.random.index(places + 1) * step;
+        let elements_max = ((end - offset) / dtype.size()).min((most / dtype.size()).max(1));
+        let elements = match self.random.below(10) {
+            0..5 => 1,
+            5..8 => 1 + self.random.index(elements_max.min(16)),
+            8 => 1 + self.random.index(elements_max),
+            _ => elements_max,
+        };
+        Some((offset, elements.min(elements_max) * dtype.size()))
+    }
+}

@@ -1,0 +1,98 @@
+//! Who may do what where.
+
+use rma_core::dtype::Dtype;
+use rma_core::op::ReduceOp;
+
+use super::super::plan::{Role, Span, Store};
+use super::Draw;
+use crate::random::Random;
+
+/// Spans begin at multiples of this: the largest displacement unit and element.
+const GRAIN: usize = 16;
+
+/// Most spans of one rank's part of a window.
+const SPANS_MAX: u64 = 6;
+
+impl Draw<'_> {
+    /// Cuts every rank's part of a window into spans with roles. Counters only where locks are exclusive.
+    pub(super) fn spans(&mut self, window: usize, has_counters: bool, spans: &mut Vec<Span>) {
+        for rank in 0..self.ranks {
+            let bytes = self.windows[window].bytes[rank as usize];
+            let mut offset = 0;
+            for left in (1..=self.random.between(1, SPANS_MAX)).rev() {
+                let rest = bytes - offset;
+                if rest < GRAIN {
+                    break;
+                }
+                let share = if left == 1 { rest } else { self.random.between(1, rest as u64) as usize };
+                let end = (offset + share).next_multiple_of(GRAIN).min(bytes);
+                let role = self.role(has_counters);
+                let len = match role {
+                    Role::Ticket | Role::Swap | Role::Counter => 8,
+                    _ => end - offset,
+                };
+                let parity = self.random.below(2) as u8;
+                // Now and then a hole, which nobody may touch.
+                if self.random.chance(900) {
+                    spans.push(Span { window, rank, offset, len, role, parity });
+                }
+                offset = end;
+            }
+        }
+    }
+
+    fn role(&mut self, has_counters: bool) -> Role {
+        let random = &mut self.random;
+        match random.below(100) {
+            0..45 => Role::Owned(random.below(u64::from(self.ranks)) as u32),
+            45..68 => shared(random),
+            68..78 => Role::Ticket,
+            78..86 => Role::Swap,
+            86..94 if has_counters => Role::Counter,
+            _ => Role::ReadOnly,
+        }
+    }
+
+    /// What the owners store before the phase, so that arithmetic begins at sensible numbers.
+    pub(super) fn stores(&mut self, spans: &[Span]) -> Vec<Store> {
+        let mut stores = Vec::new();
+        for span in spans {
+            let mut bytes = vec![0; span.len];
+            match span.role {
+                Role::Shared(dtype, _) => numbers(dtype, &mut self.random, &mut bytes),
+                Role::Owned(_) | Role::ReadOnly if self.random.chance(300) => self.random.fill(&mut bytes),
+                Role::Owned(_) | Role::ReadOnly => continue,
+                Role::Ticket | Role::Swap | Role::Counter => {}
+            }
+            stores.push(Store { window: span.window, rank: span.rank, offset: span.offset, bytes });
+        }
+        stores
+    }
+}
+
+/// A reduction whose result does not depend on the order: also for floats, where the numbers stay small.
+fn shared(random: &mut Random) -> Role {
+    let dtype = random.pick(&Dtype::ALL);
+    loop {
+        let op = random.pick(&ReduceOp::ALL);
+        let depends_on_order = matches!(op, ReduceOp::Replace | ReduceOp::NoOp);
+        let may_round = dtype.is_float() && op == ReduceOp::Prod;
+        if op.is_defined_for(dtype) && !depends_on_order && !may_round {
+            return Role::Shared(dtype, op);
+        }
+    }
+}
+
+/// Fills `bytes` with elements that arithmetic likes: any bits for integers, small whole numbers for floats.
+/// A last piece that is no whole element stays as it is.
+pub(in crate::swarm) fn numbers(dtype: Dtype, random: &mut Random, bytes: &mut [u8]) {
+    match dtype {
+        Dtype::F32 => bytes.chunks_exact_mut(4).for_each(|element| {
+            element.copy_from_slice(&(random.below(10) as f32 - 2.0).to_ne_bytes());
+        }),
+        Dtype::F64 => bytes.chunks_exact_mut(8).for_each(|element| {
+            element.copy_from_slice(&(random.below(10) as f64 - 2.0).to_ne_bytes());
+        }),
+        _ => random.fill(bytes),
+    }
+}

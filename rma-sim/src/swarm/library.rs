@@ -1,0 +1,122 @@
+//! What a script needs of a one-sided library: non-blocking calls, one at a time and rank.
+//!
+//! The engine's adapter implements it, and in tests a simple model of MPI, which shows that the plans are
+//! correct programs and that the oracle finds a library that breaks the rules.
+
+use core::ptr::NonNull;
+
+use super::memory::Exposed;
+use super::plan::{FenceAssertions, OperationPlan};
+
+/// A call that may take time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // as in `Action`
+pub enum Call {
+    /// Collective. `memory` is the rank's part, `len` bytes, or `None` if the library allocates it.
+    Create {
+        window: usize,
+        memory: Option<NonNull<u8>>,
+        len: usize,
+        disp_unit: u32,
+    },
+    /// Collective.
+    Free {
+        window: usize,
+    },
+    Fence {
+        window: usize,
+        assertions: FenceAssertions,
+    },
+    Lock {
+        window: usize,
+        target: u32,
+        is_exclusive: bool,
+        no_check: bool,
+    },
+    Unlock {
+        window: usize,
+        target: u32,
+    },
+    LockAll {
+        window: usize,
+        no_check: bool,
+    },
+    UnlockAll {
+        window: usize,
+    },
+    /// `target` is `None` for all.
+    Flush {
+        window: usize,
+        target: Option<u32>,
+        is_local: bool,
+    },
+}
+
+/// What came of polling.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// The call has returned.
+    Returned,
+    /// Something moved.
+    Moved,
+    /// Nothing did.
+    Waiting,
+}
+
+/// The memory of one operation at its origin. What an operation does not use is dangling.
+#[derive(Clone, Copy, Debug)]
+pub struct OriginBuffers {
+    /// What is written: `len` bytes of the plan.
+    pub origin: NonNull<u8>,
+    /// What a compare-and-swap compares with: one element.
+    pub compare: NonNull<u8>,
+    /// Where the old or read elements go: `len` bytes of the plan.
+    pub result: NonNull<u8>,
+}
+
+/// One rank of a library.
+pub trait Library {
+    /// Begins a call. No other may be under way at this rank.
+    ///
+    /// # Errors
+    /// The library's own error, for people.
+    fn start(&mut self, call: &Call) -> Result<(), String>;
+
+    /// Goes on with the call begun last, and makes progress.
+    ///
+    /// # Errors
+    /// The library's own error, for people.
+    fn poll(&mut self) -> Result<Progress, String>;
+
+    /// Posts an operation; false: not now, try again.
+    ///
+    /// # Safety
+    /// The buffers stay as they are until the operation is complete.
+    ///
+    /// # Errors
+    /// The library's own error, for people.
+    unsafe fn post(
+        &mut self,
+        operation: &OperationPlan,
+        disp: u64,
+        buffers: &OriginBuffers,
+    ) -> Result<bool, String>;
+
+    /// Makes progress outside a call.
+    ///
+    /// # Errors
+    /// The library's own error, for people.
+    fn progress(&mut self) -> Result<Progress, String>;
+
+    /// The memory of a window at this rank, after its creation.
+    fn exposed(&self, window: usize) -> Exposed;
+
+    /// Checks that nothing is left over, after all windows are freed.
+    ///
+    /// # Errors
+    /// What is left.
+    fn check_idle(&self) -> Result<(), String>;
+
+    /// Where the library is, for the report of a stall.
+    fn describe(&self) -> String;
+}

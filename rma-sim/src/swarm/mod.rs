@@ -1,0 +1,21 @@
+//! Random correct programs on random fabrics, and the judge of what they see.
+
+mod draw;
+mod engine;
+mod library;
+mod memory;
+#[cfg(test)]
+mod model;
+mod oracle;
+mod plan;
+mod run;
+mod script;
+
+pub use draw::{plan, Bounds};
+pub use engine::{EngineLibrary, SimEngine};
+pub use library::{Call, Library, OriginBuffers, Progress};
+pub use memory::{Buffer, Exposed};
+pub use plan::{
+    Action, FenceAssertions, OperationPlan, Payload, Phase, Plan, Role, Span, Store, Verb, WindowPlan,
+};
+pub use run::{run, Report, Verdict};

@@ -1,0 +1,372 @@
+//! A model of MPI in a few lines, and the same with mistakes: it shows that the plans are correct programs
+//! and that the oracle finds what it is there to find.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+
+use super::library::{Call, Library, OriginBuffers, Progress};
+use super::memory::Exposed;
+use super::plan::{OperationPlan, Plan, Verb};
+use super::run::{judge, Verdict};
+use super::script::{RankScript, Shared};
+use super::{plan, Bounds};
+use crate::arithmetic;
+use crate::fabric::{FabricConfig, SimFabric};
+use crate::random::Random;
+use crate::world::{Failure, Fault, SimWorld};
+
+/// What the model does wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mistake {
+    None,
+    /// An exclusive lock is granted whoever holds it.
+    TwoExclusive,
+    /// Flush and unlock return before anything has moved.
+    SkipFlush,
+    /// Fences do not wait for the others.
+    LoneFence,
+    /// Fetch-and-op and the like read first and write at the next completion.
+    TornAtomic,
+    /// A put is written again later, from a buffer that is the user's again.
+    LatePut,
+    /// Accumulates to one location may pass each other.
+    Unordered,
+    /// Unlock never releases.
+    LostUnlock,
+}
+
+/// What all ranks see.
+struct World {
+    mistake: Mistake,
+    memory: Vec<Vec<Exposed>>,
+    /// Of each window and rank: collective calls begun, fences begun, locks held and waited for.
+    collective: Vec<Vec<usize>>,
+    fences: Vec<Vec<usize>>,
+    locks: Vec<Vec<Vec<Request>>>,
+    random: Random,
+}
+
+/// In the order of arrival; those at the front that do not conflict are granted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Request {
+    rank: u32,
+    is_exclusive: bool,
+}
+
+/// An operation that was posted, and where its memory is.
+#[derive(Clone, Copy)]
+struct Posted {
+    plan: OperationPlan,
+    origin: Exposed,
+    compare: Exposed,
+    result: Exposed,
+}
+
+struct Model {
+    rank: u32,
+    world: Rc<RefCell<World>>,
+    calling: Option<Call>,
+    /// Locks called for: window, target (all, if `None`), exclusive.
+    wanted: Vec<(usize, Option<u32>, bool)>,
+    posted: Vec<Posted>,
+    late: Vec<(Posted, Vec<u8>)>,
+}
+
+impl World {
+    fn is_granted(&self, window: usize, target: u32, rank: u32) -> bool {
+        let queue = &self.locks[window][target as usize];
+        let Some(at) = queue.iter().position(|request| request.rank == rank) else { return false };
+        self.mistake == Mistake::TwoExclusive
+            || queue[..at].iter().all(|before| !before.is_exclusive && !queue[at].is_exclusive)
+    }
+
+    /// Whether all ranks have begun as many as `rank`.
+    fn is_collective(begun: &[usize], rank: u32) -> bool {
+        begun.iter().all(|&count| count >= begun[rank as usize])
+    }
+}
+
+impl Model {
+    fn acquire(&mut self, window: usize, target: u32) -> bool {
+        let meant = |&&(w, t, _): &&(usize, Option<u32>, bool)| w == window && t.is_none_or(|t| t == target);
+        let Some(&(_, _, is_exclusive)) = self.wanted.iter().find(meant) else { return true };
+        let mut world = self.world.borrow_mut();
+        let queue = &mut world.locks[window][target as usize];
+        if !queue.iter().any(|request| request.rank == self.rank) {
+            queue.push(Request { rank: self.rank, is_exclusive });
+        }
+        world.is_granted(window, target, self.rank)
+    }
+
+    /// Executes what was posted to the window and target; false: a lock is not granted yet.
+    fn complete(&mut self, window: usize, target: Option<u32>) -> bool {
+        let is_meant = |posted: &Posted| {
+            posted.plan.window == window && target.is_none_or(|target| target == posted.plan.target)
+        };
+        let mut targets: Vec<_> =
+            self.posted.iter().filter(|posted| is_meant(posted)).map(|posted| posted.plan.target).collect();
+        targets.dedup();
+        if !targets.iter().all(|&target| self.acquire(window, target)) {
+            return false;
+        }
+        let (mut due, left): (Vec<_>, Vec<_>) = self.posted.iter().copied().partition(is_meant);
+        self.posted = left;
+        let mut world = self.world.borrow_mut();
+        if world.mistake == Mistake::SkipFlush {
+            return true;
+        }
+        // Puts and gets pass each other and everything else; accumulates keep their order.
+        let mut later: Vec<_> = due.extract_if(.., |posted| !posted.plan.verb.is_ordered()).collect();
+        while !later.is_empty() {
+            let chosen = later.swap_remove(world.random.index(later.len()));
+            let place = world.random.index(due.len() + 1);
+            due.insert(place, chosen);
+        }
+        if world.mistake == Mistake::Unordered {
+            due.reverse();
+        }
+        for (posted, update) in core::mem::take(&mut self.late) {
+            world.write(&posted, &update);
+        }
+        for posted in due {
+            let update = world.execute(&posted);
+            let verb = posted.plan.verb;
+            if world.mistake == Mistake::TornAtomic && verb == Verb::FetchAndOp {
+                self.late.push((posted, update));
+                continue;
+            }
+            if world.mistake == Mistake::LatePut && verb == Verb::Put {
+                self.posted.push(posted);
+            }
+            world.write(&posted, &update);
+        }
+        true
+    }
+
+    fn release(&mut self, window: usize, target: Option<u32>) {
+        self.wanted.retain(|&(w, t, _)| w != window || t != target);
+        let mut world = self.world.borrow_mut();
+        if world.mistake == Mistake::LostUnlock {
+            return;
+        }
+        let rank = self.rank;
+        for (at, queue) in world.locks[window].iter_mut().enumerate() {
+            if target.is_none_or(|target| target as usize == at) {
+                queue.retain(|request| request.rank != rank);
+            }
+        }
+    }
+
+    fn go_on(&mut self, call: Call) -> bool {
+        match call {
+            Call::Create { window, .. } | Call::Free { window } => {
+                World::is_collective(&self.world.borrow().collective[window], self.rank)
+            }
+            Call::Fence { window, assertions } => {
+                let all_here = World::is_collective(&self.world.borrow().fences[window], self.rank);
+                let is_lone = self.world.borrow().mistake == Mistake::LoneFence;
+                assertions.no_precede || all_here || is_lone
+            }
+            Call::Lock { .. } | Call::LockAll { .. } => true,
+            Call::Unlock { window, target } => {
+                let done = self.acquire(window, target) && self.complete(window, Some(target));
+                if done {
+                    self.release(window, Some(target));
+                }
+                done
+            }
+            Call::UnlockAll { window } => {
+                let done = self.complete(window, None);
+                if done {
+                    self.release(window, None);
+                }
+                done
+            }
+            Call::Flush { window, target, .. } => self.complete(window, target),
+        }
+    }
+}
+
+impl World {
+    fn write(&self, posted: &Posted, bytes: &[u8]) {
+        let OperationPlan { window, target, offset, .. } = posted.plan;
+        self.memory[window][target as usize].write(offset, bytes);
+    }
+
+    /// The new bytes of the target; the old ones go to the result.
+    fn execute(&mut self, posted: &Posted) -> Vec<u8> {
+        let OperationPlan { verb, window, target, offset, len, dtype, op, .. } = posted.plan;
+        let mut bytes = self.memory[window][target as usize].read(offset, len);
+        if verb.has_result() {
+            posted.result.write(0, &bytes);
+        }
+        if verb == Verb::Get {
+            return bytes;
+        }
+        let operand = posted.origin.read(0, len);
+        match verb {
+            Verb::Put => bytes = operand,
+            Verb::CompareAndSwap => {
+                if arithmetic::equal(dtype, &bytes, &posted.compare.read(0, len)) {
+                    bytes = operand;
+                }
+            }
+            _ => {
+                arithmetic::reduce(dtype, op, &mut bytes, &operand);
+            }
+        }
+        bytes
+    }
+}
+
+impl Library for Model {
+    fn start(&mut self, call: &Call) -> Result<(), String> {
+        let mut world = self.world.borrow_mut();
+        let rank = self.rank as usize;
+        match *call {
+            Call::Create { window, memory, len, .. } => {
+                world.collective[window][rank] += 1;
+                let base = memory.ok_or("the plan lets this model allocate nothing")?;
+                // SAFETY: the script keeps its windows until it is dropped.
+                #[allow(unsafe_code)]
+                let exposed = unsafe { Exposed::new(base, len) };
+                world.memory[window][rank] = exposed;
+            }
+            Call::Free { window } => world.collective[window][rank] += 1,
+            Call::Fence { window, .. } => {
+                drop(world);
+                // What was posted in the epoch that ends: everybody has begun it.
+                self.complete(window, None);
+                self.world.borrow_mut().fences[window][rank] += 1;
+            }
+            Call::Lock { window, target, is_exclusive, no_check } if !no_check => {
+                self.wanted.push((window, Some(target), is_exclusive));
+            }
+            Call::LockAll { window, no_check } if !no_check => self.wanted.push((window, None, false)),
+            _ => {}
+        }
+        self.calling = Some(*call);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Progress, String> {
+        let Some(call) = self.calling else { return Err("no call is under way".into()) };
+        Ok(if self.go_on(call) { Progress::Returned } else { Progress::Waiting })
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn post(
+        &mut self,
+        operation: &OperationPlan,
+        _disp: u64,
+        buffers: &OriginBuffers,
+    ) -> Result<bool, String> {
+        let world = self.world.borrow();
+        let window = operation.window;
+        if self.wanted.is_empty() && !World::is_collective(&world.fences[window], self.rank) {
+            // A fence that did not wait: the others have not begun the epoch.
+            return Ok(world.mistake == Mistake::LoneFence);
+        }
+        let len = operation.len;
+        let origin_len = if operation.verb == Verb::Get { 0 } else { len };
+        let compare_len = if operation.verb == Verb::CompareAndSwap { len } else { 0 };
+        let result_len = if operation.verb.has_result() { len } else { 0 };
+        // SAFETY: the caller keeps the buffers until a completing call has returned (and longer).
+        let exposed = |base, len| unsafe { Exposed::new(base, len) };
+        let posted = Posted {
+            plan: *operation,
+            origin: exposed(buffers.origin, origin_len),
+            compare: exposed(buffers.compare, compare_len),
+            result: exposed(buffers.result, result_len),
+        };
+        drop(world);
+        self.posted.push(posted);
+        Ok(true)
+    }
+
+    fn progress(&mut self) -> Result<Progress, String> {
+        Ok(Progress::Waiting)
+    }
+
+    fn exposed(&self, window: usize) -> Exposed {
+        self.world.borrow().memory[window][self.rank as usize]
+    }
+
+    fn check_idle(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        format!("{} posted", self.posted.len())
+    }
+}
+
+impl Verb {
+    fn is_ordered(self) -> bool {
+        !matches!(self, Self::Put | Self::Get)
+    }
+}
+
+fn small_plan(seed: u64) -> Plan {
+    let mut plan = plan(seed, Bounds { ranks_min: 2, ranks_max: 6 });
+    plan.windows.iter_mut().for_each(|window| window.is_allocated = false);
+    plan
+}
+
+fn run(seed: u64, mistake: Mistake) -> Verdict {
+    let plan = small_plan(seed);
+    let ranks = plan.fabric.ranks;
+    let table = |count: usize| vec![vec![0; ranks as usize]; count];
+    let windows = plan.windows.len();
+    let world = Rc::new(RefCell::new(World {
+        mistake,
+        memory: vec![vec![Exposed::NONE; ranks as usize]; windows],
+        collective: table(windows),
+        fences: table(windows),
+        locks: vec![vec![Vec::new(); ranks as usize]; windows],
+        random: Random::new(seed),
+    }));
+    let shared = Shared::new(&plan);
+    let scripts = (0..ranks).map(|rank| {
+        let world = Rc::clone(&world);
+        let library =
+            Model { rank, world, calling: None, wanted: Vec::new(), posted: Vec::new(), late: Vec::new() };
+        RankScript::new(rank, library, Rc::clone(&shared))
+    });
+    let fabric = SimFabric::new(FabricConfig::unit(ranks));
+    judge(SimWorld::new(fabric, scripts.collect(), plan.schedule, seed).run())
+}
+
+#[test]
+fn a_correct_library_passes() {
+    for seed in 0..400 {
+        assert_eq!(run(seed, Mistake::None), Verdict::Passed, "seed {seed}");
+    }
+}
+
+#[test]
+fn every_mistake_is_found() {
+    let found = |mistake| (0..400).filter(|&seed| run(seed, mistake).is_oracle()).count();
+    let mistakes = [
+        Mistake::TwoExclusive,
+        Mistake::SkipFlush,
+        Mistake::LoneFence,
+        Mistake::TornAtomic,
+        Mistake::LatePut,
+        Mistake::Unordered,
+    ];
+    for mistake in mistakes {
+        let count = found(mistake);
+        assert!(count >= 10, "{mistake:?} was found by {count} seeds of 400");
+    }
+}
+
+#[test]
+fn a_lost_unlock_is_a_stall() {
+    let stalls = |verdict: &Verdict| matches!(verdict, Verdict::Failed(Failure::Stall(_)));
+    let count = (0..200).map(|seed| run(seed, Mistake::LostUnlock)).filter(stalls).count();
+    assert!(count >= 10, "found by {count} seeds of 200");
+    let text =
+        format!("{:?}", Verdict::Failed(Failure::Program { rank: 1, fault: Fault::Oracle("x".into()) }));
+    assert!(text.contains("Oracle"));
+}

@@ -1,0 +1,320 @@
+//! What the windows must hold: a shadow of each, kept by MPI's rules, and the checks against it.
+//!
+//! Plans contain only accesses whose outcome MPI-4.1 section 12.7 defines, so that one shadow is enough:
+//! an operation changes it when it is posted, and the memory must agree when the operation is complete.
+
+use rma_core::op::ReduceOp;
+
+use super::memory::Exposed;
+use super::plan::{OperationPlan, Phase, Role, Span, Verb, WindowPlan};
+use crate::arithmetic;
+
+/// What is known of an operation's result when it is posted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Expectation {
+    /// It has none, or any is allowed.
+    Anything,
+    /// Exactly these bytes.
+    Exactly(Vec<u8>),
+    /// A number that nobody else got.
+    Ticket,
+    /// The link of a chain of swaps.
+    Swap {
+        /// What it replaces.
+        compare: u64,
+        /// By what.
+        new: u64,
+    },
+}
+
+/// A lock that is known to be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    window: usize,
+    target: u32,
+    holder: u32,
+    is_exclusive: bool,
+}
+
+/// Numbers got, and swaps made, at one span.
+#[derive(Clone, Default, Debug)]
+struct Tally {
+    tickets: Vec<u64>,
+    swaps: Vec<(u64, u64)>,
+    seen: Vec<(u64, u64)>,
+}
+
+/// The judge of one run.
+#[derive(Debug)]
+pub(super) struct Oracle {
+    memory: Vec<Vec<Exposed>>,
+    shadow: Vec<Vec<Vec<u8>>>,
+    spans: Vec<Span>,
+    tallies: Vec<Tally>,
+    held: Vec<Held>,
+}
+
+impl Oracle {
+    pub(super) fn new(windows: &[WindowPlan]) -> Self {
+        let ranks = |plan: &WindowPlan| plan.bytes.len();
+        Self {
+            memory: windows.iter().map(|plan| vec![Exposed::NONE; ranks(plan)]).collect(),
+            shadow: windows.iter().map(|plan| plan.bytes.iter().map(|&len| vec![0; len]).collect()).collect(),
+            spans: Vec::new(),
+            tallies: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// A rank has made its part of a window; the memory is all zero.
+    pub(super) fn on_created(&mut self, window: usize, rank: u32, memory: Exposed) {
+        self.memory[window][rank as usize] = memory;
+    }
+
+    /// The owners' stores, and the rules of the phase.
+    pub(super) fn begin_phase(&mut self, phase: &Phase) {
+        for store in &phase.stores {
+            let (rank, end) = (store.rank as usize, store.offset + store.bytes.len());
+            self.memory[store.window][rank].write(store.offset, &store.bytes);
+            self.shadow[store.window][rank][store.offset..end].copy_from_slice(&store.bytes);
+        }
+        self.spans.clone_from(&phase.spans);
+        self.tallies = vec![Tally::default(); phase.spans.len()];
+    }
+
+    /// The value of a `u64` in the shadow.
+    pub(super) fn shadow_bytes(&self, operation: &OperationPlan) -> &[u8] {
+        let shadow = &self.shadow[operation.window][operation.target as usize];
+        &shadow[operation.offset..operation.offset + operation.len]
+    }
+
+    /// An operation is posted: what it will do is done to the shadow now.
+    pub(super) fn on_post(
+        &mut self,
+        operation: &OperationPlan,
+        payload: &[u8],
+        compare: &[u8],
+    ) -> Expectation {
+        let OperationPlan { window, target, offset, len, dtype, op, verb, .. } = *operation;
+        let role = self.spans[operation.span].role;
+        let shadow = &mut self.shadow[window][target as usize][offset..offset + len];
+        let old = shadow.to_vec();
+        match verb {
+            Verb::Put => shadow.copy_from_slice(payload),
+            Verb::Get => {}
+            Verb::Accumulate | Verb::GetAccumulate | Verb::FetchAndOp => {
+                arithmetic::reduce(dtype, op, shadow, payload);
+            }
+            // The order of contended swaps is not known before they are over.
+            Verb::CompareAndSwap if role == Role::Swap => {
+                return Expectation::Swap { compare: number(compare), new: number(payload) };
+            }
+            Verb::CompareAndSwap => {
+                if arithmetic::equal(dtype, shadow, compare) {
+                    shadow.copy_from_slice(payload);
+                }
+            }
+        }
+        match (verb, role) {
+            (Verb::Put | Verb::Accumulate, _) | (_, Role::Shared(..) | Role::Counter | Role::Swap) => {
+                Expectation::Anything
+            }
+            (_, Role::Ticket) if op != ReduceOp::NoOp => Expectation::Ticket,
+            (_, Role::Ticket) => Expectation::Anything,
+            (_, Role::Owned(_) | Role::ReadOnly) => Expectation::Exactly(old),
+        }
+    }
+
+    /// The result of a completed operation.
+    pub(super) fn on_result(
+        &mut self,
+        operation: &OperationPlan,
+        expectation: &Expectation,
+        result: &[u8],
+    ) -> Result<(), String> {
+        let tally = &mut self.tallies[operation.span];
+        match expectation {
+            Expectation::Anything => Ok(()),
+            Expectation::Exactly(bytes) => {
+                difference(bytes, result).map_or(Ok(()), |text| Err(format!("{operation:?} got {text}")))
+            }
+            Expectation::Ticket => {
+                tally.tickets.push(number(result));
+                Ok(())
+            }
+            Expectation::Swap { compare, new } => {
+                let old = number(result);
+                if old == *compare {
+                    tally.swaps.push((old, *new));
+                }
+                tally.seen.push((old, *compare));
+                Ok(())
+            }
+        }
+    }
+
+    /// Everything that `origin` did to `target` (to all, if `None`) is complete there: its own spans hold
+    /// what it wrote, at this very moment.
+    pub(super) fn on_complete(&self, origin: u32, window: usize, target: Option<u32>) -> Result<(), String> {
+        let is_meant = |span: &&Span| {
+            span.window == window
+                && span.role == Role::Owned(origin)
+                && target.is_none_or(|target| target == span.rank)
+        };
+        self.spans.iter().filter(is_meant).try_for_each(|span| self.compare(span))
+    }
+
+    /// A fence has returned at `rank`: what anybody wrote to it in the epochs it closes is there.
+    pub(super) fn on_fence(&self, rank: u32, window: usize, parity: u8) -> Result<(), String> {
+        let is_meant = |span: &&Span| span.window == window && span.rank == rank && span.parity == parity;
+        let compared = self.spans.iter().filter(is_meant).filter(|span| span.role != Role::Swap);
+        compared.into_iter().try_for_each(|span| self.compare(span))
+    }
+
+    fn compare(&self, span: &Span) -> Result<(), String> {
+        let Span { window, rank, offset, len, .. } = *span;
+        let memory = self.memory[window][rank as usize].read(offset, len);
+        let shadow = &self.shadow[window][rank as usize][offset..offset + len];
+        difference(shadow, &memory).map_or(Ok(()), |text| Err(format!("{span:?} holds {text}")))
+    }
+
+    /// All ranks are done with the phase: everything must be as it should, everywhere.
+    pub(super) fn end_phase(&mut self) -> Result<(), String> {
+        if let Some(held) = self.held.first() {
+            return Err(format!("{held:?} is still held at the end of a phase"));
+        }
+        for index in 0..self.spans.len() {
+            let span = self.spans[index];
+            match span.role {
+                Role::Ticket => self.check_tickets(index)?,
+                Role::Swap => self.check_swaps(index)?,
+                _ => {}
+            }
+        }
+        for (window, ranks) in self.memory.iter().enumerate() {
+            for (rank, memory) in ranks.iter().enumerate() {
+                let shadow = &self.shadow[window][rank];
+                if let Some(text) = difference(shadow, &memory.read(0, shadow.len())) {
+                    return Err(format!("at the end of a phase window {window} of rank {rank} holds {text}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each number from the first to the last was given out once.
+    fn check_tickets(&mut self, index: usize) -> Result<(), String> {
+        let span = self.spans[index];
+        let tickets = &mut self.tallies[index].tickets;
+        tickets.sort_unstable();
+        let shadow = &self.shadow[span.window][span.rank as usize];
+        let end = number(&shadow[span.offset..span.offset + 8]);
+        let first = end.wrapping_sub(tickets.len() as u64);
+        let is_wrong = tickets.iter().enumerate().any(|(at, &ticket)| ticket != first + at as u64);
+        if is_wrong {
+            return Err(format!("{span:?} gave out {tickets:?}, not {first} to {end}"));
+        }
+        Ok(())
+    }
+
+    /// The swaps that succeeded form one chain from the first value to the last.
+    fn check_swaps(&mut self, index: usize) -> Result<(), String> {
+        let span = self.spans[index];
+        let Span { window, rank, offset, .. } = span;
+        let memory = self.memory[window][rank as usize].read(offset, 8);
+        let shadow = &mut self.shadow[window][rank as usize][offset..offset + 8];
+        let (first, last) = (number(shadow), number(&memory));
+        shadow.copy_from_slice(&memory);
+        let tally = &self.tallies[index];
+        let mut value = first;
+        let mut values = vec![first];
+        // New values are unique, so each has at most one successor.
+        while let Some(&(_, new)) = tally.swaps.iter().find(|(old, _)| *old == value) {
+            value = new;
+            values.push(new);
+            if values.len() > tally.swaps.len() + 1 {
+                break;
+            }
+        }
+        if value != last || values.len() != tally.swaps.len() + 1 {
+            return Err(format!("{span:?}: {:?} is no chain from {first} to {last}", tally.swaps));
+        }
+        let is_stray = |(old, _): &&(u64, u64)| !values.contains(old);
+        match tally.seen.iter().find(is_stray) {
+            Some((old, _)) => Err(format!("{span:?} was seen as {old}, which it never was")),
+            None => Ok(()),
+        }
+    }
+
+    /// `holder` has certainly got the lock: nobody may hold a conflicting one.
+    pub(super) fn on_held(
+        &mut self,
+        window: usize,
+        target: u32,
+        holder: u32,
+        is_exclusive: bool,
+    ) -> Result<(), String> {
+        let new = Held { window, target, holder, is_exclusive };
+        let same = |held: &&Held| held.window == window && held.target == target;
+        let conflicts = |held: &&Held| held.holder != holder && (held.is_exclusive || is_exclusive);
+        if let Some(held) = self.held.iter().filter(same).find(conflicts) {
+            return Err(format!("{new:?} although {held:?}"));
+        }
+        if !self.held.contains(&new) {
+            self.held.push(new);
+        }
+        Ok(())
+    }
+
+    /// `holder` is about to give the lock back (all of the window's, if `target` is `None`).
+    pub(super) fn on_release(&mut self, window: usize, target: Option<u32>, holder: u32) {
+        self.held.retain(|held| {
+            held.window != window
+                || held.holder != holder
+                || target.is_some_and(|target| target != held.target)
+        });
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    let mut raw = [0; 8];
+    raw[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
+    u64::from_ne_bytes(raw)
+}
+
+/// The first difference, in words.
+fn difference(expected: &[u8], found: &[u8]) -> Option<String> {
+    if expected == found {
+        return None;
+    }
+    let at = expected.iter().zip(found).position(|(one, other)| one != other).unwrap_or_default();
+    let end = (at + 8).min(expected.len()).min(found.len());
+    let count = expected.iter().zip(found).filter(|(one, other)| one != other).count();
+    let (expected, found) = (&expected[at..end], &found[at..end]);
+    Some(format!("{found:02x?} and not {expected:02x?} at byte {at} ({count} bytes differ)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exclusive_means_alone() {
+        let mut oracle = Oracle::new(&[]);
+        assert_eq!(oracle.on_held(0, 1, 2, false), Ok(()));
+        assert_eq!(oracle.on_held(0, 1, 3, false), Ok(()));
+        assert_eq!(oracle.on_held(0, 2, 4, true), Ok(()));
+        assert!(oracle.on_held(0, 1, 5, true).is_err());
+        oracle.on_release(0, Some(1), 2);
+        oracle.on_release(0, None, 3);
+        assert_eq!(oracle.on_held(0, 1, 5, true), Ok(()));
+        assert!(oracle.on_held(0, 1, 2, false).is_err());
+    }
+
+    #[test]
+    fn differences_are_described() {
+        assert_eq!(difference(&[1, 2], &[1, 2]), None);
+        let text = difference(&[1, 2, 3], &[1, 9, 3]).unwrap();
+        assert_eq!(text, "[09, 03] and not [02, 03] at byte 1 (1 bytes differ)");
+    }
+}

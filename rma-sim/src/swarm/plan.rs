@@ -1,0 +1,216 @@
+//! What a random run consists of, as plain data: windows, and for each phase the part of every rank.
+
+use rma_core::config::Config;
+use rma_core::dtype::Dtype;
+use rma_core::op::ReduceOp;
+
+use crate::fabric::FabricConfig;
+use crate::world::Schedule;
+
+/// One run, complete: the same plan runs the same way.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// The fabric.
+    pub fabric: FabricConfig,
+    /// The engines' settings, the same at all ranks.
+    pub config: Config,
+    /// The order of events.
+    pub schedule: Schedule,
+    /// Windows, all created at the start.
+    pub windows: Vec<WindowPlan>,
+    /// One after the other; all ranks meet between two of them.
+    pub phases: Vec<Phase>,
+}
+
+/// A window, with each rank's part of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WindowPlan {
+    /// Bytes at each rank; 0 is legal.
+    pub bytes: Vec<usize>,
+    /// Displacement unit of each rank, in bytes.
+    pub disp_unit: Vec<u32>,
+    /// The library allocates the memory.
+    pub is_allocated: bool,
+}
+
+/// What all ranks do between two meetings.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Phase {
+    /// For people.
+    pub name: &'static str,
+    /// Stores by the owners before it begins.
+    pub stores: Vec<Store>,
+    /// Who may do what where. Nothing else is touched.
+    pub spans: Vec<Span>,
+    /// The part of each rank.
+    pub scripts: Vec<Vec<Action>>,
+}
+
+/// A store by a rank to its own window memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Store {
+    /// Which window.
+    pub window: usize,
+    /// At which rank.
+    pub rank: u32,
+    /// First byte.
+    pub offset: usize,
+    /// What is stored.
+    pub bytes: Vec<u8>,
+}
+
+/// A span of one rank's window memory and the use that a phase makes of it. Spans do not overlap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Which window.
+    pub window: usize,
+    /// At which rank.
+    pub rank: u32,
+    /// First byte.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+    /// The use.
+    pub role: Role,
+    /// In a phase of several fences: which half of the epochs uses it (epochs of equal parity).
+    pub parity: u8,
+}
+
+/// The uses of a span for which MPI defines the outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Only this rank accesses it, in any way: its values are known at every moment.
+    Owned(u32),
+    /// Everybody accumulates with one commutative reduction: the value at the end is known.
+    Shared(Dtype, ReduceOp),
+    /// A `u64` to which everybody fetches-and-adds 1: every old value is seen once.
+    Ticket,
+    /// A `u64` on which everybody compares-and-swaps unique values: the swaps form one chain.
+    Swap,
+    /// A `u64` incremented by get and put under an exclusive lock: no increment is lost.
+    Counter,
+    /// Everybody reads.
+    ReadOnly,
+}
+
+/// One call of a script.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// `fence`.
+    Fence {
+        /// Which window.
+        window: usize,
+        /// Its assertions.
+        assertions: FenceAssertions,
+        /// The epochs of this parity are complete when it returns.
+        closes: Option<u8>,
+    },
+    /// `lock`.
+    Lock {
+        /// Which window.
+        window: usize,
+        /// Which rank.
+        target: u32,
+        /// Exclusive, not shared.
+        is_exclusive: bool,
+        /// No conflicting lock is held or asked for.
+        no_check: bool,
+    },
+    /// `unlock`.
+    Unlock {
+        /// Which window.
+        window: usize,
+        /// Which rank.
+        target: u32,
+    },
+    /// `lock_all`.
+    LockAll {
+        /// Which window.
+        window: usize,
+        /// No conflicting lock is held or asked for.
+        no_check: bool,
+    },
+    /// `unlock_all`.
+    UnlockAll {
+        /// Which window.
+        window: usize,
+    },
+    /// The four flushes.
+    Flush {
+        /// Which window.
+        window: usize,
+        /// Which rank; `None`: all.
+        target: Option<u32>,
+        /// Only at the origin.
+        is_local: bool,
+    },
+    /// An operation.
+    Operation(OperationPlan),
+    /// Computation: the rank is away for so many steps, without a call to the library.
+    Away(u32),
+}
+
+/// MPI's assertions of a fence.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[allow(missing_docs)] // MPI's names
+pub struct FenceAssertions {
+    pub no_store: bool,
+    pub no_put: bool,
+    pub no_precede: bool,
+    pub no_succeed: bool,
+}
+
+/// The operations of the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // MPI's names
+pub enum Verb {
+    Put,
+    Get,
+    Accumulate,
+    GetAccumulate,
+    FetchAndOp,
+    CompareAndSwap,
+}
+
+impl Verb {
+    /// Whether bytes come back to the origin.
+    pub fn has_result(self) -> bool {
+        !matches!(self, Self::Put | Self::Accumulate)
+    }
+}
+
+/// One operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OperationPlan {
+    /// What it does.
+    pub verb: Verb,
+    /// Which window.
+    pub window: usize,
+    /// Which rank.
+    pub target: u32,
+    /// First byte at the target.
+    pub offset: usize,
+    /// Bytes at the target.
+    pub len: usize,
+    /// Of its elements.
+    pub dtype: Dtype,
+    /// Of accumulates.
+    pub op: ReduceOp,
+    /// Which span of the phase it is inside of.
+    pub span: usize,
+    /// What it writes.
+    pub payload: Payload,
+}
+
+/// Where the written bytes come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Payload {
+    /// Chance: any bytes for puts, small numbers for arithmetic.
+    Seed(u64),
+    /// One `u64`.
+    Number(u64),
+    /// One more than the `u64` that this rank got last.
+    LastResultPlusOne,
+}

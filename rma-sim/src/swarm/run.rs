@@ -1,0 +1,127 @@
+//! Runs plans on the engine and judges the outcome.
+
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::rc::Rc;
+
+use super::engine::EngineLibrary;
+use super::library::Library;
+use super::plan::Plan;
+use super::script::{RankScript, Shared};
+use crate::fabric::{SimFabric, Traffic};
+use crate::world::{Failure, Fault, SimWorld};
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// As it must.
+    Passed,
+    /// Not so.
+    Failed(Failure),
+}
+
+impl Verdict {
+    /// The exit code of a program that reports it: 1 an assertion or an error of the engine, 2 the oracle,
+    /// 3 liveness.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Failed(Failure::Contract(_) | Failure::Program { fault: Fault::Engine(_), .. }) => 1,
+            Self::Failed(Failure::Program { fault: Fault::Oracle(_), .. }) => 2,
+            Self::Failed(Failure::Stall(_)) => 3,
+        }
+    }
+
+    /// Whether the oracle found something.
+    pub fn is_oracle(&self) -> bool {
+        self.exit_code() == 2
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Failed(Failure::Contract(text)) => write!(f, "contract broken: {text}"),
+            Self::Failed(Failure::Program { rank, fault: Fault::Engine(text) }) => {
+                write!(f, "engine error at rank {rank}: {text}")
+            }
+            Self::Failed(Failure::Program { rank, fault: Fault::Oracle(text) }) => {
+                write!(f, "oracle at rank {rank}: {text}")
+            }
+            Self::Failed(Failure::Stall(text)) => write!(f, "stall: {text}"),
+        }
+    }
+}
+
+/// The verdict on a run.
+pub(super) fn judge(outcome: Result<(), Failure>) -> Verdict {
+    match outcome {
+        Ok(()) => Verdict::Passed,
+        Err(failure) => Verdict::Failed(failure),
+    }
+}
+
+/// A run that is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Turns of the world.
+    pub turns: u64,
+    /// Virtual time.
+    pub virtual_ns: u64,
+    /// What went over the fabric.
+    pub traffic: Traffic,
+    /// The fabric's latest events, for a run that failed.
+    pub trace: Vec<String>,
+}
+
+/// Runs a plan. `prepare` may do something to the fabric first: record packets, or break it.
+///
+/// A panic of the engine is a failed run, not a panic of the caller.
+pub fn run(plan: &Plan, prepare: impl FnOnce(&SimFabric)) -> Report {
+    let fabric = SimFabric::new(plan.fabric.clone());
+    prepare(&fabric);
+    let mut turns = 0;
+    let outcome = catch_unwind(AssertUnwindSafe(|| run_on(plan, &fabric, &mut turns)));
+    let outcome = outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        Err(Failure::Contract(format!("panic: {text}")))
+    });
+    let trace = match outcome {
+        Ok(()) => Vec::new(),
+        Err(_) => fabric.trace().iter().map(ToString::to_string).collect(),
+    };
+    Report {
+        verdict: judge(outcome),
+        turns,
+        virtual_ns: fabric.now_ns(),
+        traffic: fabric.traffic_total(),
+        trace,
+    }
+}
+
+fn run_on(plan: &Plan, fabric: &SimFabric, turns: &mut u64) -> Result<(), Failure> {
+    let shared = Shared::new(plan);
+    let mut scripts = Vec::new();
+    for rank in 0..plan.fabric.ranks {
+        let library = EngineLibrary::open(fabric, rank, &plan.config)
+            .map_err(|text| Failure::Program { rank, fault: Fault::Engine(text) })?;
+        scripts.push(RankScript::new(rank, library, Rc::clone(&shared)));
+    }
+    let mut world = SimWorld::new(fabric.clone(), scripts, plan.schedule, plan.seed);
+    let outcome = world.run();
+    *turns = world.turns();
+    outcome?;
+    for (rank, script) in (0..).zip(world.into_programs()) {
+        let leftover = |text| Failure::Program { rank, fault: Fault::Engine(text) };
+        script.library().check_idle().map_err(leftover)?;
+        let (lent, regions) = (fabric.lent_packets(rank), fabric.live_regions(rank));
+        if lent > 0 || regions > 0 {
+            return Err(leftover(format!("{lent} packets not released, {regions} regions not dropped")));
+        }
+    }
+    Ok(())
+}
