@@ -267,7 +267,9 @@ fn hints(library: &Library, options: &Options) -> Result<Info, ProviderError> {
     // SAFETY: allocated above.
     let domain = unsafe { &mut *info.domain_attr };
     domain.mr_mode = MR_MODES as i32;
-    domain.threading = fi::FI_THREAD_COMPLETION;
+    // Endpoints are used by one thread at a time, but a region may be dropped by any. The model made
+    // for that, FI_THREAD_COMPLETION, crashes tcp of libfabric 2.5 in fi_cq_open (FI_WAIT_FD).
+    domain.threading = fi::FI_THREAD_SAFE;
     domain.data_progress = fi::FI_PROGRESS_MANUAL;
     domain.resource_mgmt = fi::FI_RM_ENABLED;
     domain.av_type = fi::FI_AV_TABLE;

@@ -18,7 +18,7 @@ use crate::describe::Description;
 use crate::discover::Choice;
 use crate::handles::{AddressVector, CompletionQueue, Domain, Ep, Info, Mr};
 use crate::memory::{Memory, Purpose, Sizes};
-use crate::profile::RemoteCompletion;
+use crate::profile::{Profile, RemoteCompletion};
 use crate::region::register;
 use crate::Options;
 
@@ -136,7 +136,7 @@ impl OfiEndpoint {
     pub fn open(choice: &Choice, options: &Options) -> Result<Self, ProviderError> {
         options.check()?;
         let claims = Claims::of(&choice.info);
-        let sizes = sizes(options, &claims);
+        let sizes = sizes(options, &claims, choice.profile);
         let name = choice.candidate().provider.as_str();
         let domain = Domain::open(&choice.library, &choice.info, name)?;
         // An entry for everything that can be in flight, and some for errors: an overrun is fatal.
@@ -285,9 +285,10 @@ impl Claims {
 
 /// Tracked operations get what the provider's queue leaves beside the packets, so that packets, and
 /// replies above all, find room there.
-fn sizes(options: &Options, claims: &Claims) -> Sizes {
+fn sizes(options: &Options, claims: &Claims, profile: &Profile) -> Sizes {
+    let wanted = options.outstanding.min(profile.outstanding_max);
     let room = claims.queue_entries.saturating_sub(options.send_buffers).max(1);
-    let tracked = if claims.queue_entries == 0 { options.outstanding } else { options.outstanding.min(room) };
+    let tracked = if claims.queue_entries == 0 { wanted } else { wanted.min(room) };
     Sizes {
         tracked,
         outgoing: options.send_buffers,

@@ -73,7 +73,7 @@ macro_rules! handle {
         }
 
         // SAFETY: libfabric objects may be used from any thread, by one at a time; the callers
-        // serialize what shares a completion queue (threading model FI_THREAD_COMPLETION).
+        // serialize, and the provider does as well (threading model FI_THREAD_SAFE).
         unsafe impl Send for $name {}
 
         impl $name {
@@ -120,7 +120,7 @@ handle! {
 }
 
 // SAFETY: a shared Domain is used to read its pointer, and to register and close regions; under
-// FI_THREAD_COMPLETION the provider itself guards what belongs to a domain.
+// FI_THREAD_SAFE the provider itself guards what belongs to a domain.
 unsafe impl Sync for Domain {}
 
 /// Runs an opening call and takes over the object that it made.

@@ -29,9 +29,8 @@ pub struct Profile {
     pub remote_completion: RemoteCompletion,
     /// Whether puts and gets proceed only while the target's process polls.
     pub needs_target_progress: bool,
-    /// Whether the fabric's hardware, and not the provider's software at the target, executes
-    /// atomics.
-    pub hardware_atomics: bool,
+    /// Tracked operations that it bears outstanding at one time.
+    pub outstanding_max: usize,
     /// Why the row is what it is.
     pub reason: &'static str,
 }
@@ -52,7 +51,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 90,
         remote_completion: DeliveryComplete,
         needs_target_progress: false,
-        hardware_atomics: true,
+        outstanding_max: usize::MAX,
         reason: "Slingshot hardware; delivery-complete is a flushing read by the target's NIC",
     },
     Profile {
@@ -60,7 +59,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 85,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "EFA hardware; puts may be emulated by packets, and nothing is ordered but messages",
     },
     Profile {
@@ -68,7 +67,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 80,
         remote_completion: ReadBack,
         needs_target_progress: false,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "InfiniBand or RoCE hardware; delivery-complete is accepted and then dropped, but a read \
                  does not overtake writes; atomics are emulated by packets",
     },
@@ -77,7 +76,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 75,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "Intel Ethernet or Omni-Path through PSM3; puts are active messages",
     },
     Profile {
@@ -85,7 +84,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 60,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason:
             "plain sockets, native reliable datagrams (libfabric 1.18 and later); delivery-complete is an \
                  acknowledgement by the target's software; automatic progress is claimed and not there",
@@ -95,7 +94,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 55,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "the name of native tcp in libfabric 1.16 and 1.17; faster than tcp;ofi_rxm by one layer; \
                  claims atomics and supports none",
     },
@@ -104,7 +103,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 50,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "plain sockets, one layer more than native tcp; delivery-complete is tcp's acknowledgement",
     },
     Profile {
@@ -112,7 +111,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 20,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "deprecated and slow, but complete: useful for tests",
     },
     Profile {
@@ -120,16 +119,17 @@ pub const PROFILES: [Profile; 12] = [
         preference: 10,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
-        reason: "reliable datagrams in software over udp; not extensively tested by its authors, reports no \
-                 dead peer, has no descriptor to sleep on",
+        outstanding_max: 64,
+        reason: "reliable datagrams in software over udp; not extensively tested by its authors: reports no \
+                 dead peer, has no descriptor to sleep on, cannot reach itself, and stops for ever with some \
+                 hundred operations outstanding (960 stopped it, 128 did not)",
     },
     Profile {
         provider: "shm",
         preference: 0,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "never by default: installs signal handlers in the program, never reports a dead peer, and \
                  works on one host only",
     },
@@ -138,7 +138,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 0,
         remote_completion: DeliveryComplete,
         needs_target_progress: false,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "keeps no order of messages at all",
     },
     Profile {
@@ -146,7 +146,7 @@ pub const PROFILES: [Profile; 12] = [
         preference: 0,
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
-        hardware_atomics: false,
+        outstanding_max: usize::MAX,
         reason: "does not promise the order of messages",
     },
 ];
@@ -157,7 +157,7 @@ const UNKNOWN: Profile = Profile {
     preference: 0,
     remote_completion: DeliveryComplete,
     needs_target_progress: true,
-    hardware_atomics: false,
+    outstanding_max: usize::MAX,
     reason: "unknown to this program: used only when named, with what it says of itself",
 };
 

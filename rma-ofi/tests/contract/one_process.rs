@@ -299,8 +299,16 @@ pub(crate) fn misuse_is_an_error<E: Endpoint>(mut world: World<E>) {
     let address = node.ep.address();
     let again = node.ep.connect(&address).unwrap();
     node.ep.disconnect(again);
+}
+
+/// A rank may be its own target.
+pub(crate) fn an_endpoint_reaches_itself<E: Endpoint>(mut world: World<E>) {
+    let window = Window::<E>::new(&mut world.nodes[0].ep, 4096, 1);
     world.send(0, 0, b"to myself", b"");
     assert_eq!(world.receive(0), b"to myself");
+    world.put(0, 0, &7u64.to_ne_bytes(), window.at(8), 1);
+    world.flush(0, 0, 2);
+    assert_eq!(window.word(8), 7);
 }
 
 /// Where there is a descriptor, it becomes readable when there is something to do.

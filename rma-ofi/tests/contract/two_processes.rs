@@ -1,0 +1,107 @@
+//! What takes a second process to show: visibility to a third rank, and the death of a peer.
+
+use std::time::Instant;
+
+use rma_core::ids::Tag;
+use rma_core::provider::{CompletionScope, Endpoint, PostError, SendClass};
+
+use crate::helper::{Ask, Helper, WINDOW_BYTES};
+use crate::world::{World, LIMIT};
+use crate::Setup;
+
+/// Line 6 between processes: put to the first helper; when it is complete, tell the second one, which
+/// reads from the first. Any old value is a violation.
+pub(crate) fn line_6_a_third_process_reads_completed_puts(setup: &Setup) {
+    let mut world = World::new(vec![setup.endpoint()]);
+    let own = world.nodes[0].ep.address();
+    let target = Helper::start(setup, &[own]);
+    let reader = Helper::start(setup, &[own, target.address]);
+    for address in [&target.address, &reader.address] {
+        let peer = world.nodes[0].ep.connect(address).unwrap();
+        world.nodes[0].peers.push(peer);
+    }
+    for round in 1..=500u64 {
+        let len = [8, 64, 136, 4096][round as usize % 4];
+        let src = vec![round; len / 8];
+        let bytes: Vec<u8> = src.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        world.put(0, 1, &bytes, target.window, round);
+        if world.nodes[0].ep.limits().put_completes == CompletionScope::Local {
+            world.flush(0, 1, round + 1000);
+        }
+        let mut at = target.window;
+        at.addr += len as u64 - 8;
+        world.send(0, 2, &Ask::ReadFromOther(at).encode(), b"");
+        let seen = u64::from_le_bytes(world.receive(0).try_into().unwrap());
+        assert_eq!(seen, round, "{len} bytes: the third process read an old value");
+        world.nodes[0].outcomes.clear();
+    }
+    target.finish();
+    reader.finish();
+}
+
+/// Line 3 when the peer dies in the middle of everything: each accepted tag still comes back once,
+/// the peer is reported down, and posting to it fails from then on.
+pub(crate) fn line_3_a_killed_peer_gives_errors_and_no_hang(setup: &Setup) {
+    let mut world = World::new(vec![setup.endpoint()]);
+    let own = world.nodes[0].ep.address();
+    let mut helper = Helper::start(setup, &[own]);
+    let survivor = Helper::start(setup, &[own]);
+    for address in [&helper.address, &survivor.address] {
+        let peer = world.nodes[0].ep.connect(address).unwrap();
+        world.nodes[0].peers.push(peer);
+    }
+    for helper in 1..=2 {
+        world.send(0, helper, &Ask::Echo(helper as u64).encode(), b"");
+        assert_eq!(world.receive(0), (helper as u64).to_le_bytes());
+    }
+
+    let src = vec![7u8; WINDOW_BYTES];
+    let mut sink = vec![0u8; WINDOW_BYTES];
+    let (into, window) = (sink.as_mut_ptr(), helper.window);
+    let peer = world.nodes[0].peers[1];
+    let mut accepted = Vec::new();
+    let start = Instant::now();
+    for tag in 0.. {
+        if tag == 2_000 {
+            helper.kill();
+        }
+        assert!(
+            start.elapsed() < LIMIT,
+            "posting to a dead peer is still accepted or refused for want of resources"
+        );
+        let len = [8, 4096, WINDOW_BYTES][tag as usize % 3];
+        let node = &mut world.nodes[0];
+        let post = match tag % 3 {
+            // SAFETY: source and sink outlive the wait below.
+            0 => unsafe { node.ep.put(peer, src.as_ptr(), len, window, Tag(tag)) },
+            // SAFETY: as above.
+            1 => unsafe { node.ep.get(peer, into, len, window, Tag(tag)) },
+            _ => node.ep.send(peer, &Ask::Echo(tag).encode(), b"", SendClass::Request),
+        };
+        match post {
+            Ok(()) if tag % 3 < 2 => accepted.push(tag),
+            Ok(()) | Err(PostError::Again) => {}
+            Err(PostError::Failed(_)) => break,
+        }
+        node.poll();
+    }
+    world.until("every accepted tag", |world| world.nodes[0].outcomes.len() >= accepted.len());
+    for _ in 0..1000 {
+        world.poll();
+    }
+    let mut said: Vec<u64> = world.nodes[0].outcomes.iter().map(|(tag, _)| *tag).collect();
+    said.sort_unstable();
+    assert_eq!(said, accepted, "each accepted tag once");
+    assert!(world.nodes[0].outcomes.iter().any(|(_, outcome)| outcome.is_err()), "nothing failed");
+    let downs: Vec<_> = world.nodes[0].downs.iter().map(|(peer, _)| *peer).collect();
+    assert_eq!(downs, [peer], "one peer is down, said once");
+    let node = &mut world.nodes[0];
+    assert!(matches!(node.ep.send(peer, b"x", b"", SendClass::Reply), Err(PostError::Failed(_))));
+    assert!(matches!(node.ep.flush(peer, Tag(0)), Err(PostError::Failed(_))));
+
+    // Others are not affected.
+    world.nodes[0].packets.clear();
+    world.send(0, 2, &Ask::Echo(99).encode(), b"");
+    assert_eq!(world.receive(0), 99u64.to_le_bytes());
+    survivor.finish();
+}
