@@ -62,7 +62,10 @@ impl Description {
         has_wait_descriptor: bool,
     ) -> Self {
         let candidate = choice.candidate();
-        let words = |value: u64, kind| choice.library.describe(&value, kind);
+        let words = |value: u64, kind| match choice.library.describe(&value, kind) {
+            text if text.trim().is_empty() => "none".to_owned(),
+            text => text,
+        };
         Self {
             provider: candidate.provider.clone(),
             fabric: candidate.fabric.clone(),
@@ -95,7 +98,7 @@ impl fmt::Display for Description {
         writeln!(f, "fabric, domain       {}, {}", self.fabric, self.domain)?;
         writeln!(f, "address              {}", self.address)?;
         writeln!(f, "capabilities         {}", self.capabilities)?;
-        writeln!(f, "modes                {} registration {}", self.mode, self.registration_mode)?;
+        writeln!(f, "demanded modes       {}; of registration: {}", self.mode, self.registration_mode)?;
         writeln!(f, "claimed order        {}", self.message_order)?;
         writeln!(
             f,

@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ofi_sys as fi;
@@ -18,6 +19,7 @@ use crate::describe::Description;
 use crate::discover::Choice;
 use crate::handles::{AddressVector, CompletionQueue, Domain, Ep, Info, Mr};
 use crate::memory::{Memory, Purpose, Sizes};
+use crate::probe::{Probe, Suspicion};
 use crate::profile::{Profile, RemoteCompletion};
 use crate::region::register;
 use crate::Options;
@@ -72,7 +74,11 @@ pub(crate) struct Peer {
     pub(crate) flushes: u32,
     /// Why nothing can be posted to it any more.
     pub(crate) down: Option<FabricCode>,
-    /// Whether poll has said so.
+    /// Where it listens, if it does.
+    pub(crate) listens_at: Option<SocketAddr>,
+    /// How often posting to it was refused.
+    pub(crate) suspicion: Suspicion,
+    /// Whether poll has said that it is down.
     pub(crate) is_announced: bool,
     /// Where to read so that the peer's writes are known to have arrived.
     pub(crate) read_back: ReadBackRegion,
@@ -84,6 +90,8 @@ impl Peer {
         outstanding: 0,
         flushes: 0,
         down: None,
+        listens_at: None,
+        suspicion: Suspicion::NONE,
         is_announced: false,
         read_back: ReadBackRegion::NONE,
     };
@@ -116,6 +124,10 @@ pub struct OfiEndpoint {
     /// Flushes that wait for the operations before them, by peer.
     pub(crate) flush_waiters: Vec<(u32, Tag)>,
     pub(crate) peers: Vec<Peer>,
+    /// Whether peers listen on a tcp socket at their address.
+    pub(crate) peers_listen: bool,
+    /// The question whether a peer still listens, one at a time.
+    pub(crate) probe: Option<Probe>,
     pub(crate) is_down: bool,
     pub(crate) wait_fd: Option<i32>,
     address: AddressBytes,
@@ -180,6 +192,8 @@ impl OfiEndpoint {
             ready: VecDeque::with_capacity(sizes.tracked + 2 * CompletionBatch::CAPACITY),
             flush_waiters: Vec::with_capacity(sizes.tracked),
             peers: Vec::new(),
+            peers_listen: choice.profile.listens_on_tcp,
+            probe: None,
             is_down: false,
             wait_fd,
             address,

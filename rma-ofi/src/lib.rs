@@ -30,6 +30,7 @@ mod memory;
 mod options;
 mod poll;
 mod post;
+mod probe;
 pub mod profile;
 mod region;
 

@@ -16,6 +16,8 @@ use rma_core::provider::{
 
 use crate::endpoint::{OfiEndpoint, Peer, READ_BACK_BYTES};
 use crate::error::{call_failed, fabric_code, is_peer_loss};
+use crate::interface::socket_address;
+use crate::probe::{Answer, Probe};
 use crate::region::OfiRegion;
 
 /// A tracked operation that has been given a slot and not yet been posted.
@@ -80,13 +82,50 @@ impl OfiEndpoint {
         let code = -result as i32;
         // Out of memory while posting is a full pool of the provider's: it drains as others complete.
         if matches!(code, fi::FI_EAGAIN | fi::FI_ENOMEM | fi::FI_ENOBUFS) {
-            return PostError::Again;
+            return self.refused_for_now(to.0 as usize);
         }
         let code = fabric_code(code);
         if is_peer_loss(code.code) {
             self.peer_lost(to.0 as usize, code);
         }
         PostError::Failed(code)
+    }
+
+    /// The provider has no resources now, or hides that the peer is gone.
+    fn refused_for_now(&mut self, index: usize) -> PostError {
+        let is_time = match self.peers.get_mut(index) {
+            Some(peer) => peer.suspicion.grow(),
+            None => false,
+        };
+        if !is_time || !self.peers_listen {
+            return PostError::Again;
+        }
+        let answer = match self.probe.take() {
+            // One question at a time: this one's asker will be back for its answer.
+            Some(probe) if probe.peer != index && probe.answer() == Answer::Pending => {
+                self.probe = Some(probe);
+                return PostError::Again;
+            }
+            Some(probe) if probe.peer == index => Some((probe.answer(), probe)),
+            _ => {
+                let address = self.peers[index].listens_at;
+                address
+                    .and_then(|address| Probe::start(index, address))
+                    .map(|(probe, answer)| (answer, probe))
+            }
+        };
+        match answer {
+            Some((Answer::Refused(code), _)) => {
+                let code = fabric_code(code);
+                self.peer_lost(index, code);
+                PostError::Failed(code)
+            }
+            Some((Answer::Pending, probe)) => {
+                self.probe = Some(probe);
+                PostError::Again
+            }
+            Some((Answer::Listens, _)) | None => PostError::Again,
+        }
     }
 
     /// An operation that needs no fabric: done at once.
@@ -189,7 +228,7 @@ unsafe impl Endpoint for OfiEndpoint {
         }
         let known = &mut self.peers[index];
         if known.connections == 0 {
-            *known = Peer { read_back, ..Peer::NONE };
+            *known = Peer { read_back, listens_at: socket_address(name), ..Peer::NONE };
         }
         known.connections += 1;
         // Room for this peer's last word.

@@ -31,6 +31,9 @@ pub struct Profile {
     pub needs_target_progress: bool,
     /// Tracked operations that it bears outstanding at one time.
     pub outstanding_max: usize,
+    /// Whether peers listen on a tcp socket at their address, so that their death can be seen there:
+    /// these providers do not report it unless something is in flight.
+    pub listens_on_tcp: bool,
     /// Why the row is what it is.
     pub reason: &'static str,
 }
@@ -52,6 +55,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: false,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "Slingshot hardware; delivery-complete is a flushing read by the target's NIC",
     },
     Profile {
@@ -60,6 +64,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "EFA hardware; puts may be emulated by packets, and nothing is ordered but messages",
     },
     Profile {
@@ -68,6 +73,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: ReadBack,
         needs_target_progress: false,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "InfiniBand or RoCE hardware; delivery-complete is accepted and then dropped, but a read \
                  does not overtake writes; atomics are emulated by packets",
     },
@@ -77,6 +83,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "Intel Ethernet or Omni-Path through PSM3; puts are active messages",
     },
     Profile {
@@ -85,6 +92,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: true,
         reason:
             "plain sockets, native reliable datagrams (libfabric 1.18 and later); delivery-complete is an \
                  acknowledgement by the target's software; automatic progress is claimed and not there",
@@ -95,6 +103,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: true,
         reason: "the name of native tcp in libfabric 1.16 and 1.17; faster than tcp;ofi_rxm by one layer; \
                  claims atomics and supports none",
     },
@@ -104,6 +113,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: true,
         reason: "plain sockets, one layer more than native tcp; delivery-complete is tcp's acknowledgement",
     },
     Profile {
@@ -112,6 +122,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "deprecated and slow, but complete: useful for tests",
     },
     Profile {
@@ -120,6 +131,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: 64,
+        listens_on_tcp: false,
         reason: "reliable datagrams in software over udp; not extensively tested by its authors: reports no \
                  dead peer, has no descriptor to sleep on, cannot reach itself, and stops for ever with some \
                  hundred operations outstanding (960 stopped it, 128 did not)",
@@ -130,6 +142,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "never by default: installs signal handlers in the program, never reports a dead peer, and \
                  works on one host only",
     },
@@ -139,6 +152,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: false,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "keeps no order of messages at all",
     },
     Profile {
@@ -147,6 +161,7 @@ pub const PROFILES: [Profile; 12] = [
         remote_completion: DeliveryComplete,
         needs_target_progress: true,
         outstanding_max: usize::MAX,
+        listens_on_tcp: false,
         reason: "does not promise the order of messages",
     },
 ];
@@ -158,6 +173,7 @@ const UNKNOWN: Profile = Profile {
     remote_completion: DeliveryComplete,
     needs_target_progress: true,
     outstanding_max: usize::MAX,
+    listens_on_tcp: false,
     reason: "unknown to this program: used only when named, with what it says of itself",
 };
 

@@ -74,6 +74,22 @@ impl Helper {
         self.process.wait().unwrap();
     }
 
+    /// Stops it where it is.
+    pub(crate) fn pause(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: sends a signal to our own child, which has not been waited for.
+        let result = unsafe { libc::kill(self.process.id() as libc::pid_t, signal) };
+        assert_eq!(result, 0);
+    }
+
     /// Ends it in order.
     pub(crate) fn finish(mut self) {
         drop(self.stdin.take());

@@ -105,3 +105,62 @@ pub(crate) fn line_3_a_killed_peer_gives_errors_and_no_hang(setup: &Setup) {
     assert_eq!(world.receive(0), 99u64.to_le_bytes());
     survivor.finish();
 }
+
+/// Line 3 when the peer dies while nothing is in flight: what is posted afterwards fails, now or by its
+/// tag, and is not refused for want of resources for ever.
+pub(crate) fn line_3_an_idle_peer_that_died_is_noticed(setup: &Setup) {
+    let mut world = World::new(vec![setup.endpoint()]);
+    let own = world.nodes[0].ep.address();
+    let mut helper = Helper::start(setup, &[own]);
+    let peer = world.nodes[0].ep.connect(&helper.address).unwrap();
+    world.nodes[0].peers.push(peer);
+    world.send(0, 1, &Ask::Echo(1).encode(), b"");
+    world.receive(0);
+    helper.kill();
+    for _ in 0..1000 {
+        world.poll();
+    }
+    let src = 7u64.to_ne_bytes();
+    let mut tag = 0;
+    world.until("posting to the dead peer fails", |world| {
+        // SAFETY: the source outlives the waits below.
+        let post = unsafe { world.nodes[0].ep.put(peer, src.as_ptr(), 8, helper.window, Tag(tag)) };
+        tag += u64::from(post.is_ok());
+        matches!(post, Err(PostError::Failed(_)))
+    });
+    world.until("every accepted tag", |world| world.nodes[0].outcomes.len() as u64 >= tag);
+    world.until("the peer is said to be down", |world| !world.nodes[0].downs.is_empty());
+    assert!(world.nodes[0].outcomes.iter().all(|(_, outcome)| outcome.is_err()));
+    assert_eq!(world.nodes[0].downs.len(), 1);
+}
+
+/// A peer that does not run for a while is not taken for dead, and asking after it does no harm.
+pub(crate) fn a_sleeping_peer_is_not_taken_for_dead(setup: &Setup) {
+    let mut world = World::new(vec![setup.endpoint()]);
+    let own = world.nodes[0].ep.address();
+    let helper = Helper::start(setup, &[own]);
+    let peer = world.nodes[0].ep.connect(&helper.address).unwrap();
+    world.nodes[0].peers.push(peer);
+    // Nothing has been sent yet, so that even the connection has to wait for the peer.
+    helper.pause();
+    let (mut accepted, mut refused) = (0u64, 0);
+    let start = Instant::now();
+    while refused < 50_000 && start.elapsed() < LIMIT {
+        match world.nodes[0].ep.send(peer, &Ask::Echo(accepted).encode(), b"", SendClass::Request) {
+            Ok(()) => accepted += 1,
+            Err(PostError::Again) => refused += 1,
+            Err(PostError::Failed(code)) => panic!("the peer only sleeps: {code}"),
+        }
+        world.poll();
+    }
+    helper.resume();
+    for _ in 0..10 {
+        world.send(0, 1, &Ask::Echo(accepted).encode(), b"");
+        accepted += 1;
+    }
+    for value in 0..accepted {
+        assert_eq!(world.receive(0), value.to_le_bytes());
+    }
+    assert!(world.nodes[0].downs.is_empty());
+    helper.finish();
+}
