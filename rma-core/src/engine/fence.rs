@@ -41,7 +41,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !(state == WindowState::Unset || state.is_fence()) {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
         }
-        if assert.no_precede && w.fence_active {
+        if assert.no_precede && state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::NoPrecedeBroken));
         }
         let stage =
@@ -73,10 +73,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);
         }
-        w.fence_active = false;
-        if let Err(error) = result {
-            return Poll::Ready(Err(error));
-        }
+        // Everybody else waits in the barrier, so an error is kept until it is over.
+        sync.error = result.err();
         sync.stage = Stage::FenceBegin { assert };
         self.poll_fence_begin(sync, assert)
     }
@@ -98,6 +96,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(epoch_error(sync.call, state, Rule::OtherEpochOpen)));
         }
         w.fence_sequence = Some(sequence);
+        w.fence_active = false;
         self.process.send_barrier_rounds(w);
         if assert.no_precede {
             if assert.no_succeed {
@@ -133,6 +132,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if assert.no_succeed {
             let _ = w.transition(|state| state.on_fence_no_succeed());
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(sync.error.take().map_or(Ok(()), Err))
     }
 }

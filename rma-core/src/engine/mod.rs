@@ -36,6 +36,8 @@ pub struct SyncCall {
     window: WindowId,
     counted: u8,
     stage: Stage,
+    /// An error that is reported when the call's collective part is over.
+    error: Option<RmaError>,
 }
 
 /// Where a blocking call is.
@@ -61,7 +63,7 @@ enum Stage {
 
 impl SyncCall {
     fn new(call: Call, window: WindowId, stage: Stage) -> Self {
-        Self { call, window, counted: 0, stage }
+        Self { call, window, counted: 0, stage, error: None }
     }
 
     /// The call.

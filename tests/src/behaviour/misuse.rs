@@ -1,0 +1,143 @@
+//! Misuse is an error value that names call, state and rule; nothing is lost or changed by it.
+
+use rma_core::bootstrap::Bootstrap;
+use rma_core::dtype::Dtype;
+use rma_core::engine::FenceAssert;
+use rma_core::error::{Call, RmaError, Rule};
+use rma_core::ids::{Rank, WindowId};
+use rma_core::lock::LockType::{Exclusive, Shared};
+use rma_core::op::ReduceOp;
+use rma_core::provider::Endpoint;
+
+use super::Make;
+use crate::Spec;
+
+fn epoch(result: Result<impl Sized, RmaError>) -> (Call, &'static str, Rule) {
+    match result.map(|_| ()) {
+        Err(RmaError::Epoch { call, state, rule }) => (call, state, rule),
+        other => panic!("an epoch error was due, not {other:?}"),
+    }
+}
+
+/// Calls that do not fit the epoch.
+pub fn outside_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = world.allocate(64);
+    let data = [1; 8];
+    assert_eq!(epoch(world.put(0, window, 1, 0, &data)), (Call::Put, "Unset", Rule::NoEpoch));
+    assert_eq!(epoch(world.unlock(0, window, 1)), (Call::Unlock, "Unset", Rule::NoSuchEpoch));
+    let started = world.engines[0].start_unlock_all(window);
+    assert_eq!(epoch(started), (Call::UnlockAll, "Unset", Rule::NoSuchEpoch));
+    assert_eq!(epoch(world.flush(0, window, 1)), (Call::Flush, "Unset", Rule::FlushOutsidePassive));
+
+    world.lock(0, window, 1, Shared).unwrap();
+    let again = world.lock(0, window, 1, Exclusive);
+    assert_eq!(epoch(again), (Call::Lock, "PerTarget", Rule::AlreadyLocked));
+    assert_eq!(epoch(world.put(0, window, 2, 0, &data)), (Call::Put, "PerTarget", Rule::NotLocked));
+    assert_eq!(epoch(world.put(0, window, 0, 0, &data)), (Call::Put, "PerTarget", Rule::NotLocked));
+    assert_eq!(epoch(world.unlock(0, window, 2)), (Call::Unlock, "PerTarget", Rule::NoSuchEpoch));
+    assert_eq!(epoch(world.flush(0, window, 2)), (Call::Flush, "PerTarget", Rule::NotLocked));
+    let started = world.engines[0].start_lock_all(window, false);
+    assert_eq!(epoch(started), (Call::LockAll, "PerTarget", Rule::OtherEpochOpen));
+    let started = world.engines[0].start_fence(window, FenceAssert::default());
+    assert_eq!(epoch(started), (Call::Fence, "PerTarget", Rule::OtherEpochOpen));
+    let started = world.engines[0].start_free(window);
+    assert_eq!(epoch(started), (Call::Free, "PerTarget", Rule::FreeInsideEpoch));
+    // The epoch is still whole after all that.
+    world.put(0, window, 1, 0, &data).unwrap();
+    world.unlock(0, window, 1).unwrap();
+    assert_eq!(world.memory(1, window)[..8], data);
+
+    world.fence(window, FenceAssert::default()).unwrap();
+    world.put(0, window, 1, 8, &data).unwrap();
+    let lock = world.lock(0, window, 1, Shared);
+    assert_eq!(epoch(lock), (Call::Lock, "FenceGranted", Rule::OtherEpochOpen));
+    let assert = FenceAssert { no_precede: true, ..FenceAssert::default() };
+    let started = world.engines[0].start_fence(window, assert);
+    assert_eq!(epoch(started), (Call::Fence, "FenceGranted", Rule::NoPrecedeBroken));
+    world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    assert_eq!(world.memory(1, window)[8..16], data);
+    world.check_idle();
+}
+
+/// Ranks, windows, displacement units, types that cannot be.
+pub fn wrong_arguments<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = world.allocate(64);
+    let wrong_rank = Err(RmaError::Rank { call: Call::Lock, target: Rank(2), size: 2 });
+    assert_eq!(world.lock(0, window, 2, Shared), wrong_rank);
+    let missing = WindowId(77);
+    let wrong_window = Err(RmaError::Window { call: Call::Lock, window: missing });
+    assert_eq!(world.lock(0, missing, 1, Shared), wrong_window);
+    assert!(matches!(world.engines[0].start_allocate(64, 0), Err(RmaError::Argument { .. })));
+    let too_much = world.engines[0].start_allocate(usize::MAX / 2, 1);
+    assert!(matches!(too_much, Err(RmaError::Memory { .. })));
+    world.lock(0, window, 1, Shared).unwrap();
+    let data = [0; 8];
+    let wrong_rank = Err(RmaError::Rank { call: Call::Put, target: Rank(9), size: 2 });
+    assert_eq!(world.put(0, window, 9, 0, &data), wrong_rank);
+    let undefined = world.accumulate(0, window, 1, 0, &data, Dtype::F64, ReduceOp::BitAnd);
+    assert!(matches!(undefined, Err(RmaError::Operation { .. })));
+    let torn = world.accumulate(0, window, 1, 0, &data[..7], Dtype::F64, ReduceOp::Sum);
+    assert!(matches!(torn, Err(RmaError::Argument { .. })));
+    world.unlock(0, window, 1).unwrap();
+    world.check_idle();
+}
+
+/// Accesses outside the target's window, found at the origin when it knows the window, else by the
+/// target, and reported by the call that completes; the lock is released all the same.
+pub fn out_of_range<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let even = world.allocate(64);
+    let uneven = world.allocate_uneven(|rank| 64 + 64 * rank as usize, |rank| 1 + 7 * rank);
+    let data = [1; 8];
+    for window in [even, uneven] {
+        let last = if window == even { 64 } else { 16 };
+        for disp in [last, last + 1, u64::MAX, u64::MAX / 8] {
+            for _ in 0..2 {
+                world.lock(0, window, 1, Exclusive).unwrap();
+                let put = world.put(0, window, 1, disp, &data);
+                let end = world.unlock(0, window, 1);
+                let error = put.and(end).unwrap_err();
+                assert!(matches!(error, RmaError::Range { target: Rank(1), .. }), "{error:?}");
+            }
+        }
+        // Everything still works, for both ranks, and the good operation beside the bad one was done.
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.put(0, window, 1, 0, &data).unwrap();
+        let mut got = [9; 8];
+        let get = world.get(0, window, 1, last, &mut got);
+        let end = world.unlock(0, window, 1);
+        assert!(get.and(end).is_err());
+        assert_eq!(got, [9; 8]);
+        world.lock(1, window, 1, Exclusive).unwrap();
+        world.unlock(1, window, 1).unwrap();
+        assert_eq!(world.memory(1, window)[..8], data);
+    }
+    world.fence(uneven, FenceAssert::default()).unwrap();
+    let put = world.put(0, uneven, 1, 1000, &data);
+    let fence = world.fence(uneven, FenceAssert { no_succeed: true, ..FenceAssert::default() });
+    assert!(put.and(fence).is_err());
+    world.check_idle();
+}
+
+/// Empty windows are legal; operations on them are not.
+pub fn empty_windows<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = world.allocate_uneven(|rank| if rank == 1 { 0 } else { 64 }, |_| 1);
+    let data = [1; 8];
+    world.lock(0, window, 1, Shared).unwrap();
+    let put = world.put(0, window, 1, 0, &data);
+    let end = world.unlock(0, window, 1);
+    let error = put.and(end).unwrap_err();
+    assert!(matches!(error, RmaError::Range { window_bytes: 0, .. }), "{error:?}");
+    world.lock(1, window, 2, Shared).unwrap();
+    world.put(1, window, 2, 0, &data).unwrap();
+    world.unlock(1, window, 2).unwrap();
+    assert_eq!(world.memory(2, window)[..8], data);
+    world.free(window).unwrap();
+    let nothing = world.allocate(0);
+    world.fence(nothing, FenceAssert::default()).unwrap();
+    world.fence(nothing, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    world.check_idle();
+}

@@ -1,0 +1,29 @@
+//! The bodies, by subject. Each takes the function that makes its world.
+
+pub mod counts;
+pub mod fences;
+pub mod locks;
+pub mod misuse;
+pub mod operations;
+pub mod resources;
+
+use rma_core::bootstrap::Bootstrap;
+use rma_core::provider::Endpoint;
+
+use crate::{Spec, World};
+
+/// Makes a world.
+pub trait Make<E: Endpoint, B: Bootstrap>: Fn(Spec) -> World<E, B> {}
+
+impl<E: Endpoint, B: Bootstrap, F: Fn(Spec) -> World<E, B>> Make<E, B> for F {}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}

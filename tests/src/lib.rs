@@ -1,0 +1,43 @@
+//! Conformance: one body per behaviour; [`suite!`] makes a test of each on one kind of world.
+//!
+//! A body drives all ranks of a small job from one thread, so that it can say in which order things
+//! happen and count packets exactly. The engines are the production ones; the world decides what they
+//! run over: the simulated fabric, or real libfabric endpoints in one process.
+#![allow(unsafe_code)] // the engine's unsafe calls; buffers live in the bodies
+
+pub mod behaviour;
+mod world;
+
+pub use world::{Driver, Spec, World};
+
+/// Makes one `#[test]` per behaviour. `$make` is a function from [`Spec`] to [`World`].
+#[macro_export]
+macro_rules! suite {
+    ($name:ident, $make:expr) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::suite!(@tests $make;
+                counts: single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts,
+                    no_check_needs_no_lock, lock_all_touches_only_its_targets, flush_of_nothing_is_free,
+                    fence_no_precede_returns_at_once, closing_fence, every_switch_has_a_price;
+                operations: every_type_and_reduction, puts_and_gets_of_all_sizes, fetching_operations,
+                    operations_on_oneself, zero_bytes, switches_never_change_results;
+                locks: exclusive_excludes, first_come_first_served, full_queue_asks_again,
+                    operations_wait_with_their_lock, lock_all_counts, own_window_is_locked_at_once;
+                fences: everybody_sees_everything, fences_in_a_row, fence_then_lock;
+                misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;
+                resources: one_element_of_each, window_protocol, windows_come_and_go, uneven_windows,
+                    many_targets_with_few_elements, flush_local_frees_buffers;
+            );
+        }
+    };
+    (@tests $make:expr; $($group:ident: $($body:ident),+;)+) => {
+        $($(
+            #[test]
+            fn $body() {
+                $crate::behaviour::$group::$body(&$make);
+            }
+        )+)+
+    };
+}

@@ -1,0 +1,338 @@
+//! A small job in one process, driven by one thread.
+
+use std::fmt;
+use std::task::Poll;
+
+use rma_core::bootstrap::Bootstrap;
+use rma_core::config::Config;
+use rma_core::counters::Counters;
+use rma_core::dtype::Dtype;
+use rma_core::engine::{Engine, FenceAssert, Operation, SyncCall};
+use rma_core::error::{Call, RmaError};
+use rma_core::ids::{Rank, WindowId};
+use rma_core::lock::LockType;
+use rma_core::op::ReduceOp;
+use rma_core::provider::Endpoint;
+use rma_core::wire::OpKind;
+
+/// What a body wants of its world.
+#[derive(Clone, Debug, Default)]
+pub struct Spec {
+    /// Ranks; 0 means 2.
+    pub ranks: u32,
+    /// Settings of every engine.
+    pub config: Config,
+}
+
+impl Spec {
+    /// A job of this many ranks with default settings.
+    pub fn ranks(ranks: u32) -> Self {
+        Self { ranks, ..Self::default() }
+    }
+
+    /// The same job with these settings.
+    #[must_use]
+    pub fn with(self, change: impl FnOnce(&mut Config)) -> Self {
+        let mut spec = self;
+        change(&mut spec.config);
+        spec
+    }
+}
+
+/// What moves the fabric of a world when all engines are idle.
+pub trait Driver {
+    /// Lets something happen. `false`: nothing will ever happen any more.
+    fn advance(&mut self) -> bool;
+    /// Virtual time, where time is virtual: every message takes 1000 ns.
+    fn now_ns(&self) -> Option<u64>;
+}
+
+/// N engines and their fabric.
+pub struct World<E: Endpoint, B: Bootstrap> {
+    /// One engine a rank.
+    pub engines: Vec<Engine<E, B>>,
+    driver: Box<dyn Driver>,
+}
+
+impl<E: Endpoint, B: Bootstrap> fmt::Debug for World<E, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "World of {} ranks", self.engines.len())
+    }
+}
+
+/// Steps after which a call that is not done is reported as hanging.
+const STEPS_MAX: usize = 20_000_000;
+
+impl<E: Endpoint, B: Bootstrap> World<E, B> {
+    /// A world of engines that were opened, and what moves their fabric.
+    pub fn new(engines: Vec<Engine<E, B>>, driver: impl Driver + 'static) -> Self {
+        Self { engines, driver: Box::new(driver) }
+    }
+
+    /// All ranks.
+    pub fn ranks(&self) -> impl Iterator<Item = u32> {
+        0..self.engines.len() as u32
+    }
+
+    /// Progress of every rank until none moves, then one step of the fabric.
+    pub fn step(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..1000 {
+            let events: usize = self.engines.iter_mut().map(Engine::progress).sum();
+            if events == 0 {
+                break;
+            }
+            moved = true;
+        }
+        self.driver.advance() || moved
+    }
+
+    /// Lets everything in flight arrive.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 200 {
+            quiet = if self.step() && self.driver.now_ns().is_some() { 0 } else { quiet + 1 };
+        }
+    }
+
+    /// Virtual time, if there is such a thing.
+    pub fn now_ns(&self) -> Option<u64> {
+        self.driver.now_ns()
+    }
+
+    /// The counters of one rank.
+    pub fn counters(&self, rank: u32) -> Counters {
+        self.engines[rank as usize].counters()
+    }
+
+    /// Polls a call of one rank to its end.
+    pub fn wait(&mut self, rank: u32, started: Result<SyncCall, RmaError>) -> Result<(), RmaError> {
+        self.wait_all(vec![(rank, started?)])
+    }
+
+    /// Polls calls of several ranks until all are done; the first error.
+    pub fn wait_all(&mut self, mut calls: Vec<(u32, SyncCall)>) -> Result<(), RmaError> {
+        let mut result = Ok(());
+        for _ in 0..STEPS_MAX {
+            calls.retain_mut(|(rank, sync)| match self.engines[*rank as usize].poll(sync) {
+                Poll::Ready(done) => {
+                    let kept = std::mem::replace(&mut result, Ok(()));
+                    result = kept.and(done);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if calls.is_empty() {
+                return result;
+            }
+            self.step();
+        }
+        let waiting: Vec<_> =
+            calls.iter().map(|(rank, sync)| (rank, sync.call(), sync.waiting_for())).collect();
+        panic!("hangs: (rank, call, waiting for) {waiting:?}");
+    }
+
+    /// Repeats an operation until it is accepted.
+    pub fn post(&mut self, rank: u32, window: WindowId, operation: &Operation) -> Result<(), RmaError> {
+        for _ in 0..STEPS_MAX {
+            // SAFETY: bodies keep the buffers of their operations until the call that completes them.
+            if let Poll::Ready(done) = unsafe { self.engines[rank as usize].post(window, operation) } {
+                return done;
+            }
+            self.step();
+        }
+        panic!("hangs: rank {rank} gets no resources for {operation:?}");
+    }
+
+    /// put of bytes that the body keeps.
+    pub fn put(
+        &mut self,
+        rank: u32,
+        window: WindowId,
+        target: u32,
+        disp: u64,
+        data: &[u8],
+    ) -> Result<(), RmaError> {
+        for _ in 0..STEPS_MAX {
+            let engine = &mut self.engines[rank as usize];
+            // SAFETY: bodies keep the buffers of their operations until the call that completes them.
+            let done = unsafe { engine.put(window, Rank(target), disp, data.as_ptr(), data.len()) };
+            if let Poll::Ready(done) = done {
+                return done;
+            }
+            self.step();
+        }
+        panic!("hangs: rank {rank} gets no resources for a put");
+    }
+
+    /// get into a buffer that the body keeps.
+    pub fn get(
+        &mut self,
+        rank: u32,
+        window: WindowId,
+        target: u32,
+        disp: u64,
+        data: &mut [u8],
+    ) -> Result<(), RmaError> {
+        let get = operation(Call::Get, OpKind::Get, target, disp, data.len());
+        self.post(rank, window, &Operation { result: data.as_mut_ptr(), ..get })
+    }
+
+    /// accumulate of elements that the body keeps.
+    #[allow(clippy::too_many_arguments)]
+    pub fn accumulate(
+        &mut self,
+        rank: u32,
+        window: WindowId,
+        target: u32,
+        disp: u64,
+        data: &[u8],
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> Result<(), RmaError> {
+        let accumulate = operation(Call::Accumulate, OpKind::Accumulate, target, disp, data.len());
+        self.post(rank, window, &Operation { dtype, op, origin: data.as_ptr(), ..accumulate })
+    }
+
+    /// get_accumulate, or with one element fetch_and_op.
+    #[allow(clippy::too_many_arguments)]
+    pub fn get_accumulate(
+        &mut self,
+        rank: u32,
+        window: WindowId,
+        target: u32,
+        disp: u64,
+        data: &[u8],
+        result: &mut [u8],
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> Result<(), RmaError> {
+        let fetch = operation(Call::GetAccumulate, OpKind::GetAccumulate, target, disp, result.len());
+        let fetch = Operation { dtype, op, origin: data.as_ptr(), result: result.as_mut_ptr(), ..fetch };
+        self.post(rank, window, &fetch)
+    }
+
+    /// compare_and_swap of one `u64`.
+    pub fn compare_and_swap(
+        &mut self,
+        rank: u32,
+        window: WindowId,
+        target: u32,
+        disp: u64,
+        [compare, new]: &[u64; 2],
+        result: &mut u64,
+    ) -> Result<(), RmaError> {
+        let swap = operation(Call::CompareAndSwap, OpKind::CompareAndSwap, target, disp, 8);
+        let swap = Operation {
+            dtype: Dtype::U64,
+            origin: std::ptr::from_ref(new).cast(),
+            compare: std::ptr::from_ref(compare).cast(),
+            result: std::ptr::from_mut(result).cast(),
+            ..swap
+        };
+        self.post(rank, window, &swap)
+    }
+
+    /// One allocated window, `len(rank)` bytes at each rank, displacements in `unit(rank)` bytes.
+    pub fn allocate_uneven(&mut self, len: impl Fn(u32) -> usize, unit: impl Fn(u32) -> u32) -> WindowId {
+        let mut calls = Vec::new();
+        let mut id = None;
+        for rank in self.ranks() {
+            let started = self.engines[rank as usize].start_allocate(len(rank), unit(rank));
+            let (window, sync) = started.expect("memory can be had");
+            assert!(id.is_none_or(|id| id == window), "all ranks give it the same number");
+            id = Some(window);
+            calls.push((rank, sync));
+        }
+        self.wait_all(calls).expect("a window is created");
+        id.expect("there is at least one rank")
+    }
+
+    /// One allocated window of `len` bytes at each rank, displacements in bytes.
+    pub fn allocate(&mut self, len: usize) -> WindowId {
+        self.allocate_uneven(|_| len, |_| 1)
+    }
+
+    /// Frees a window at all ranks.
+    pub fn free(&mut self, window: WindowId) -> Result<(), RmaError> {
+        let mut calls = Vec::new();
+        for rank in self.ranks() {
+            calls.push((rank, self.engines[rank as usize].start_free(window)?));
+        }
+        self.wait_all(calls)
+    }
+
+    /// lock, to its end.
+    pub fn lock(
+        &mut self,
+        rank: u32,
+        window: WindowId,
+        target: u32,
+        lock_type: LockType,
+    ) -> Result<(), RmaError> {
+        let started = self.engines[rank as usize].start_lock(window, Rank(target), lock_type, false);
+        self.wait(rank, started)
+    }
+
+    /// unlock, to its end.
+    pub fn unlock(&mut self, rank: u32, window: WindowId, target: u32) -> Result<(), RmaError> {
+        let started = self.engines[rank as usize].start_unlock(window, Rank(target));
+        self.wait(rank, started)
+    }
+
+    /// flush, to its end.
+    pub fn flush(&mut self, rank: u32, window: WindowId, target: u32) -> Result<(), RmaError> {
+        let started = self.engines[rank as usize].start_flush(window, Rank(target));
+        self.wait(rank, started)
+    }
+
+    /// The same fence at all ranks.
+    pub fn fence(&mut self, window: WindowId, assert: FenceAssert) -> Result<(), RmaError> {
+        let mut calls = Vec::new();
+        for rank in self.ranks() {
+            calls.push((rank, self.engines[rank as usize].start_fence(window, assert)?));
+        }
+        self.wait_all(calls)
+    }
+
+    /// A copy of a rank's window memory.
+    pub fn memory(&self, rank: u32, window: WindowId) -> Vec<u8> {
+        let (base, len) = self.engines[rank as usize].window_memory(window).expect("the window exists");
+        if len == 0 {
+            return Vec::new();
+        }
+        // SAFETY: the window owns `len` bytes at `base`, and nothing runs meanwhile.
+        unsafe { std::slice::from_raw_parts(base, len) }.to_vec()
+    }
+
+    /// The `u64` at a byte offset of a rank's window memory.
+    pub fn word(&self, rank: u32, window: WindowId, offset: usize) -> u64 {
+        let memory = self.memory(rank, window);
+        u64::from_le_bytes(memory[offset..offset + 8].try_into().expect("eight bytes"))
+    }
+
+    /// Nothing is left in the pools, and no packet made no sense.
+    pub fn check_idle(&mut self) {
+        self.settle();
+        for (rank, engine) in self.engines.iter().enumerate() {
+            assert_eq!(engine.elements_in_use(), (0, 0), "rank {rank} still uses elements");
+            assert_eq!(engine.counters().malformed_packets, 0, "rank {rank} got a packet without sense");
+        }
+    }
+}
+
+/// An operation without buffers.
+pub(crate) fn operation(call: Call, kind: OpKind, target: u32, disp: u64, len: usize) -> Operation {
+    Operation {
+        call,
+        kind,
+        dtype: Dtype::U8,
+        op: ReduceOp::Replace,
+        target: Rank(target),
+        disp,
+        len,
+        origin: std::ptr::null(),
+        result: std::ptr::null_mut(),
+        compare: std::ptr::null(),
+    }
+}

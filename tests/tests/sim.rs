@@ -1,0 +1,60 @@
+//! Conformance on the simulated fabric: native and ordered, native and unordered, messages only.
+
+use rma_conformance::{suite, Driver, Spec, World};
+use rma_core::engine::Engine;
+use rma_core::provider::{CompletionScope, NativeOps, Order};
+use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
+
+struct SimDriver(SimFabric);
+
+impl Driver for SimDriver {
+    fn advance(&mut self) -> bool {
+        let moved = self.0.advance().is_some();
+        assert_eq!(self.0.violations(), []);
+        moved
+    }
+
+    fn now_ns(&self) -> Option<u64> {
+        Some(self.0.now_ns())
+    }
+}
+
+fn world(spec: Spec, change: impl Fn(&mut FabricConfig)) -> World<SimEndpoint, SimBootstrap> {
+    let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
+    let mut config = FabricConfig::unit(ranks);
+    change(&mut config);
+    let fabric = SimFabric::new(config);
+    let engines = (0..ranks).map(|rank| {
+        let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
+        Engine::open(endpoint, fabric.bootstrap(rank), spec.config.clone()).expect("the engine opens")
+    });
+    World::new(engines.collect(), SimDriver(fabric.clone()))
+}
+
+fn puts_and_gets(config: &mut FabricConfig) {
+    config.native = NativeOps { put: true, get: true, ..NativeOps::default() };
+}
+
+suite!(ordered, |spec| world(spec, |config| {
+    puts_and_gets(config);
+    config.limits.order = Order { put_before_send: true, put_before_get: true };
+}));
+
+suite!(unordered, |spec| world(spec, puts_and_gets));
+
+suite!(local_completion, |spec| world(spec, |config| {
+    puts_and_gets(config);
+    config.limits.put_completes = CompletionScope::Local;
+    config.offset_addresses = false;
+    config.grants_key_wishes = false;
+}));
+
+suite!(target_progress, |spec| world(spec, |config| {
+    puts_and_gets(config);
+    config.limits.needs_target_progress = true;
+    config.limits.order.put_before_send = true;
+}));
+
+suite!(messages, |spec| world(spec, |config| config.native = NativeOps::default()));
+
+suite!(forced_messages, |spec: Spec| world(spec.with(|config| config.force_message_path = true), |_| ()));
