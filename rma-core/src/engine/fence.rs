@@ -62,13 +62,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        if let Some(phase) = self.process.sync_phase_win(w) {
-            if w.state() == WindowState::FenceIssued {
-                // Held back by the barrier that opens the epoch, not by an answer.
-                return self.process.failure(sync.call);
-            }
-            return self.wait(sync, phase);
+        if self.process.sync_phase_win(w).is_some() {
+            return if w.state() == WindowState::FenceIssued {
+                self.process.failure(sync.call)
+            } else {
+                Poll::Pending
+            };
         }
+        self.process.count_phases_win(w, &mut sync.counted);
         let result = self.process.take_errors(w, sync.call);
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);

@@ -96,9 +96,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let error = w.detached_error.take_if(|(rank, _)| *rank == target);
             return Poll::Ready(error.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))));
         };
-        if let Some(phase) = self.process.sync_phase(t) {
-            return self.wait(sync, phase);
+        if self.process.sync_phase(t).is_some() {
+            return Poll::Pending;
         }
+        self.process.count_phases(&mut sync.counted, t);
         Poll::Ready(self.process.end_flush(w, t, sync.call))
     }
 
@@ -106,9 +107,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        if let Some(phase) = self.process.sync_phase_win(w) {
-            return self.wait(sync, phase);
+        if self.process.sync_phase_win(w).is_some() {
+            return Poll::Pending;
         }
+        self.process.count_phases_win(w, &mut sync.counted);
         let mut result = self.process.take_errors(w, sync.call);
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
@@ -132,8 +134,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         self.process.cleanup_ops_target(w, t);
         if !self.process.targets[t].is_locally_complete() {
-            return self.wait(sync, Phase::Acknowledgement);
+            return Poll::Pending;
         }
+        self.process.count_phases(&mut sync.counted, t);
         Poll::Ready(self.process.end_flush_local(t, sync.call))
     }
 
@@ -146,10 +149,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             if !self.process.targets[index].is_locally_complete() {
-                return self.wait(sync, Phase::Acknowledgement);
+                return Poll::Pending;
             }
             t = w.slots.next(&self.process.targets, index);
         }
+        self.process.count_phases_win(w, &mut sync.counted);
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             let ended = self.process.end_flush_local(index, sync.call);

@@ -150,9 +150,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 t
             }
         };
-        if let Some(phase) = self.process.sync_phase(t) {
-            return self.wait(sync, phase);
+        if self.process.sync_phase(t).is_some() {
+            return Poll::Pending;
         }
+        self.process.count_phases(&mut sync.counted, t);
         let result = self.process.take_error(t, sync.call);
         self.process.free_target(w, t);
         if own {

@@ -86,9 +86,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if w.state() == WindowState::LockAllIssued {
             return self.wait(sync, Phase::Grant);
         }
-        if let Some(phase) = self.process.sync_phase_win(w) {
-            return self.wait(sync, phase);
+        if self.process.sync_phase_win(w).is_some() {
+            return Poll::Pending;
         }
+        self.process.count_phases_win(w, &mut sync.counted);
         let result = self.process.take_errors(w, sync.call);
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);

@@ -59,6 +59,39 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         phase
     }
 
+    /// Remembers what the call that set the target's `sync` waits for now. Called after every change,
+    /// so that a phase is counted even when its answer is there before the call is polled again.
+    pub(crate) fn note_phase(&mut self, w: &Window<E::Region>, t: u32) {
+        // What a fence's own barrier holds back waits for no answer of the target.
+        let phase = if w.state().may_issue() { self.sync_phase(t) } else { None };
+        let waits = match (self.targets[t].sync, phase) {
+            (Sync::Issue, Some(_)) => !self.targets[t].is_locally_complete(),
+            (_, phase) => phase.is_some(),
+        };
+        if let (true, Some(phase)) = (waits, phase) {
+            self.targets[t].phases |= phase.bit();
+        }
+    }
+
+    /// Counts what was remembered for a target whose call is done.
+    pub(crate) fn count_phases(&mut self, counted: &mut u8, t: u32) {
+        let phases = core::mem::take(&mut self.targets[t].phases);
+        for phase in [Phase::Grant, Phase::Operations, Phase::Acknowledgement] {
+            if phases & phase.bit() != 0 {
+                self.count_phase(counted, phase);
+            }
+        }
+    }
+
+    /// The same for all targets of the window.
+    pub(crate) fn count_phases_win(&mut self, w: &Window<E::Region>, counted: &mut u8) {
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            self.count_phases(counted, index);
+            t = w.slots.next(&self.targets, index);
+        }
+    }
+
     /// Counts a phase that a call begins to wait for.
     pub(crate) fn count_phase(&mut self, counted: &mut u8, phase: Phase) {
         if *counted & phase.bit() == 0 {

@@ -48,6 +48,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// ISSUE_OPS_TARGET: issues what may go to one target now; returns how many operations went.
     pub(crate) fn issue_ops_target(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
+        let issued = self.issue_what_may_go(w, t);
+        if self.targets[t].sync != Sync::None {
+            self.note_phase(w, t);
+        }
+        issued
+    }
+
+    fn issue_what_may_go(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
         let te = &self.targets[t];
         if !te.wants_issue() || te.is_dead() || !w.state().may_issue() {
             return Ok(0);

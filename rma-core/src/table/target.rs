@@ -56,6 +56,8 @@ pub(crate) struct TargetElement {
     pub(crate) lock_type: LockType,
     pub(crate) no_check: bool,
     pub(crate) sync: Sync,
+    /// What the call that set `sync` had to wait for so far, a bit for each phase.
+    pub(crate) phases: u8,
     /// The DONE or UNLOCK that `sync` asks for is on its way.
     pub(crate) sync_sent: bool,
     /// The lock must be asked for without waiting for a synchronization call.
@@ -103,6 +105,7 @@ impl TargetElement {
             lock_type: LockType::Shared,
             no_check: false,
             sync: Sync::None,
+            phases: 0,
             sync_sent: false,
             lock_wanted: false,
             needs_done: false,

@@ -151,7 +151,7 @@ pub fn fetching_operations<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = world.allocate(64);
     let one = 1u64.to_le_bytes();
-    let mut tickets = vec![[0u8; 8]; 12];
+    let mut tickets = [[0u8; 8]; 12];
     for round in 0..3 {
         for rank in 0..4 {
             let started = world.engines[rank as usize].start_lock_all(window, false);

@@ -1,0 +1,91 @@
+//! Conformance on libfabric's software providers: real endpoints, all in this process, driven by one
+//! thread. `RMA_TEST_LIBFABRIC2` names another libfabric to run the same on.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rma_conformance::{suite, Driver, Spec, World};
+use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
+use rma_core::engine::Engine;
+use rma_core::ids::Rank;
+use rma_ofi::{Ofi, OfiEndpoint, Options};
+
+/// Addresses of the job, in this process's memory.
+type Addresses = Arc<Mutex<Vec<Option<AddressBytes>>>>;
+
+#[derive(Debug)]
+struct InProcess {
+    rank: u32,
+    addresses: Addresses,
+}
+
+impl InProcess {
+    fn addresses(&self) -> std::sync::MutexGuard<'_, Vec<Option<AddressBytes>>> {
+        self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Bootstrap for InProcess {
+    fn rank(&self) -> Rank {
+        Rank(self.rank)
+    }
+
+    fn size(&self) -> u32 {
+        self.addresses().len() as u32
+    }
+
+    fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
+        self.addresses()[self.rank as usize] = Some(*address);
+        Ok(())
+    }
+
+    fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
+        Ok(self.addresses()[rank.index()].map_or(Lookup::Pending, Lookup::Found))
+    }
+}
+
+/// Real fabrics move by themselves; a test that takes longer than this hangs.
+struct Clock(Instant);
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+impl Driver for Clock {
+    fn advance(&mut self) -> bool {
+        assert!(self.0.elapsed() < LIMIT, "no end after {LIMIT:?}");
+        std::thread::yield_now();
+        true
+    }
+
+    fn now_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+fn world(spec: Spec, provider: &str, library: Option<&str>) -> World<OfiEndpoint, InProcess> {
+    let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
+    let options = Options {
+        provider: Some(provider.into()),
+        library: library.map(Into::into),
+        single_host: true,
+        ..Options::default()
+    };
+    let choice = Ofi::discover(&options).expect("the provider is there");
+    let addresses: Addresses = Arc::new(Mutex::new(vec![None; ranks as usize]));
+    let engines = (0..ranks).map(|rank| {
+        let endpoint = OfiEndpoint::open(&choice, &options).expect("the endpoint opens");
+        let bootstrap = InProcess { rank, addresses: addresses.clone() };
+        Engine::open(endpoint, bootstrap, spec.config.clone()).expect("the engine opens")
+    });
+    World::new(engines.collect(), Clock(Instant::now()))
+}
+
+fn forced(spec: Spec) -> Spec {
+    spec.with(|config| config.force_message_path = true)
+}
+
+suite!(tcp_rxm, |spec| world(spec, "tcp;ofi_rxm", None));
+suite!(tcp_rxm_messages, |spec| world(forced(spec), "tcp;ofi_rxm", None));
+suite!(net, |spec| world(spec, "net", None));
+suite!(net_messages, |spec| world(forced(spec), "net", None));
+suite!(sockets, |spec| world(spec, "sockets", None));
+suite!(udp_rxd, |spec| world(spec, "udp;ofi_rxd", None));
