@@ -168,7 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Asks the provider to say when all puts so far have arrived.
-    fn post_flush(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
+    pub(crate) fn post_flush(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
         let Some(peer) = self.targets[t].peer else { return Err(Again) };
         if self.limits.put_completes == CompletionScope::Remote {
             return Ok(());

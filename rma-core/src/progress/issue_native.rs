@@ -59,6 +59,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if atomic && self.targets[t].native_atomics > self.operations[op].outstanding {
             return Ok(false);
         }
+        // Where completion is local, what is complete may still be on its way.
+        if atomic && self.operations[op].posted == 0 && self.targets[t].accumulates_unseen {
+            if self.targets[t].unflushed && !self.targets[t].flush_outstanding {
+                self.post_flush(w, t)?;
+            }
+            return Ok(false);
+        }
         while self.operations[op].posted < self.operations[op].len {
             match self.post_piece(peer, op, metadata) {
                 Ok(len) => self.count_piece(t, op, len),
@@ -89,8 +96,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             _ => {
                 te.native_atomics += 1;
-                te.unflushed |=
+                let is_local =
                     self.limits.put_completes == CompletionScope::Local && element.kind == OpKind::Accumulate;
+                te.unflushed |= is_local;
+                te.accumulates_unseen |= is_local;
                 self.counters.native_atomics += 1;
             }
         }

@@ -92,7 +92,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 index
             }
             TagKind::Flush => {
-                self.targets[index].flush_outstanding = false;
+                let te = &mut self.targets[index];
+                te.flush_outstanding = false;
+                // What was posted after the flush is not covered by it.
+                te.accumulates_unseen &= te.unflushed;
                 index
             }
         };

@@ -69,6 +69,8 @@ pub(crate) struct TargetElement {
     /// Native puts were posted since the last provider flush (only where a put's completion is local).
     pub(crate) unflushed: bool,
     pub(crate) flush_outstanding: bool,
+    /// A native accumulate completed only locally: the next one might pass it.
+    pub(crate) accumulates_unseen: bool,
     pub(crate) peer: Option<PeerAddr>,
     pub(crate) metadata: Option<Metadata>,
     pub(crate) pending: List,
@@ -113,6 +115,7 @@ impl TargetElement {
             metadata_requested: false,
             unflushed: false,
             flush_outstanding: false,
+            accumulates_unseen: false,
             peer: None,
             metadata: None,
             pending: List::EMPTY,
