@@ -95,7 +95,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Brings one element to where it can be freed, and frees it.
     fn recycle_step(&mut self, w: &mut Window<E::Region>, t: u32) {
-        let per_target = w.state() == WindowState::PerTarget;
+        // This process's lock on its own window is no business of its element's.
+        let per_target = w.state() == WindowState::PerTarget && self.targets[t].rank != self.rank;
         let te = &mut self.targets[t];
         if te.is_dead() {
             if let (None, Some(error)) = (w.detached_error, te.error) {
