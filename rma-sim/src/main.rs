@@ -37,6 +37,9 @@ struct One {
     /// Print the plan, and the latest events of the fabric when the seed fails.
     #[arg(long)]
     verbose: bool,
+    /// How many of the latest events.
+    #[arg(long, default_value_t = 256)]
+    trace: usize,
 }
 
 /// Which seeds.
@@ -68,11 +71,17 @@ fn main() -> ExitCode {
 }
 
 fn replay(one: &One) -> ExitCode {
-    let drawn = plan(one.seed, one.ranks);
+    let mut drawn = plan(one.seed, one.ranks);
+    drawn.fabric.trace_len = one.trace;
     if one.verbose {
-        println!("{:#?}", (&drawn.fabric, &drawn.config, &drawn.schedule, &drawn.windows));
-        for phase in &drawn.phases {
-            println!("{}: {:#?}", phase.name, phase.spans);
+        println!("{:?}\n{:?}\n{:?}\n{:?}", drawn.fabric, drawn.config, drawn.schedule, drawn.windows);
+        for (number, phase) in drawn.phases.iter().enumerate() {
+            println!("phase {number}: {}", phase.name);
+            phase.spans.iter().enumerate().for_each(|(index, span)| println!("  span {index}: {span:?}"));
+            for (rank, script) in phase.scripts.iter().enumerate() {
+                println!("  rank {rank}:");
+                script.iter().enumerate().for_each(|(index, action)| println!("    {index}: {action:?}"));
+            }
         }
     }
     let report = run(&drawn, |_| {});

@@ -38,6 +38,9 @@ pub trait RankProgram {
     /// What was found to be wrong; the run ends.
     fn step(&mut self) -> Result<Step, Fault>;
 
+    /// How far the program is: a number that grows whenever it gets nearer to its end.
+    fn milestones(&self) -> u64;
+
     /// Where the program is, for the report of a stall.
     fn describe(&self) -> String;
 }
@@ -56,7 +59,7 @@ pub struct Schedule {
     pub slow_every: u32,
     /// Turns with faults; after them the fabric behaves, nobody is paused, and everything must finish.
     pub turns_with_faults: u64,
-    /// Turns without faults after which a run counts as stalled.
+    /// Turns without faults in which no program gets any further, after which a run counts as stalled.
     pub turns_max: u64,
 }
 
@@ -68,7 +71,7 @@ impl Schedule {
         pause_turns_max: 0,
         slow_every: 0,
         turns_with_faults: 0,
-        turns_max: 10_000_000,
+        turns_max: 1_000_000,
     };
 
     /// Any schedule, for `ranks` ranks.
@@ -80,7 +83,7 @@ impl Schedule {
             pause_turns_max: ranks * random.pick(&[10, 100]),
             slow_every: random.pick(&[0, 0, 1, 3]),
             turns_with_faults: ranks * random.pick(&[200, 1000, 5000]),
-            turns_max: 1_000_000 + ranks * 200_000,
+            turns_max: 200_000 + ranks * 50_000,
         }
     }
 }
@@ -112,6 +115,8 @@ pub struct SimWorld<P> {
     hot: Vec<u32>,
     unfinished: usize,
     turn: u64,
+    /// When a program got further last.
+    milestone_turn: u64,
     has_faults: bool,
 }
 
@@ -146,6 +151,7 @@ impl<P: RankProgram> SimWorld<P> {
             schedule,
             random: Random::new(seed),
             turn: 0,
+            milestone_turn: 0,
             has_faults: true,
         };
         (0..world.ranks.len()).for_each(|rank| world.warm(rank));
@@ -188,8 +194,8 @@ impl<P: RankProgram> SimWorld<P> {
             if self.has_faults && self.turn > self.schedule.turns_with_faults {
                 self.end_faults();
             }
-            if self.turn > self.schedule.turns_with_faults + self.schedule.turns_max {
-                return Err(self.stall("the turns without faults are used up"));
+            if !self.has_faults && self.turn > self.milestone_turn + self.schedule.turns_max {
+                return Err(self.stall("no program has got any further for long"));
             }
             self.take_turn()?;
         }
@@ -199,6 +205,7 @@ impl<P: RankProgram> SimWorld<P> {
     /// From here on the fabric behaves and nobody is paused: now everything must finish.
     fn end_faults(&mut self) {
         self.has_faults = false;
+        self.milestone_turn = self.turn;
         self.schedule.pause_per_mille = 0;
         self.schedule.slow_every = 0;
         self.ranks.iter_mut().for_each(|slot| slot.paused_until = 0);
@@ -245,7 +252,11 @@ impl<P: RankProgram> SimWorld<P> {
         let number = rank as u32;
         self.fabric.clear_retry(number);
         let slot = &mut self.ranks[rank];
+        let milestones = slot.program.milestones();
         let step = slot.program.step().map_err(|fault| Failure::Program { rank: number, fault })?;
+        if slot.program.milestones() != milestones {
+            self.milestone_turn = self.turn;
+        }
         if self.fabric.is_violated() {
             let broken = self.fabric.violations().iter().map(ToString::to_string).collect::<Vec<_>>();
             return Err(Failure::Contract(broken.join("; ")));
@@ -330,6 +341,10 @@ mod tests {
             }
             self.left -= 1;
             Ok(Step::Busy)
+        }
+
+        fn milestones(&self) -> u64 {
+            u64::MAX - u64::from(self.left)
         }
 
         fn describe(&self) -> String {

@@ -121,6 +121,8 @@ pub(super) struct RankScript<L> {
     /// What each swap span was seen as last, and how many values were made up.
     guesses: BTreeMap<usize, u64>,
     unique: u64,
+    /// Calls returned and operations posted.
+    milestones: u64,
 }
 
 impl<L: Library> RankScript<L> {
@@ -139,6 +141,7 @@ impl<L: Library> RankScript<L> {
             last_result: 0,
             guesses: BTreeMap::new(),
             unique: 0,
+            milestones: 0,
         }
     }
 
@@ -243,6 +246,7 @@ impl<L: Library> RankScript<L> {
 
     /// The next action of the phase is due.
     fn advance(&mut self) {
+        self.milestones += 1;
         if let Stage::Phase { action, .. } = &mut self.stage {
             *action += 1;
         }
@@ -265,7 +269,8 @@ impl<L: Library> RankScript<L> {
             Progress::Waiting => return Ok(Step::Waiting),
         }
         self.calling = None;
-        self.on_return(call).map_err(|text| Fault::Oracle(format!("after {call:?}: {text}")))?;
+        let stage = self.stage;
+        self.on_return(call).map_err(|text| Fault::Oracle(format!("after {call:?} in {stage:?}: {text}")))?;
         self.advance();
         Ok(Step::Busy)
     }
@@ -443,6 +448,10 @@ impl<L: Library> RankProgram for RankScript<L> {
             Some(call) => self.poll(call),
             None => self.proceed(),
         }
+    }
+
+    fn milestones(&self) -> u64 {
+        self.milestones
     }
 
     fn describe(&self) -> String {

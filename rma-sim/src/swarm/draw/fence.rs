@@ -5,34 +5,35 @@ use super::operation::{candidates, Uses};
 use super::Draw;
 
 impl Draw<'_> {
-    /// Epochs of even number use one set of spans, odd ones the other: so what an epoch wrote stays as it is
-    /// until every rank has seen the fence that closed it.
+    /// Two sets of spans take turns: what an epoch wrote stays as it is until every rank has seen the fence
+    /// that closed it. A fence with NOPRECEDE waits for nobody, so the same set is used again after it.
     pub(super) fn fence_phase(&mut self) -> Phase {
         let window = self.random.index(self.windows.len());
         let mut spans = Vec::new();
         self.spans(window, false, &mut spans);
         let stores = self.stores(&spans);
-        let epochs = self.random.between(1, 4) as usize;
-        let operations: Vec<_> = (0..epochs).map(|epoch| self.epoch(window, &spans, epoch)).collect();
         let mut scripts = vec![Vec::new(); self.ranks as usize];
 
-        let opens = FenceAssertions { no_precede: self.random.chance(600), ..FenceAssertions::default() };
-        self.fence(&mut scripts, window, opens, None, operations.first());
-        for (epoch, part) in operations.iter().enumerate() {
-            for (script, actions) in scripts.iter_mut().zip(part) {
+        let mut assertions =
+            FenceAssertions { no_precede: self.random.chance(600), ..FenceAssertions::default() };
+        let (mut closes, mut parity) = (None, 0);
+        for left in (0..self.random.between(1, 4)).rev() {
+            let part = self.epoch(window, &spans, parity);
+            self.fence(&mut scripts, window, assertions, closes, &part);
+            for (script, actions) in scripts.iter_mut().zip(&part) {
                 script.extend(actions);
             }
             let is_empty = part.iter().all(Vec::is_empty);
-            let is_last = epoch + 1 == epochs;
-            let assertions = FenceAssertions {
+            assertions = FenceAssertions {
                 // Only true, and only allowed, if nobody did anything.
-                no_precede: is_empty && !is_last && self.random.chance(500),
-                no_succeed: is_last && self.random.chance(600),
+                no_precede: is_empty && left > 0 && self.random.chance(500),
+                no_succeed: left == 0 && self.random.chance(600),
                 ..FenceAssertions::default()
             };
-            let closes = (!assertions.no_precede).then_some((epoch % 2) as u8);
-            self.fence(&mut scripts, window, assertions, closes, operations.get(epoch + 1));
+            closes = (!assertions.no_precede).then_some(parity);
+            parity ^= u8::from(closes.is_some());
         }
+        self.fence(&mut scripts, window, assertions, closes, &[]);
         for script in &mut scripts {
             if !self.random.chance(100) {
                 continue;
@@ -44,12 +45,12 @@ impl Draw<'_> {
     }
 
     /// The operations of one epoch, rank by rank.
-    fn epoch(&mut self, window: usize, spans: &[Span], epoch: usize) -> Vec<Vec<Action>> {
+    fn epoch(&mut self, window: usize, spans: &[Span], parity: u8) -> Vec<Vec<Action>> {
         let is_empty = self.random.chance(150);
         let mut parts = Vec::new();
         for rank in 0..self.ranks {
             let mut uses = Uses::new(spans);
-            let chosen = candidates(rank, spans, window, None, Some((epoch % 2) as u8));
+            let chosen = candidates(rank, spans, window, None, Some(parity));
             let count = if is_empty { 0 } else { self.random.below(self.operations + 1) };
             let drawn = (0..count).filter_map(|_| self.operation(rank, spans, &chosen, &mut uses));
             parts.push(drawn.map(Action::Operation).collect());
@@ -64,10 +65,10 @@ impl Draw<'_> {
         window: usize,
         agreed: FenceAssertions,
         closes: Option<u8>,
-        next: Option<&Vec<Vec<Action>>>,
+        next: &[Vec<Action>],
     ) {
         let written = |rank: u32| {
-            let mut actions = next.into_iter().flatten().flatten();
+            let mut actions = next.iter().flatten();
             actions.any(|action| match action {
                 Action::Operation(plan) => plan.verb != Verb::Get && plan.target == rank,
                 _ => false,

@@ -7,6 +7,9 @@ use super::super::plan::{OperationPlan, Payload, Role, Span, Verb};
 use super::Draw;
 use crate::random::Random;
 
+/// Most elements of one accumulate: the fabric executes them one by one.
+const ELEMENTS_MAX: usize = 600;
+
 /// What a rank has under way at a span of its own, since the last remote completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
@@ -131,7 +134,7 @@ impl Shape<'_> {
             }
         };
         let is_single = self.random.chance(400);
-        let most = if is_single { dtype.size() } else { usize::MAX };
+        let most = dtype.size() * if is_single { 1 } else { ELEMENTS_MAX };
         let (offset, len) = self.range(dtype, 0, most)?;
         let verb = match self.random.below(4) {
             0 if is_single && !dtype.is_float() => Verb::CompareAndSwap,
@@ -145,7 +148,7 @@ impl Shape<'_> {
 
     fn shared(&mut self, dtype: Dtype, op: ReduceOp) -> Option<OperationPlan> {
         let is_single = self.random.chance(400);
-        let most = if is_single { dtype.size() } else { usize::MAX };
+        let most = dtype.size() * if is_single { 1 } else { ELEMENTS_MAX };
         let (offset, len) = self.range(dtype, 0, most)?;
         // Reading with NO_OP may be mixed with any one operation.
         let (verb, op) = match self.random.below(5) {
