@@ -13,7 +13,9 @@ pub enum RemoteCompletion {
     /// (`FI_DELIVERY_COMPLETE`).
     DeliveryComplete,
     /// Puts complete locally; a flush reads a few bytes back from the target, and the fabric does not
-    /// let a read overtake the writes before it.
+    /// let a read overtake the writes before it. Safe where a broken connection stays broken (verbs).
+    /// The tcp providers connect again by themselves, so there a put that was lost with the old
+    /// connection would go unnoticed: on those it serves to measure, not to rely on.
     ReadBack,
 }
 
@@ -134,7 +136,7 @@ pub const PROFILES: [Profile; 12] = [
         listens_on_tcp: false,
         reason: "reliable datagrams in software over udp; not extensively tested by its authors: reports no \
                  dead peer, has no descriptor to sleep on, cannot reach itself, and stops for ever with some \
-                 hundred operations outstanding (960 stopped it, 128 did not)",
+                 hundred operations outstanding (960 stopped it, 128 did not), and never answers a wrong key",
     },
     Profile {
         provider: "shm",

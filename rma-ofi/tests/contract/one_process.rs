@@ -340,3 +340,21 @@ pub(crate) fn a_thread_can_sleep_on_the_descriptor<E: Endpoint>(mut world: World
         assert_eq!(world.nodes[1].packets.pop_front().unwrap(), round.to_le_bytes());
     }
 }
+
+/// An access that the target does not allow writes nothing, and where puts complete remotely it fails.
+pub(crate) fn a_wrong_key_fails_the_operation<E: Endpoint>(mut world: World<E>) {
+    let window = Window::<E>::new(&mut world.nodes[1].ep, 4096, 1);
+    world.put(0, 1, &[0; 8], window.at(0), 1);
+    let mut wrong = window.at(0);
+    wrong.key.0 ^= 0x55;
+    let src = [7u8; 8];
+    world.start_put(0, 1, &src, wrong, 2);
+    world.until("the refused put", |world| world.nodes[0].outcomes.len() == 2);
+    // A local completion says nothing about the target.
+    let is_local = world.nodes[0].ep.limits().put_completes == CompletionScope::Local;
+    assert!(is_local || world.nodes[0].outcomes[1].1.is_err(), "{:?}", world.nodes[0].outcomes);
+    for _ in 0..1000 {
+        world.poll();
+    }
+    assert_eq!(window.word(0), 0);
+}
