@@ -92,7 +92,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Ok(()));
         }
         if !queued {
-            let waiter = Waiter { origin: rank, lock_type, flags: 0, token: 0, count: 0, payload: None };
+            let waiter = Waiter {
+                origin: rank,
+                lock_type,
+                flags: 0,
+                token: 0,
+                count: 0,
+                payload: None,
+                overtakes: false,
+            };
             // A full queue is asked again at the next poll.
             let queued = w.lock.enqueue(waiter) == Request::Queued;
             sync.stage = Stage::SelfLock { lock_type, queued };

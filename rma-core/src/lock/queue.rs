@@ -29,6 +29,8 @@ pub struct Waiter {
     pub count: u16,
     /// Where their bytes are; `None` with `count > 0` when there was no room to keep them.
     pub payload: Option<Span>,
+    /// A shared request that does not wait behind exclusive ones which only wait themselves.
+    pub overtakes: bool,
 }
 
 /// What became of a request.
@@ -73,9 +75,14 @@ impl WindowLock {
         }
     }
 
-    /// Grants the lock if nobody who came before waits and the holders admit it.
-    pub fn try_acquire(&mut self, origin: Rank, lock_type: LockType) -> bool {
-        let granted = self.waiters.is_empty() && self.admits(lock_type);
+    /// Grants the lock if the holders admit it and nobody who came before waits; one that `overtakes`
+    /// needs no more than shared holders.
+    ///
+    /// Who holds locks elsewhere must overtake: it would wait for an exclusive request that waits for a
+    /// shared holder that may, elsewhere, wait for it in the same way.
+    pub fn try_acquire(&mut self, origin: Rank, lock_type: LockType, overtakes: bool) -> bool {
+        let is_next = self.waiters.is_empty() || (overtakes && self.shared_count > 0);
+        let granted = is_next && self.admits(lock_type);
         if granted {
             self.hold(origin, lock_type);
         }
@@ -115,18 +122,22 @@ impl WindowLock {
 
     /// The next waiter whose turn has come; the lock is its own from now on.
     pub fn poll_grant(&mut self) -> Option<Waiter> {
-        let first = self.waiters.front()?;
-        if !self.admits(first.lock_type) {
-            return None;
-        }
-        let waiter = self.waiters.pop_front()?;
+        let waiter = self.waiters.remove(self.next_grant()?)?;
         self.hold(waiter.origin, waiter.lock_type);
         Some(waiter)
     }
 
     /// Whether [`WindowLock::poll_grant`] has something to say.
     pub fn has_grant(&self) -> bool {
-        self.waiters.front().is_some_and(|first| self.admits(first.lock_type))
+        self.next_grant().is_some()
+    }
+
+    fn next_grant(&self) -> Option<usize> {
+        if self.admits(self.waiters.front()?.lock_type) {
+            return Some(0);
+        }
+        let is_shared = self.shared_count > 0;
+        self.waiters.iter().position(|waiter| waiter.overtakes).filter(|_| is_shared)
     }
 
     /// Whether nobody holds the lock and nobody waits.
@@ -150,17 +161,25 @@ mod tests {
     use super::*;
 
     fn waiter(origin: u32, lock_type: LockType) -> Waiter {
-        Waiter { origin: Rank(origin), lock_type, flags: 0, token: 0, count: 0, payload: None }
+        Waiter {
+            origin: Rank(origin),
+            lock_type,
+            flags: 0,
+            token: 0,
+            count: 0,
+            payload: None,
+            overtakes: false,
+        }
     }
 
     #[test]
     fn first_come_first_served_also_past_a_shared_holder() {
         let mut lock = WindowLock::new(8);
-        assert!(lock.try_acquire(Rank(0), LockType::Shared));
-        assert!(lock.try_acquire(Rank(1), LockType::Shared));
-        assert!(!lock.try_acquire(Rank(2), LockType::Exclusive));
+        assert!(lock.try_acquire(Rank(0), LockType::Shared, false));
+        assert!(lock.try_acquire(Rank(1), LockType::Shared, false));
+        assert!(!lock.try_acquire(Rank(2), LockType::Exclusive, false));
         assert_eq!(lock.enqueue(waiter(2, LockType::Exclusive)), Request::Queued);
-        assert!(!lock.try_acquire(Rank(3), LockType::Shared), "would overtake rank 2");
+        assert!(!lock.try_acquire(Rank(3), LockType::Shared, false), "would overtake rank 2");
         assert_eq!(lock.enqueue(waiter(3, LockType::Shared)), Request::Queued);
         assert_eq!(lock.enqueue(waiter(4, LockType::Shared)), Request::Queued);
         assert!(lock.poll_grant().is_none());
@@ -177,10 +196,29 @@ mod tests {
     }
 
     #[test]
+    fn who_holds_locks_elsewhere_passes_those_who_wait_for_shared_holders() {
+        let mut lock = WindowLock::new(8);
+        assert!(lock.try_acquire(Rank(0), LockType::Exclusive, false));
+        assert_eq!(lock.enqueue(waiter(1, LockType::Shared)), Request::Queued);
+        assert_eq!(lock.enqueue(waiter(2, LockType::Exclusive)), Request::Queued);
+        assert!(!lock.try_acquire(Rank(3), LockType::Shared, true), "exclusive is exclusive");
+        assert_eq!(lock.enqueue(Waiter { overtakes: true, ..waiter(3, LockType::Shared) }), Request::Queued);
+        assert_eq!(lock.enqueue(waiter(4, LockType::Shared)), Request::Queued);
+        lock.release(Rank(0)).unwrap();
+        assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(1)));
+        assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(3)));
+        assert!(lock.poll_grant().is_none(), "rank 4 holds nothing and waits its turn");
+        assert!(lock.try_acquire(Rank(5), LockType::Shared, true));
+        (0..3).for_each(|_| lock.release(Rank(1)).unwrap());
+        assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(2)));
+        assert!(!lock.try_acquire(Rank(6), LockType::Shared, true));
+    }
+
+    #[test]
     fn a_full_queue_says_so_and_a_wrong_release_is_found() {
         let mut lock = WindowLock::new(1);
         assert_eq!(lock.release(Rank(0)), Err(NotHeld));
-        assert!(lock.try_acquire(Rank(0), LockType::Exclusive));
+        assert!(lock.try_acquire(Rank(0), LockType::Exclusive, false));
         assert_eq!(lock.release(Rank(1)), Err(NotHeld));
         assert_eq!(lock.enqueue(waiter(1, LockType::Shared)), Request::Queued);
         assert_eq!(lock.enqueue(waiter(2, LockType::Shared)), Request::Full);

@@ -146,7 +146,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 }
                 w.cursor.on_skipped();
             } else {
-                let flags = if w.walk == Walk::Lock { BatchFlags::LOCK_SHARED } else { BatchFlags::UNLOCK };
+                let lock = BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE;
+                let flags = if w.walk == Walk::Lock { lock } else { BatchFlags::UNLOCK };
                 self.send_detached(w, rank, flags)?;
                 w.cursor.on_asked();
             }

@@ -62,6 +62,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &self.targets[t];
         let all = packed.count == pending && packed.piece.is_none();
         let mut flags = match te.lock_type {
+            LockType::Shared if w.state().is_lock_all() => BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE,
             LockType::Shared => BatchFlags::LOCK_SHARED,
             LockType::Exclusive => BatchFlags::LOCK_EXCLUSIVE,
         };

@@ -49,7 +49,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             flags.has(BatchFlags::LOCK_SHARED).then_some(LockType::Shared)
         };
         if let Some(lock_type) = lock_type {
-            if !w.lock.try_acquire(header.sender, lock_type) {
+            if !w.lock.try_acquire(header.sender, lock_type, flags.has(BatchFlags::OVERTAKE)) {
                 self.queue_lock(w, &batch, lock_type, operations);
                 return;
             }
@@ -66,7 +66,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         lock_type: LockType,
         operations: &[u8],
     ) {
-        let payload = if w.lock.has_room() { w.deferred.keep(operations) } else { None };
+        let overtakes = batch.flags.has(BatchFlags::OVERTAKE);
+        // What is kept leaves in the order in which it came: not for a request that may pass others.
+        let is_kept = w.lock.has_room() && !overtakes;
+        let payload = if is_kept { w.deferred.keep(operations) } else { None };
         let waiter = Waiter {
             origin: batch.origin,
             lock_type,
@@ -74,6 +77,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             token: batch.token,
             count: batch.count,
             payload,
+            overtakes,
         };
         if w.lock.enqueue(waiter) == Request::Full {
             let Some(mut answer) = self.begin_answer() else { return };

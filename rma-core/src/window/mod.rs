@@ -163,7 +163,7 @@ impl<R> Window<R> {
 
     /// Locks the lock type of a request on behalf of this process itself.
     pub(crate) fn try_self_lock(&mut self, rank: Rank, lock_type: LockType) -> bool {
-        let granted = self.lock.try_acquire(rank, lock_type);
+        let granted = self.lock.try_acquire(rank, lock_type, false);
         if granted {
             self.self_lock = SelfLock::Held;
         }

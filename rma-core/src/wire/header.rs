@@ -94,6 +94,9 @@ flags! {
         DETACHED = 32,
         /// Send the window's metadata with the grant.
         WANT_METADATA = 64,
+        /// With LOCK_SHARED: the origin may hold locks of other ranks, as under lock_all, and so must not
+        /// wait for requests that only wait themselves.
+        OVERTAKE = 128,
     }
 }
 
@@ -170,7 +173,8 @@ impl Header {
         };
         let flags = BatchFlags(header.flags);
         let both = BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE;
-        if header.kind == PacketKind::Batch && (flags.has(both) || header.flags & 128 != 0) {
+        let stray = flags.has(BatchFlags::OVERTAKE) && !flags.has(BatchFlags::LOCK_SHARED);
+        if header.kind == PacketKind::Batch && (flags.has(both) || stray) {
             return Err(WireError::Flags(header.flags.into()));
         }
         Ok(header)
