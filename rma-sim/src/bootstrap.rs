@@ -72,7 +72,7 @@ impl Bootstrap for SimBootstrap {
                 message: format!("lookup: rank {rank} has not published its address; is it running?"),
             });
         }
-        let is_hidden = asked.pending_left > 0;
+        let is_hidden = asked.pending_left > 0 && self.fabric.hides_addresses();
         asked.pending_left = asked.pending_left.saturating_sub(1);
         if is_hidden || !self.fabric.is_published(rank.0) {
             self.asked = Some(asked);

@@ -135,7 +135,7 @@ struct Slot<P> {
 const IDLE_STEPS_MAX: u32 = 3;
 
 /// Rounds over all ranks before a silent world counts as stalled.
-const LAST_ROUNDS: usize = 20;
+const LAST_ROUNDS: usize = 100;
 
 impl<P: RankProgram> SimWorld<P> {
     /// A world in which rank `n` runs `programs[n]`.

@@ -209,6 +209,10 @@ impl SimFabric {
         state.random.below(u64::from(most) + 1) as u32
     }
 
+    pub(crate) fn hides_addresses(&self) -> bool {
+        self.state().config.faults.pending_lookups_max > 0
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic in a test must not turn into a second one when endpoints are dropped.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
