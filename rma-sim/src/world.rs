@@ -134,6 +134,9 @@ struct Slot<P> {
 /// Steps without effect after which a rank is left alone.
 const IDLE_STEPS_MAX: u32 = 3;
 
+/// Once in so many turns some rank is stepped although nothing has reached it.
+const CARE_TURNS: u64 = 32;
+
 /// Rounds over all ranks before a silent world counts as stalled.
 const LAST_ROUNDS: usize = 100;
 
@@ -213,6 +216,11 @@ impl<P: RankProgram> SimWorld<P> {
     }
 
     fn take_turn(&mut self) -> Result<(), Failure> {
+        if self.turn % CARE_TURNS == 0 {
+            // What a rank waits for need not come over the fabric (an address, say).
+            let rank = self.random.index(self.ranks.len());
+            self.warm(rank);
+        }
         let wants_delivery = self.random.chance(self.schedule.deliver_per_mille);
         if wants_delivery && self.deliver() {
             return Ok(());
