@@ -111,19 +111,23 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
     }
 
     /// Polls calls of several ranks until all are done; the first error.
-    pub fn wait_all(&mut self, mut calls: Vec<(u32, SyncCall)>) -> Result<(), RmaError> {
-        let mut result = Ok(());
+    pub fn wait_all(&mut self, calls: Vec<(u32, SyncCall)>) -> Result<(), RmaError> {
+        self.wait_each(calls).into_iter().collect()
+    }
+
+    /// Polls calls of several ranks until all are done; the outcome of each.
+    pub fn wait_each(&mut self, mut calls: Vec<(u32, SyncCall)>) -> Vec<Result<(), RmaError>> {
+        let mut results: Vec<_> = calls.iter().map(|_| None).collect();
         for _ in 0..STEPS_MAX {
-            calls.retain_mut(|(rank, sync)| match self.engines[*rank as usize].poll(sync) {
-                Poll::Ready(done) => {
-                    let kept = std::mem::replace(&mut result, Ok(()));
-                    result = kept.and(done);
-                    false
+            for ((rank, sync), result) in calls.iter_mut().zip(&mut results) {
+                if result.is_none() {
+                    if let Poll::Ready(done) = self.engines[*rank as usize].poll(sync) {
+                        *result = Some(done);
+                    }
                 }
-                Poll::Pending => true,
-            });
-            if calls.is_empty() {
-                return result;
+            }
+            if results.iter().all(Option::is_some) {
+                return results.into_iter().flatten().collect();
             }
             self.step();
         }

@@ -23,6 +23,9 @@ const KEY_BASE: u64 = 0x1000;
 /// exactly when the maximum of the one is the complement of the maximum of the other.
 const AGREED: usize = 5;
 
+/// Index of the number that is not 0 when a rank cannot take part.
+const FAILED: usize = 2 * AGREED;
+
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins to make a window over the user's memory (MPI-4.1 section 12.2.1). Collective. A length
     /// of 0 is legal; `base` may be null then.
@@ -33,8 +36,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// lives across a call).
     ///
     /// # Errors
-    /// When `disp_unit` is 0 or the fabric cannot register the memory; the other ranks then fail too,
-    /// once this call has been made everywhere.
+    /// When the endpoint is broken. What only this rank cannot do (no memory, no registration, a
+    /// `disp_unit` of 0) is reported by the call when it is polled, at every rank.
     pub unsafe fn start_create(
         &mut self,
         base: *mut u8,
@@ -43,20 +46,23 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Result<(WindowId, SyncCall), RmaError> {
         // SAFETY: the caller's promise.
         let memory = unsafe { WindowMemory::new(base, len) };
-        self.start_window(Call::Create, memory, None, disp_unit)
+        self.start_window(Call::Create, memory, None, disp_unit, None)
     }
 
     /// Begins to make a window whose memory, zeroed and page-aligned, belongs to the library (section
     /// 12.2.2). Collective.
     ///
     /// # Errors
-    /// As for [`Engine::start_create`], and when the memory cannot be had.
+    /// As for [`Engine::start_create`].
     pub fn start_allocate(&mut self, len: usize, disp_unit: u32) -> Result<(WindowId, SyncCall), RmaError> {
-        let owned = OwnedMemory::new(len).ok_or(RmaError::Memory { call: Call::Allocate, bytes: len })?;
+        let owned = OwnedMemory::new(len);
+        let (base, len_had) =
+            owned.as_ref().map_or((core::ptr::null_mut(), 0), |owned| (owned.base().as_ptr(), len));
         // SAFETY: the window keeps `owned` and is dropped with it; nobody else has the pointer but
         // through the window.
-        let memory = unsafe { WindowMemory::new(owned.base().as_ptr(), len) };
-        self.start_window(Call::Allocate, memory, Some(owned), disp_unit)
+        let memory = unsafe { WindowMemory::new(base, len_had) };
+        let missing = owned.is_none().then_some(RmaError::Memory { call: Call::Allocate, bytes: len });
+        self.start_window(Call::Allocate, memory, owned, disp_unit, missing)
     }
 
     fn start_window(
@@ -65,30 +71,33 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         memory: WindowMemory,
         owned: Option<OwnedMemory>,
         disp_unit: u32,
+        mut error: Option<RmaError>,
     ) -> Result<(WindowId, SyncCall), RmaError> {
         self.check_endpoint(call)?;
-        if disp_unit == 0 {
-            return Err(RmaError::Argument {
-                call,
-                what: "the displacement unit is 0; it must be at least 1 byte",
-            });
-        }
         let id = self.windows.next_id();
         let process = &mut self.process;
         let paths = Paths::offered(process.endpoint.native(), &process.config);
+        if disp_unit == 0 {
+            let what = "the displacement unit is 0; it must be at least 1 byte";
+            error.get_or_insert(RmaError::Argument { call, what });
+        }
         let mut region = None;
-        if let (true, Some(base)) = (paths.any() && !memory.is_empty(), NonNull::new(memory.base_ptr())) {
+        if let (true, None, Some(base)) =
+            (paths.any() && !memory.is_empty(), &error, NonNull::new(memory.base_ptr()))
+        {
             let key = RemoteKey(KEY_BASE + u64::from(id.0));
             // SAFETY: the memory is valid and shared until the window is dropped, and the region is
             // dropped with it, before the memory.
-            let registered = unsafe { process.endpoint.register(base, memory.len(), key) };
-            region = Some(registered.map_err(|error| RmaError::Provider { call, message: error.message })?);
+            match unsafe { process.endpoint.register(base, memory.len(), key) } {
+                Ok(registered) => region = Some(registered),
+                Err(refused) => error = Some(RmaError::Provider { call, message: refused.message }),
+            }
         }
         let own = Metadata {
             size: memory.len() as u64,
             base: region.as_ref().map_or(0, MemoryRegion::remote_base),
             key: region.as_ref().map_or(RemoteKey(0), MemoryRegion::remote_key),
-            disp_unit,
+            disp_unit: disp_unit.max(1),
         };
         let operations = process.operations.reserve(process.config.operation_pool);
         let targets = process.targets.reserve(process.config.target_pool);
@@ -106,7 +115,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         );
         w.paths = paths;
         self.windows.insert(w);
-        Ok((id, SyncCall::new(call, id, Stage::Create { sequence: None })))
+        let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
+        sync.error = error;
+        Ok((id, sync))
     }
 
     pub(super) fn poll_create(
@@ -115,14 +126,26 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sequence: Option<u32>,
     ) -> Poll<Result<(), RmaError>> {
         let id = sync.window;
+        let failed = u64::from(sync.error.is_some());
         let agreed = self.poll_reduce(sequence, |engine| {
-            engine.windows.get(id).map_or([0; REDUCE_VALUES], creation_values)
+            let mut values = engine.windows.get(id).map_or([0; REDUCE_VALUES], creation_values);
+            values[FAILED] = failed;
+            values
         });
         if let Err(sequence) = agreed {
             sync.stage = Stage::Create { sequence };
             return self.process.failure(sync.call);
         }
         let values = *self.process.reduce.values();
+        if values[FAILED] != 0 {
+            self.remove_window(id);
+            let elsewhere = || RmaError::Provider {
+                call: sync.call,
+                message: "another rank could not provide its part of the window; its own message says why"
+                    .into(),
+            };
+            return Poll::Ready(Err(sync.error.take().unwrap_or_else(elsewhere)));
+        }
         let Some(w) = self.windows.get_mut(id) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: id }));
         };
@@ -174,12 +197,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         while let Some(t) = w.slots.next(&self.process.targets, crate::pool::NONE) {
             self.process.free_target(w, t);
         }
-        if let Some(w) = self.windows.remove(sync.window) {
+        self.remove_window(sync.window);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Drops a window and keeps its elements for the next one.
+    fn remove_window(&mut self, window: WindowId) {
+        if let Some(w) = self.windows.remove(window) {
             let w = *w;
             self.process.operations.retire(w.operations);
             self.process.targets.retire(w.targets);
         }
-        Poll::Ready(Ok(()))
     }
 
     /// First byte and length of this rank's window memory, if there is such a window.

@@ -38,7 +38,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         self.on_lock_reply(t, flags);
         let te = &mut self.targets[t];
-        if flags.has(ReplyFlags::DONE_ACK) && te.done_sent.wrapping_sub(header.token) < u32::MAX / 2 {
+        let news = header.token.wrapping_sub(te.done_acked);
+        if flags.has(ReplyFlags::DONE_ACK) && news <= te.done_sent.wrapping_sub(te.done_acked) {
             te.done_acked = header.token;
         }
         te.unlock_acked |= flags.has(ReplyFlags::UNLOCK_ACK);

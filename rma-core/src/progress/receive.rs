@@ -165,7 +165,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let header = Header::decode(&mut reader)?;
         self.counters.packets_received[header.kind as usize] += 1;
         self.counters.packet_bytes_received += bytes.len() as u64;
-        if header.sender.0 >= self.size {
+        // Nobody sends packets to himself, so one that says so is forged.
+        if header.sender.0 >= self.size || header.sender == self.rank {
             return Err(WireError::Length(header.sender.0));
         }
         if header.kind == PacketKind::Reduce {

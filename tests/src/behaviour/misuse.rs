@@ -69,9 +69,15 @@ pub fn wrong_arguments<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let missing = WindowId(77);
     let wrong_window = Err(RmaError::Window { call: Call::Lock, window: missing });
     assert_eq!(world.lock(0, missing, 1, Shared), wrong_window);
-    assert!(matches!(world.engines[0].start_allocate(64, 0), Err(RmaError::Argument { .. })));
-    let too_much = world.engines[0].start_allocate(usize::MAX / 2, 1);
-    assert!(matches!(too_much, Err(RmaError::Memory { .. })));
+    // What one rank cannot do fails at every rank, and the next window works.
+    for (len, unit) in [(64, 0), (usize::MAX / 2, 1)] {
+        let (_, wrong) = world.engines[0].start_allocate(len, unit).unwrap();
+        let (_, right) = world.engines[1].start_allocate(64, 1).unwrap();
+        let elsewhere = world.wait_each(vec![(0, wrong), (1, right)]);
+        let [Err(own), Err(other)] = &elsewhere[..] else { panic!("both must fail: {elsewhere:?}") };
+        assert!(matches!(own, RmaError::Argument { .. } | RmaError::Memory { .. }), "{own:?}");
+        assert!(matches!(other, RmaError::Provider { .. }), "{other:?}");
+    }
     world.lock(0, window, 1, Shared).unwrap();
     let data = [0; 8];
     let wrong_rank = Err(RmaError::Rank { call: Call::Put, target: Rank(9), size: 2 });
