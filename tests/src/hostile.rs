@@ -1,0 +1,148 @@
+//! Packets of any bytes: they never make a process panic, and never write outside a window.
+
+use std::task::Poll;
+
+use rma_core::bootstrap::Bootstrap;
+use rma_core::config::Config;
+use rma_core::engine::Engine;
+use rma_core::ids::{Rank, WindowId};
+use rma_core::lock::LockType;
+use rma_core::provider::{CompletionBatch, Endpoint, NativeOps, SendClass};
+use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
+
+/// Bytes of the window, and of the memory before and behind it that nobody may touch.
+const WINDOW_BYTES: usize = 256;
+const GUARD_BYTES: usize = 4096;
+const GUARD: u8 = 0xa5;
+
+/// Largest packet of the simulated fabric here.
+const PACKET_BYTES: usize = 512;
+
+/// Takes `input` for a sequence of packets, each behind two bytes of length, and sends them from rank 1
+/// to the engine of rank 0, which has a window, a lock epoch and operations under way. Panics when the
+/// engine does, or when memory outside the window has changed.
+pub fn feed(input: &[u8]) {
+    let mut memory = vec![GUARD; GUARD_BYTES + WINDOW_BYTES + GUARD_BYTES];
+    memory[GUARD_BYTES..GUARD_BYTES + WINDOW_BYTES].fill(0);
+    let mut results = [0u8; 64];
+    let mut config = FabricConfig { native: NativeOps::default(), ..FabricConfig::unit(3) };
+    config.limits.send_bytes_max = PACKET_BYTES;
+    let fabric = SimFabric::new(config);
+    {
+        let mut victim = open(&fabric, 0);
+        let mut attacker = fabric.open(1).expect("the attacker's endpoint opens");
+        let mut attacker_bootstrap = fabric.bootstrap(1);
+        let window = create(&fabric, &mut victim, &mut attacker, &mut attacker_bootstrap, &mut memory);
+        begin_epoch(&mut victim, window, &mut results);
+        attack(&fabric, &mut victim, &mut attacker, &mut attacker_bootstrap, input);
+    }
+    let (before, behind) = (&memory[..GUARD_BYTES], &memory[GUARD_BYTES + WINDOW_BYTES..]);
+    assert!(before.iter().chain(behind).all(|&byte| byte == GUARD), "memory outside the window was written");
+}
+
+fn open(fabric: &SimFabric, rank: u32) -> Engine<SimEndpoint, SimBootstrap> {
+    let config = Config { lock_waiters: 2, deferred_bytes: 128, reply_buffers: 2, ..Config::default() };
+    let endpoint = fabric.open(rank).expect("the endpoint opens");
+    Engine::open(endpoint, fabric.bootstrap(rank), config).expect("the engine opens")
+}
+
+/// Makes the victim's window. The other ranks' part in it is played by engines that then go away, all
+/// but the attacker's endpoint.
+fn create(
+    fabric: &SimFabric,
+    victim: &mut Engine<SimEndpoint, SimBootstrap>,
+    attacker: &mut SimEndpoint,
+    attacker_bootstrap: &mut SimBootstrap,
+    memory: &mut [u8],
+) -> WindowId {
+    let base = memory[GUARD_BYTES..].as_mut_ptr();
+    // SAFETY: `memory` outlives the victim and is not touched while it lives.
+    let started = unsafe { victim.start_create(base, WINDOW_BYTES, 1) };
+    let (window, mut sync) = started.expect("the window starts");
+    attacker_bootstrap.publish(&attacker.address()).expect("the attacker publishes");
+    let mut third = open(fabric, 2);
+    let (_, mut third_sync) = third.start_allocate(WINDOW_BYTES, 1).expect("the window starts");
+    // Rank 1's rounds of the reduction, echoed: it agrees with whatever it hears.
+    let mut batch = CompletionBatch::new();
+    for _ in 0..10_000 {
+        victim.progress();
+        third.progress();
+        attacker.poll(&mut batch);
+        while let Some(completion) = batch.pop() {
+            if let rma_core::provider::Completion::Packet(packet) = completion {
+                // SAFETY: lent by this endpoint's poll, released below.
+                let mut bytes = unsafe { packet.bytes() }.to_vec();
+                attacker.release(packet);
+                // Rank 1's packet of the same round goes to the rank 2^round above it.
+                let to = (1 + (1 << bytes[2])) % 3;
+                bytes[8] = 1;
+                send(fabric, attacker, attacker_bootstrap, to, &bytes);
+            }
+        }
+        fabric.advance();
+        let done = victim.poll(&mut sync).is_ready();
+        if third.poll(&mut third_sync).is_ready() && done {
+            return window;
+        }
+    }
+    panic!("the window is not made: {}", sync.waiting_for());
+}
+
+/// Leaves operations to ranks 1 and 2 in every state.
+fn begin_epoch(victim: &mut Engine<SimEndpoint, SimBootstrap>, window: WindowId, results: &mut [u8; 64]) {
+    let lock = victim.start_lock_all(window, false);
+    let mut lock = lock.expect("lock_all starts");
+    assert!(victim.poll(&mut lock).is_ready());
+    for target in [1, 2] {
+        for index in 0..3usize {
+            let result = results[16 * index..].as_mut_ptr();
+            // SAFETY: `results` outlives the victim.
+            let got = unsafe { victim.get(window, Rank(target), 0, result, 16) };
+            assert!(matches!(got, Poll::Ready(Ok(()))));
+        }
+    }
+    let flush = victim.start_flush(window, Rank(1));
+    drop(flush);
+    // A lock that nobody holds is asked for while the own window is locked.
+    let _ = victim.start_lock(window, Rank(1), LockType::Exclusive, false);
+}
+
+fn attack(
+    fabric: &SimFabric,
+    victim: &mut Engine<SimEndpoint, SimBootstrap>,
+    attacker: &mut SimEndpoint,
+    attacker_bootstrap: &mut SimBootstrap,
+    mut input: &[u8],
+) {
+    let mut batch = CompletionBatch::new();
+    while let Some((length, rest)) = input.split_first_chunk::<2>() {
+        let len = (u16::from_le_bytes(*length) as usize).min(rest.len()).min(PACKET_BYTES);
+        let (packet, rest) = rest.split_at(len);
+        input = rest;
+        send(fabric, attacker, attacker_bootstrap, 0, packet);
+        for _ in 0..3 {
+            fabric.advance();
+            victim.progress();
+            attacker.poll(&mut batch);
+            while let Some(completion) = batch.pop() {
+                if let rma_core::provider::Completion::Packet(packet) = completion {
+                    attacker.release(packet);
+                }
+            }
+        }
+    }
+}
+
+fn send(fabric: &SimFabric, from: &mut SimEndpoint, bootstrap: &mut SimBootstrap, to: u32, packet: &[u8]) {
+    if packet.is_empty() {
+        return;
+    }
+    let Ok(rma_core::bootstrap::Lookup::Found(address)) = bootstrap.lookup(Rank(to)) else { return };
+    let Ok(peer) = from.connect(&address) else { return };
+    for _ in 0..100 {
+        if from.send(peer, packet, &[], SendClass::Request).is_ok() {
+            return;
+        }
+        fabric.advance();
+    }
+}
