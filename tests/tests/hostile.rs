@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use rma_conformance::hostile::feed;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{Rank, WindowId};
+use rma_core::op::ReduceOp;
+use rma_core::wire::{Header, OpKind, PacketKind, Record, ResultRecord, Writer};
 use rma_sim::Random;
 
 #[test]
@@ -17,30 +21,81 @@ fn the_corpus_is_harmless() {
     assert!(count >= 10, "only {count} files");
 }
 
-/// A packet that is nearly right goes further than noise does.
+/// Packets that are nearly right go further than noise does.
 #[test]
 fn nearly_right_packets_are_harmless() {
     let mut random = Random::new(0x5eed);
-    for _ in 0..3000 {
+    for _ in 0..5000 {
         let mut input = Vec::new();
         for _ in 0..random.between(1, 12) {
-            let mut packet = vec![0; random.index(120)];
-            random.fill(&mut packet);
-            let plausible: [&[u8]; 7] = [&[0, 0, 1, 2, 3, 4, 5], &[], &[0, 1, 2], &[0], &[0], &[0], &[1, 2]];
-            for (byte, choices) in packet.iter_mut().zip(plausible.into_iter().chain([&[0][..], &[1, 2]])) {
-                if !choices.is_empty() && random.chance(900) {
-                    *byte = random.pick(choices);
-                }
-            }
-            // The rest of the header, and of a record, as small numbers.
-            for byte in packet.iter_mut().skip(9).take(40) {
-                if random.chance(700) {
-                    *byte = random.pick(&[0, 0, 0, 1, 2, 8, 16, 255]);
-                }
-            }
+            let packet = nearly_right(&mut random);
             input.extend((packet.len() as u16).to_le_bytes());
             input.extend(packet);
         }
         feed(&input);
     }
+}
+
+fn nearly_right(random: &mut Random) -> Vec<u8> {
+    let kinds = [PacketKind::Batch, PacketKind::Reply, PacketKind::Barrier, PacketKind::MetadataReply];
+    let header = Header {
+        kind: random.pick(&kinds),
+        flags: random.bits() as u8 & random.bits() as u8,
+        count: random.pick(&[0, 1, 1, 2, 3, 255]),
+        window: WindowId(random.pick(&[0, 0, 0, 0, 1])),
+        sender: Rank(random.pick(&[1, 1, 1, 1, 2, 0])),
+        token: random.pick(&[0, 1, 2, u32::MAX]),
+    };
+    let mut buffer = [0; 512];
+    let mut out = Writer::new(&mut buffer, 0);
+    let mut is_written = out.put(&header.encode());
+    for _ in 0..random.below(4) {
+        is_written = is_written && body(header.kind, random, &mut out);
+    }
+    let len = out.len();
+    let mut packet = buffer[..len].to_vec();
+    for byte in &mut packet {
+        if random.chance(5) {
+            *byte = random.bits() as u8;
+        }
+    }
+    if random.chance(50) {
+        packet.truncate(random.index(len));
+    }
+    packet
+}
+
+/// A record that belongs into a packet of this kind.
+fn body(kind: PacketKind, random: &mut Random, out: &mut Writer<'_>) -> bool {
+    let handle = random.pick(&[0, 1, 2, 3, 4, 5, u32::MAX]);
+    let generation = random.pick(&[0, 1, 1, 1, 2]);
+    let mut payload = [0; 128];
+    random.fill(&mut payload);
+    if kind == PacketKind::Reply {
+        let result = ResultRecord {
+            handle,
+            generation,
+            len: random.pick(&[0, 8, 16, 17, 64]),
+            offset: random.pick(&[0, 0, 1, 8, u64::MAX]),
+        };
+        return result.encode(out) && out.put(&payload[..result.len as usize]);
+    }
+    let record = Record {
+        kind: random.pick(&[
+            OpKind::Put,
+            OpKind::Get,
+            OpKind::Accumulate,
+            OpKind::GetAccumulate,
+            OpKind::CompareAndSwap,
+        ]),
+        dtype: random.pick(&Dtype::ALL),
+        op: random.pick(&ReduceOp::ALL),
+        len: random.pick(&[0, 1, 2, 4, 8, 8, 64, 300]),
+        disp: random.pick(&[0, 8, 200, 248, 249, 255, 256, 257, u64::MAX]),
+        offset: random.pick(&[0, 0, 0, 8, 255, u64::MAX]),
+        handle,
+        generation,
+    };
+    let payload_bytes = record.payload_bytes();
+    record.encode(out) && payload_bytes <= payload.len() && out.put(&payload[..payload_bytes])
 }
