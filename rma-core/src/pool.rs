@@ -168,7 +168,13 @@ impl<T> IndexMut<u32> for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// The element with this index, if the arena has one: for indexes that came from outside.
+    /// The element with this index, if the arena has one: for indexes that may be none.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&T> {
+        self.items.get(index as usize)
+    }
+
+    /// The same, to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.items.get_mut(index as usize)

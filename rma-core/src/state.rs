@@ -179,6 +179,12 @@ impl WindowState {
         matches!(self, Self::FenceIssued | Self::FenceGranted)
     }
 
+    /// Whether the epoch is one of lock or lock_all.
+    #[inline]
+    pub const fn is_passive(self) -> bool {
+        self.is_lock_all() || matches!(self, Self::PerTarget)
+    }
+
     /// Whether the epoch is one of lock_all's.
     #[inline]
     pub const fn is_lock_all(self) -> bool {

@@ -19,8 +19,24 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// # Errors
     /// When no passive-target epoch to the rank is open.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
+        if self.is_flushed(window, target) {
+            return Ok(SyncCall::new(Call::Flush, window, Stage::Done));
+        }
         self.begin_flush(Call::Flush, window, Some(target))?;
         Ok(SyncCall::new(Call::Flush, window, Stage::Flush { target }))
+    }
+
+    /// Whether a flush has nothing to do, asked cheaply: true when `target` is the one used last, in a
+    /// passive-target epoch without an error, and everything posted to it is complete. A blocking flush
+    /// asks this first; `false` says nothing.
+    #[inline]
+    pub fn is_flushed(&self, window: WindowId, target: Rank) -> bool {
+        let Some(w) = self.windows.get(window) else { return false };
+        if w.last_rank != target || !w.state().is_passive() || !self.process.config.lazy_targets {
+            return false;
+        }
+        let Some(te) = self.process.targets.get(w.last_target) else { return false };
+        te.is_flushed() && te.sync == Sync::None && te.error.is_none() && self.process.failure.is_none()
     }
 
     /// The same for all ranks.
@@ -59,7 +75,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let own = target == Some(self.process.rank);
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
-        if !(state.is_lock_all() || state == WindowState::PerTarget) {
+        if !state.is_passive() {
             return Err(epoch_error(call, state, Rule::FlushOutsidePassive));
         }
         let found = target.and_then(|target| w.find(&self.process.targets, target));

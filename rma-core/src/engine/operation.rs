@@ -12,9 +12,9 @@ use crate::mem::AccumulateError;
 use crate::op::ReduceOp;
 use crate::path::Path;
 use crate::progress::TagKind;
-use crate::provider::{CompletionScope, Endpoint, PostError, RemoteAddr};
+use crate::provider::{Endpoint, PostError, RemoteAddr};
 use crate::state::{TargetLockState, WindowState};
-use crate::table::Sync;
+use crate::table::{Direct, Sync};
 use crate::window::{SelfLock, Window};
 use crate::wire::{Metadata, OpKind};
 
@@ -62,42 +62,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         origin: *const u8,
         len: usize,
     ) -> Poll<Result<(), RmaError>> {
-        if let Some(w) = self.windows.get_mut(window) {
-            if w.direct && w.last_rank == target && len <= self.process.limits.message_bytes_max && len > 0 {
-                let t = w.last_target;
-                let te = &mut self.process.targets[t];
-                if let (true, Some(metadata), Some(peer)) = (te.direct, te.metadata, te.peer) {
-                    if let Ok(offset) = metadata.locate(disp, len as u64) {
-                        let at = RemoteAddr { addr: metadata.base + offset, key: metadata.key };
-                        let tag = TagKind::CountedPut.tag(0, t);
-                        // SAFETY: the caller's promise is the endpoint's.
-                        let posted = unsafe { self.process.endpoint.put(peer, origin, len, at, tag) };
-                        if posted.is_ok() {
-                            te.native_puts += 1;
-                            te.unflushed = self.process.limits.put_completes == CompletionScope::Local;
-                            w.fence_active = true;
-                            self.process.counters.native_puts += 1;
-                            self.process.counters.native_bytes += len as u64;
-                            return Poll::Ready(Ok(()));
-                        }
-                    }
-                }
-            }
+        // SAFETY: the caller's promise.
+        if unsafe { self.put_direct(window, target, disp, origin, len) } {
+            return Poll::Ready(Ok(()));
         }
-        let operation = Operation {
-            call: Call::Put,
-            kind: OpKind::Put,
-            dtype: Dtype::U8,
-            op: ReduceOp::Replace,
-            target,
-            disp,
-            len,
-            origin,
-            result: core::ptr::null_mut(),
-            compare: core::ptr::null(),
-        };
+        let result = core::ptr::null_mut();
         // SAFETY: the caller's promise covers the only buffer of a put.
-        unsafe { self.post(window, &operation) }
+        unsafe { self.transfer(window, OpKind::Put, target, disp, origin, result, len) }
     }
 
     /// Reads `len` bytes from the target at displacement `disp` (MPI-4.1 section 12.3.2). `Pending` as
@@ -108,6 +79,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// As for [`Engine::put`].
+    #[inline]
     pub unsafe fn get(
         &mut self,
         window: WindowId,
@@ -116,19 +88,116 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         result: *mut u8,
         len: usize,
     ) -> Poll<Result<(), RmaError>> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.get_direct(window, target, disp, result, len) } {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: the caller's promise covers the only buffer of a get.
+        unsafe { self.transfer(window, OpKind::Get, target, disp, core::ptr::null(), result, len) }
+    }
+
+    /// The fast path of put: to the target used last, whose lock is held and whose metadata is known,
+    /// natively and without an element. `false`: not possible now, nothing happened.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline]
+    unsafe fn put_direct(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        if w.last_rank != target || !w.direct_put || !self.process.is_one_message(len) {
+            return false;
+        }
+        let t = w.last_target;
+        // Not found when nothing is remembered, and the caller's rank is none either.
+        let Some(te) = self.process.targets.get_mut(t) else { return false };
+        let Some(direct) = &te.direct else { return false };
+        let Some(at) = direct.locate(disp, len) else { return false };
+        let tag = TagKind::CountedPut.tag(0, t);
+        // SAFETY: the caller's promise is the endpoint's.
+        let posted = unsafe { self.process.endpoint.put(direct.peer, origin, len, at, tag) };
+        if posted.is_err() {
+            return false;
+        }
+        te.native_puts += 1;
+        te.unflushed = self.process.puts_need_flush;
+        w.fence_active = true;
+        self.process.counters.native_puts += 1;
+        self.process.counters.native_bytes += len as u64;
+        true
+    }
+
+    /// The fast path of get, as that of put.
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline]
+    unsafe fn get_direct(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        if w.last_rank != target || !w.direct_get || !self.process.is_one_message(len) {
+            return false;
+        }
+        let t = w.last_target;
+        // Not found when nothing is remembered, and the caller's rank is none either.
+        let Some(te) = self.process.targets.get_mut(t) else { return false };
+        let Some(direct) = &te.direct else { return false };
+        let Some(at) = direct.locate(disp, len) else { return false };
+        let tag = TagKind::CountedGet.tag(0, t);
+        // SAFETY: the caller's promise is the endpoint's.
+        let posted = unsafe { self.process.endpoint.get(direct.peer, result, len, at, tag) };
+        if posted.is_err() {
+            return false;
+        }
+        te.native_gets += 1;
+        w.fence_active = true;
+        self.process.counters.native_gets += 1;
+        self.process.counters.native_bytes += len as u64;
+        true
+    }
+
+    /// A put or get that the fast path did not take.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`] or [`Engine::get`].
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn transfer(
+        &mut self,
+        window: WindowId,
+        kind: OpKind,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        result: *mut u8,
+        len: usize,
+    ) -> Poll<Result<(), RmaError>> {
         let operation = Operation {
-            call: Call::Get,
-            kind: OpKind::Get,
+            call: if kind == OpKind::Put { Call::Put } else { Call::Get },
+            kind,
             dtype: Dtype::U8,
             op: ReduceOp::Replace,
             target,
             disp,
             len,
-            origin: core::ptr::null(),
+            origin,
             result,
             compare: core::ptr::null(),
         };
-        // SAFETY: the caller's promise covers the only buffer of a get.
+        // SAFETY: the caller's promise.
         unsafe { self.post(window, &operation) }
     }
 
@@ -277,6 +346,12 @@ unsafe fn apply<R>(w: &Window<R>, operation: &Operation, offset: u64) -> Result<
 }
 
 impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    /// Whether a put or get of `len` bytes is one of the fabric's: not empty, and not too long.
+    #[inline]
+    fn is_one_message(&self, len: usize) -> bool {
+        len.wrapping_sub(1) < self.limits.message_bytes_max
+    }
+
     /// The target's element; makes one where the epoch allows it.
     fn find_or_make_target(
         &mut self,
@@ -331,13 +406,12 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     unsafe fn post_counted(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
         let &Operation { kind, disp, len, origin, result, dtype, .. } = operation;
         let te = &self.targets[t];
-        let possible = te.direct
-            && w.state().may_issue()
+        let possible = w.state().may_issue()
             && te.pending.is_empty()
             && len <= self.limits.message_bytes_max
             && matches!(kind, OpKind::Put | OpKind::Get)
             && w.paths.of(kind, dtype) == Path::Native;
-        let (true, Some(metadata), Some(peer)) = (possible, te.metadata, te.peer) else {
+        let (true, Some(Direct { peer, metadata })) = (possible, te.direct) else {
             return false;
         };
         let at = RemoteAddr { addr: metadata.base + disp * u64::from(metadata.disp_unit), key: metadata.key };
@@ -356,7 +430,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let te = &mut self.targets[t];
         te.native_puts += u32::from(is_put);
         te.native_gets += u32::from(!is_put);
-        te.unflushed |= is_put && self.limits.put_completes == CompletionScope::Local;
+        te.unflushed |= is_put && self.puts_need_flush;
         self.counters.native_puts += u64::from(is_put);
         self.counters.native_gets += u64::from(!is_put);
         self.counters.native_bytes += len as u64;

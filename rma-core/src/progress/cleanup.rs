@@ -90,9 +90,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if te.peer.is_some() {
             self.peers.unpin(rank);
         }
-        if w.last_rank == rank {
-            w.last_rank = crate::ids::Rank(NONE);
-        }
+        w.forget(t);
         if w.issue_cursor == t {
             w.issue_cursor = NONE;
         }

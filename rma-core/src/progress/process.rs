@@ -15,8 +15,11 @@ use crate::epoch::Dissemination;
 use crate::error::{Call, FabricCode, RmaError};
 use crate::ids::{PeerAddr, Rank};
 use crate::pool::{Arena, NONE};
-use crate::provider::{CompletionBatch, Endpoint, Limits, PostError, ReceivedPacket, SendClass};
-use crate::table::{OperationElement, TargetElement, TargetError};
+use crate::provider::{
+    CompletionBatch, CompletionScope, Endpoint, Limits, PostError, ReceivedPacket, SendClass,
+};
+use crate::state::TargetLockState;
+use crate::table::{Direct, OperationElement, TargetElement, TargetError};
 use crate::window::Window;
 use crate::wire::PacketKind;
 
@@ -57,6 +60,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) size: u32,
     pub(crate) config: Config,
     pub(crate) limits: Limits,
+    /// A put's completion says nothing about the target: [`Limits::put_completes`] is local.
+    pub(crate) puts_need_flush: bool,
     pub(crate) operations: Arena<OperationElement>,
     pub(crate) targets: Arena<TargetElement>,
     pub(crate) peers: PeerTable,
@@ -82,6 +87,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             rank,
             size,
             limits,
+            puts_need_flush: limits.put_completes == CompletionScope::Local,
             operations: Arena::new(config.operation_pool_global),
             targets: Arena::new(config.target_pool_global),
             peers: PeerTable::new(config.peers.min(size as usize + 1)),
@@ -151,13 +157,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Recomputes whether native puts may go to the target without a question.
+    /// Recomputes whether native puts and gets may go to the target without a question.
     pub(crate) fn refresh_direct(&mut self, t: u32) {
         let te = &mut self.targets[t];
-        te.direct = te.lock == crate::state::TargetLockState::Granted
-            && te.peer.is_some()
-            && te.metadata.is_some()
-            && te.error.is_none();
+        te.direct = match (te.peer, te.metadata) {
+            (Some(peer), Some(metadata)) if te.lock == TargetLockState::Granted && te.error.is_none() => {
+                Some(Direct { peer, metadata })
+            }
+            _ => None,
+        };
     }
 
     /// Sends a packet and counts it. A peer that is gone is not an error here: it is found when the
@@ -224,7 +232,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return;
         }
         te.error = Some(TargetError::Peer(code));
-        te.direct = false;
+        te.direct = None;
         (te.needs_done, te.unflushed, te.lock_wanted) = (false, false, false);
         (te.done_acked, te.unlock_acked, te.requests) = (te.done_sent, true, 0);
         w.dirty = true;

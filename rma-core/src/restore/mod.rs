@@ -112,7 +112,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             // Without the element nobody would know that there is nothing to unlock. So the lock is
             // taken after all: the user promised that nobody contends for it.
             te.no_check = false;
-            te.direct = false;
+            te.direct = None;
             te.lock = TargetLockState::Called;
         }
         te.lock_wanted |= te.lock == TargetLockState::Called;

@@ -6,4 +6,4 @@ mod target;
 
 pub(crate) use op::{List, OperationElement, OperationState};
 pub(crate) use slot::Slots;
-pub(crate) use target::{Sync, TargetElement, TargetError};
+pub(crate) use target::{Direct, Sync, TargetElement, TargetError};

@@ -5,6 +5,7 @@ use crate::error::{Call, FabricCode, RmaError};
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::NONE;
+use crate::provider::RemoteAddr;
 use crate::state::TargetLockState;
 use crate::wire::{ErrorRecord, Metadata};
 
@@ -44,14 +45,30 @@ impl TargetError {
     }
 }
 
+/// What the fast path needs to know of a target: all that a native put or get takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Direct {
+    pub(crate) peer: PeerAddr,
+    pub(crate) metadata: Metadata,
+}
+
+impl Direct {
+    /// The location of `len` bytes at `disp`; `None` when they are not inside of the window.
+    #[inline]
+    pub(crate) fn locate(&self, disp: u64, len: usize) -> Option<RemoteAddr> {
+        let Ok(offset) = self.metadata.locate(disp, len as u64) else { return None };
+        Some(RemoteAddr { addr: self.metadata.base + offset, key: self.metadata.key })
+    }
+}
+
 /// One target.
 #[derive(Debug)]
 pub(crate) struct TargetElement {
     pub(crate) next: u32,
     pub(crate) rank: Rank,
     pub(crate) window: WindowId,
-    /// Native puts may be posted without any further question: lock held, peer and metadata known.
-    pub(crate) direct: bool,
+    /// Where native puts and gets go without any further question: lock held, peer and metadata known.
+    pub(crate) direct: Option<Direct>,
     pub(crate) lock: TargetLockState,
     pub(crate) lock_type: LockType,
     pub(crate) no_check: bool,
@@ -102,7 +119,7 @@ impl TargetElement {
             next: NONE,
             rank,
             window,
-            direct: false,
+            direct: None,
             lock: TargetLockState::Called,
             lock_type: LockType::Shared,
             no_check: false,

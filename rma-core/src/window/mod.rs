@@ -42,8 +42,9 @@ pub(crate) struct Window<R> {
     _owned: Option<OwnedMemory>,
     pub(crate) id: WindowId,
     state: WindowState,
-    /// Native puts are possible as far as the window is concerned.
-    pub(crate) direct: bool,
+    /// Native puts, and gets, are possible as far as the window is concerned.
+    pub(crate) direct_put: bool,
+    pub(crate) direct_get: bool,
     /// The target used last, and its element: the fast path's memory.
     pub(crate) last_rank: Rank,
     pub(crate) last_target: u32,
@@ -103,7 +104,8 @@ impl<R> Window<R> {
             _owned: owned,
             id,
             state: WindowState::Unset,
-            direct: false,
+            direct_put: false,
+            direct_get: false,
             last_rank: Rank(NONE),
             last_target: NONE,
             dirty: false,
@@ -140,7 +142,8 @@ impl<R> Window<R> {
     /// Changes the state through one of its table's events.
     pub(crate) fn transition<T>(&mut self, event: impl FnOnce(&mut WindowState) -> T) -> T {
         let result = event(&mut self.state);
-        self.direct = self.state.may_issue() && self.paths.put;
+        self.direct_put = self.state.may_issue() && self.paths.put;
+        self.direct_get = self.state.may_issue() && self.paths.get;
         self.dirty = true;
         result
     }
@@ -154,6 +157,13 @@ impl<R> Window<R> {
         let found = self.slots.find(arena, rank)?;
         (self.last_rank, self.last_target) = (rank, found);
         Some(found)
+    }
+
+    /// Forgets an element that is given up, so that nobody finds it by what was remembered.
+    pub(crate) fn forget(&mut self, t: u32) {
+        if self.last_target == t {
+            (self.last_rank, self.last_target) = (Rank(NONE), NONE);
+        }
     }
 
     /// Locks held by this process on remote ranks one by one.
