@@ -1,0 +1,300 @@
+//! What is counted: one function of each case, `icount_<name>`, called a given number of times.
+#![allow(unsafe_code)] // operations take raw pointers
+
+use std::hint::black_box;
+use std::task::Poll;
+
+use rma_bench::duo::{Duo, NullEngine, TARGET};
+use rma_bench::null;
+use rma_core::config::Config;
+use rma_core::dtype::Dtype;
+use rma_core::engine::{Operation, SyncCall};
+use rma_core::error::{Call, RmaError};
+use rma_core::ids::{Rank, WindowId};
+use rma_core::lock::LockType;
+use rma_core::op::ReduceOp;
+use rma_core::provider::NativeOps;
+use rma_core::wire::OpKind;
+
+/// One thing whose instructions are counted.
+#[derive(Debug)]
+pub(crate) struct Case {
+    /// Name; `icount_` and the name is the function that is counted.
+    pub(crate) name: &'static str,
+    /// What the count covers.
+    pub(crate) what: &'static str,
+    /// Calls the function this many times.
+    pub(crate) run: fn(u32) -> Result<(), RmaError>,
+}
+
+/// Every case, in the order of the report.
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "put", what: "native put of 8 bytes, lock held", run: run_put },
+    Case { name: "get", what: "native get of 8 bytes, lock held", run: run_get },
+    Case {
+        name: "put_completed",
+        what: "progress that meets the completion of one put",
+        run: run_put_completed,
+    },
+    Case { name: "progress_idle", what: "progress when nothing happened", run: run_progress_idle },
+    Case { name: "flush_idle", what: "flush with nothing outstanding", run: run_flush_idle },
+    Case {
+        name: "flush_put",
+        what: "flush of one native put, with the progress it takes",
+        run: run_flush_put,
+    },
+    Case {
+        name: "fetch_and_op",
+        what: "posting an 8-byte fetch_and_op that travels as a packet",
+        run: run_fetch_and_op,
+    },
+    Case {
+        name: "lock_put_unlock",
+        what: "lock, 8-byte put, unlock at the origin: one packet out, one back",
+        run: run_lock_put_unlock,
+    },
+    Case { name: "serve_lock_put_unlock", what: "the same at the target", run: run_serve_lock_put_unlock },
+];
+
+/// An epoch in which a put was flushed already: the target's metadata is known.
+fn locked(native: NativeOps) -> Result<Duo, RmaError> {
+    let mut duo = Duo::new(native, &Config::default())?;
+    duo.lock()?;
+    // SAFETY: the flush right after it completes the put.
+    unsafe { duo.put(&[0; 8]) }?;
+    duo.flush()?;
+    Ok(duo)
+}
+
+fn run_put(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(null::all_native())?;
+    let value = [7; 8];
+    for _ in 0..count {
+        let (origin, disp, len) = (black_box(value.as_ptr()), black_box(0), black_box(8));
+        let taken = icount_put(&mut duo.origin, duo.window, black_box(TARGET), disp, origin, len);
+        assert!(taken, "a put was not taken");
+        duo.step();
+    }
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_put(
+    engine: &mut NullEngine,
+    window: WindowId,
+    target: Rank,
+    disp: u64,
+    origin: *const u8,
+    len: usize,
+) -> bool {
+    // SAFETY: the caller keeps the value until the progress that it makes next completes the put.
+    let posted = unsafe { engine.put(window, target, disp, origin, len) };
+    matches!(posted, Poll::Ready(Ok(())))
+}
+
+fn run_get(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(null::all_native())?;
+    let mut value = [0; 8];
+    for _ in 0..count {
+        let (result, disp, len) = (black_box(value.as_mut_ptr()), black_box(0), black_box(8));
+        let taken = icount_get(&mut duo.origin, duo.window, black_box(TARGET), disp, result, len);
+        assert!(taken, "a get was not taken");
+        duo.step();
+    }
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_get(
+    engine: &mut NullEngine,
+    window: WindowId,
+    target: Rank,
+    disp: u64,
+    result: *mut u8,
+    len: usize,
+) -> bool {
+    // SAFETY: the caller keeps the value until the progress that it makes next completes the get.
+    let posted = unsafe { engine.get(window, target, disp, result, len) };
+    matches!(posted, Poll::Ready(Ok(())))
+}
+
+fn run_put_completed(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(null::all_native())?;
+    for _ in 0..count {
+        // SAFETY: the progress after it completes the put, and the value is a constant.
+        unsafe { duo.put(&[7; 8]) }?;
+        icount_put_completed(&mut duo.origin);
+    }
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_put_completed(engine: &mut NullEngine) -> usize {
+    engine.progress()
+}
+
+fn run_progress_idle(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(null::all_native())?;
+    for _ in 0..count {
+        icount_progress_idle(&mut duo.origin);
+    }
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_progress_idle(engine: &mut NullEngine) -> usize {
+    engine.progress() + 1
+}
+
+fn run_flush_idle(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(null::all_native())?;
+    for _ in 0..count {
+        icount_flush_idle(&mut duo.origin, duo.window, black_box(TARGET))?;
+    }
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_flush_idle(engine: &mut NullEngine, window: WindowId, target: Rank) -> Result<(), RmaError> {
+    if engine.is_flushed(window, target) {
+        return Ok(());
+    }
+    let call = engine.start_flush(window, target)?;
+    wait(engine, call)
+}
+
+fn run_flush_put(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(null::all_native())?;
+    for _ in 0..count {
+        // SAFETY: the flush after it completes the put, and the value is a constant.
+        unsafe { duo.put(&[7; 8]) }?;
+        icount_flush_put(&mut duo.origin, duo.window, black_box(TARGET))?;
+    }
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_flush_put(engine: &mut NullEngine, window: WindowId, target: Rank) -> Result<(), RmaError> {
+    if engine.is_flushed(window, target) {
+        return Ok(());
+    }
+    let call = engine.start_flush(window, target)?;
+    wait(engine, call)
+}
+
+fn run_fetch_and_op(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(NativeOps::default())?;
+    let (operand, mut result) = (1_u64.to_ne_bytes(), [0; 8]);
+    for _ in 0..count {
+        let operation = Operation {
+            call: Call::FetchAndOp,
+            kind: OpKind::GetAccumulate,
+            dtype: Dtype::U64,
+            op: ReduceOp::Sum,
+            target: TARGET,
+            disp: 0,
+            len: 8,
+            origin: operand.as_ptr(),
+            result: result.as_mut_ptr(),
+            compare: std::ptr::null(),
+        };
+        assert!(icount_fetch_and_op(&mut duo.origin, duo.window, &operation), "it was not taken");
+        duo.flush()?;
+    }
+    assert_eq!(u64::from_ne_bytes(result), u64::from(count) - 1);
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_fetch_and_op(engine: &mut NullEngine, window: WindowId, operation: &Operation) -> bool {
+    // SAFETY: the caller keeps the buffers until the flush that it makes next.
+    let posted = unsafe { engine.post(window, operation) };
+    matches!(posted, Poll::Ready(Ok(())))
+}
+
+fn run_lock_put_unlock(count: u32) -> Result<(), RmaError> {
+    let mut duo = Duo::new(null::all_native(), &Config::default())?;
+    let value = [7; 8];
+    for _ in 0..count {
+        // Both are parts of one count: valgrind counts every function whose name fits.
+        let value = black_box(&value);
+        let mut call = icount_lock_put_unlock(&mut duo.origin, duo.window, black_box(TARGET), value)?;
+        duo.target.progress();
+        icount_lock_put_unlock_end(&mut duo.origin, &mut call)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_lock_put_unlock(
+    engine: &mut NullEngine,
+    window: WindowId,
+    target: Rank,
+    value: &[u8; 8],
+) -> Result<SyncCall, RmaError> {
+    let call = engine.start_lock(window, target, LockType::Exclusive, false)?;
+    wait(engine, call)?;
+    // SAFETY: the caller keeps the value until the unlock is done.
+    let posted = unsafe { engine.put(window, target, 0, value.as_ptr(), 8) };
+    assert!(matches!(posted, Poll::Ready(Ok(()))), "a put was not taken");
+    let mut call = engine.start_unlock(window, target)?;
+    let answered = engine.poll(&mut call);
+    assert!(answered.is_pending(), "the unlock was done before the target saw it");
+    Ok(call)
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_lock_put_unlock_end(engine: &mut NullEngine, call: &mut SyncCall) -> Result<(), RmaError> {
+    engine.progress();
+    match engine.poll(call) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("the target's answer did not end the unlock"),
+    }
+}
+
+fn run_serve_lock_put_unlock(count: u32) -> Result<(), RmaError> {
+    let mut duo = Duo::new(null::all_native(), &Config::default())?;
+    for _ in 0..count {
+        duo.lock()?;
+        // SAFETY: the unlock after it completes the put, and the value is a constant.
+        unsafe { duo.put(&[7; 8]) }?;
+        let mut call = duo.origin.start_unlock(duo.window, TARGET)?;
+        icount_serve_lock_put_unlock(&mut duo.target);
+        duo.origin.progress();
+        match duo.origin.poll(&mut call) {
+            Poll::Ready(result) => result?,
+            Poll::Pending => panic!("the target's answer did not end the unlock"),
+        }
+    }
+    Ok(())
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_serve_lock_put_unlock(engine: &mut NullEngine) -> usize {
+    engine.progress()
+}
+
+/// A blocking call: polls until done, makes progress in between.
+#[inline]
+fn wait(engine: &mut NullEngine, mut call: SyncCall) -> Result<(), RmaError> {
+    for _ in 0..PROGRESS_MAX {
+        if let Poll::Ready(result) = engine.poll(&mut call) {
+            return result;
+        }
+        engine.progress();
+    }
+    panic!("after {PROGRESS_MAX} times progress the call still waits for {}", call.waiting_for())
+}
+
+/// Nothing that [`wait`] waits for takes longer here.
+const PROGRESS_MAX: u32 = 4;

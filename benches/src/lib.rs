@@ -1,0 +1,8 @@
+//! What `rma-bench` and `rma-icount` measure with.
+//!
+//! [`null`] is a fabric that costs nothing and [`duo`] two engines over it: for figures that do not
+//! depend on the hardware.
+
+pub mod callgrind;
+pub mod duo;
+pub mod null;

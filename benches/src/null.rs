@@ -1,0 +1,341 @@
+//! A fabric that costs nothing: two endpoints in one process that complete everything at once.
+//!
+//! What an engine costs above it is what the engine costs. Its data calls are functions of their own
+//! (`null_*`, never inlined, with plain names), so that a profiler can leave them out of a count.
+//!
+//! Packets are delivered. Native puts, gets and atomics complete at the next poll but move no byte.
+#![allow(clippy::too_many_arguments)] // the provider's interface
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion, NativeOps, Order, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
+};
+
+/// Ranks of the job.
+const RANKS: usize = 2;
+/// Largest packet, bytes.
+const PACKET_BYTES: usize = 4096;
+/// Packets that an endpoint can hold.
+const BUFFERS: usize = 16;
+/// Operations whose completion has not been polled.
+const OUTSTANDING: usize = 64;
+
+/// Both endpoints of a new fabric; the first is rank 0's. `native` says what goes without packets.
+pub fn pair(native: NativeOps) -> [NullEndpoint; RANKS] {
+    let inboxes = Arc::new([Inbox::new(), Inbox::new()]);
+    [0, 1].map(|rank| NullEndpoint {
+        rank,
+        inboxes: Arc::clone(&inboxes),
+        completed: VecDeque::with_capacity(OUTSTANDING),
+        limits: Limits {
+            inject_bytes_max: 0,
+            send_bytes_max: PACKET_BYTES,
+            message_bytes_max: 1 << 30,
+            outstanding_max: OUTSTANDING,
+            receive_buffers: BUFFERS,
+            order: Order { put_before_send: true, put_before_get: true },
+            put_completes: CompletionScope::Remote,
+            needs_target_progress: false,
+        },
+        native,
+    })
+}
+
+/// Every operation that the null fabric can pretend to execute.
+pub fn all_native() -> NativeOps {
+    NativeOps {
+        put: true,
+        get: true,
+        atomic: [u16::MAX; 10],
+        fetch_atomic: [u16::MAX; 10],
+        compare_atomic: u16::MAX,
+    }
+}
+
+/// Packets on their way to one rank.
+#[derive(Debug)]
+struct Inbox {
+    buffers: Box<[Buffer]>,
+    queues: Mutex<Queues>,
+}
+
+/// Which buffers hold arrived packets, oldest first, and which are free.
+#[derive(Debug)]
+struct Queues {
+    arrived: VecDeque<(u32, usize)>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Buffer(UnsafeCell<[u8; PACKET_BYTES]>);
+
+// SAFETY: a buffer is written by the sender that took it off the free list, then read by whoever took
+// it off the arrived list; both lists are behind one mutex, so there is one holder at a time.
+unsafe impl Sync for Buffer {}
+
+impl Inbox {
+    fn new() -> Self {
+        Self {
+            buffers: (0..BUFFERS).map(|_| Buffer(UnsafeCell::new([0; PACKET_BYTES]))).collect(),
+            queues: Mutex::new(Queues {
+                arrived: VecDeque::with_capacity(BUFFERS),
+                free: (0..BUFFERS as u32).collect(),
+            }),
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deliver(&self, header: &[u8], payload: &[u8]) -> Post {
+        let mut queues = self.queues();
+        let index = queues.free.pop().ok_or(PostError::Again)?;
+        // SAFETY: taken off the free list, the buffer is this call's alone until it is in the other list.
+        let bytes = unsafe { &mut *self.buffers[index as usize].0.get() };
+        bytes[..header.len()].copy_from_slice(header);
+        bytes[header.len()..header.len() + payload.len()].copy_from_slice(payload);
+        queues.arrived.push_back((index, header.len() + payload.len()));
+        Ok(())
+    }
+}
+
+/// One rank's end of the null fabric.
+#[derive(Debug)]
+pub struct NullEndpoint {
+    rank: usize,
+    inboxes: Arc<[Inbox; RANKS]>,
+    completed: VecDeque<Tag>,
+    limits: Limits,
+    native: NativeOps,
+}
+
+impl NullEndpoint {
+    fn complete(&mut self, tag: Tag) -> Post {
+        if self.completed.len() == OUTSTANDING {
+            return Err(PostError::Again);
+        }
+        self.completed.push_back(tag);
+        Ok(())
+    }
+}
+
+/// What the null fabric does for a put, get or atomic: it takes every argument that a real one needs, so
+/// that the engine has to have it at hand, and completes the operation.
+#[inline(never)]
+#[no_mangle]
+fn null_operation(
+    endpoint: &mut NullEndpoint,
+    to: PeerAddr,
+    bytes: *const u8,
+    len: usize,
+    at: RemoteAddr,
+    tag: Tag,
+) -> Post {
+    black_box((to, bytes, len, at));
+    endpoint.complete(tag)
+}
+
+#[inline(never)]
+#[no_mangle]
+fn null_flush(endpoint: &mut NullEndpoint, to: PeerAddr, tag: Tag) -> Post {
+    black_box(to);
+    endpoint.complete(tag)
+}
+
+#[inline(never)]
+#[no_mangle]
+fn null_send(endpoint: &mut NullEndpoint, to: PeerAddr, header: &[u8], payload: &[u8]) -> Post {
+    endpoint.inboxes[to.0 as usize].deliver(header, payload)
+}
+
+#[inline(never)]
+#[no_mangle]
+fn null_poll(endpoint: &mut NullEndpoint, out: &mut CompletionBatch) -> usize {
+    let before = out.room();
+    while out.room() > 0 {
+        let Some(tag) = endpoint.completed.pop_front() else { break };
+        let _ = out.push(Completion::Done(tag));
+    }
+    let inbox = &endpoint.inboxes[endpoint.rank];
+    let mut queues = inbox.queues();
+    while out.room() > 0 {
+        let Some((index, len)) = queues.arrived.pop_front() else { break };
+        let data = NonNull::from(&inbox.buffers[index as usize]).cast();
+        let _ = out.push(Completion::Packet(ReceivedPacket { data, len, buffer: index }));
+    }
+    before - out.room()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn null_release(endpoint: &mut NullEndpoint, packet: ReceivedPacket) {
+    endpoint.inboxes[endpoint.rank].queues().free.push(packet.buffer);
+}
+
+// SAFETY: a tag comes back once, from `completed`; no memory of an operation is ever touched; packets
+// are copied by `send`, arrive in order, and a buffer is lent until `release` puts it on the free list.
+unsafe impl Endpoint for NullEndpoint {
+    type Region = NullRegion;
+
+    #[inline]
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline]
+    fn native(&self) -> &NativeOps {
+        &self.native
+    }
+
+    fn address(&self) -> AddressBytes {
+        address_of(self.rank as u32)
+    }
+
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        match address.as_slice() {
+            &[rank] if usize::from(rank) < RANKS => Ok(PeerAddr(rank.into())),
+            other => Err(ProviderError { message: format!("no endpoint has the address {other:?}") }),
+        }
+    }
+
+    fn disconnect(&mut self, _peer: PeerAddr) {}
+
+    unsafe fn register(
+        &mut self,
+        _base: NonNull<u8>,
+        _len: usize,
+        key: RemoteKey,
+    ) -> Result<NullRegion, ProviderError> {
+        Ok(NullRegion { key })
+    }
+
+    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Post {
+        Ok(())
+    }
+
+    #[inline]
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        null_operation(self, to, src, len, at, tag)
+    }
+
+    #[inline]
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        null_operation(self, to, dst, len, at, tag)
+    }
+
+    #[inline]
+    unsafe fn atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        _dtype: Dtype,
+        _op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        null_operation(self, to, operand, count, at, tag)
+    }
+
+    #[inline]
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        _result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        _dtype: Dtype,
+        _op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        null_operation(self, to, operand, count, at, tag)
+    }
+
+    #[inline]
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        _compare: *const u8,
+        _result: *mut u8,
+        at: RemoteAddr,
+        _dtype: Dtype,
+        tag: Tag,
+    ) -> Post {
+        null_operation(self, to, operand, 1, at, tag)
+    }
+
+    #[inline]
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], _class: SendClass) -> Post {
+        null_send(self, to, header, payload)
+    }
+
+    #[inline]
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        null_flush(self, to, tag)
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize {
+        null_poll(self, out)
+    }
+
+    #[inline]
+    fn release(&mut self, packet: ReceivedPacket) {
+        null_release(self, packet);
+    }
+}
+
+/// A region that nobody looks at.
+#[derive(Debug)]
+pub struct NullRegion {
+    key: RemoteKey,
+}
+
+impl MemoryRegion for NullRegion {
+    fn remote_key(&self) -> RemoteKey {
+        self.key
+    }
+
+    fn remote_base(&self) -> u64 {
+        0
+    }
+}
+
+/// The bootstrap of the null fabric's two ranks, whose addresses everybody knows.
+#[derive(Debug)]
+pub struct NullBootstrap(pub Rank);
+
+impl Bootstrap for NullBootstrap {
+    fn rank(&self) -> Rank {
+        self.0
+    }
+
+    fn size(&self) -> u32 {
+        RANKS as u32
+    }
+
+    fn publish(&mut self, _address: &AddressBytes) -> Result<(), BootstrapError> {
+        Ok(())
+    }
+
+    fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
+        Ok(Lookup::Found(address_of(rank.0)))
+    }
+}
+
+fn address_of(rank: u32) -> AddressBytes {
+    AddressBytes::new(&[rank as u8]).unwrap_or_else(|| unreachable!("one byte is short enough"))
+}
