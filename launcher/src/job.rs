@@ -113,6 +113,8 @@ pub(crate) struct Job {
     statuses: Vec<Option<ExitStatus>>,
     kvs: Kvs,
     running_count: u32,
+    /// Ranks that may still wait for others: not finalized and not ended.
+    unfinished_count: u32,
     phase: Phase,
     code: u8,
     actions: VecDeque<Action>,
@@ -127,6 +129,7 @@ impl Job {
             statuses: vec![None; size],
             kvs: Kvs::new(wishes.size),
             running_count: wishes.size,
+            unfinished_count: wishes.size,
             phase: Phase::Running,
             code: 0,
             actions: VecDeque::new(),
@@ -224,7 +227,7 @@ impl Job {
         self.withdraw(rank);
         match effect {
             Effect::Fail => self.end(status.job_code(), Report::Failed(rank, status), SIGTERM, now),
-            Effect::Vanish if self.states.iter().any(|state| state.may_wait()) => {
+            Effect::Vanish if self.unfinished_count > 0 => {
                 self.end(CODE_MISBEHAVED, Report::Vanished(rank), SIGTERM, now);
             }
             _ => {}
@@ -262,8 +265,25 @@ impl Job {
     fn step(&mut self, rank: u32, event: Event) -> Effect {
         let state = &mut self.states[rank as usize];
         let (next, effect) = state.on(event);
+        let finishes = state.may_wait() && !next.may_wait();
         *state = next;
+        if finishes {
+            self.unfinished_count -= 1;
+            self.tell_all_finalized();
+        }
         effect
+    }
+
+    /// Lets the finalized ranks go once nobody can need them.
+    fn tell_all_finalized(&mut self) {
+        if self.unfinished_count > 0 {
+            return;
+        }
+        for (rank, state) in (0..).zip(&self.states) {
+            if *state == State::Finalized {
+                self.actions.push_back(Action::Send(rank, Reply::AllFinalized));
+            }
+        }
     }
 
     fn on_hello(&mut self, rank: u32, version: u16, claimed: u32, job: &str) {

@@ -70,12 +70,30 @@ fn what_cannot_come_any_more_is_said_at_once() {
 fn a_job_that_goes_well_ends_with_0() {
     let mut job = joined(2);
     for rank in [0, 1] {
+        assert_eq!(actions(&mut job), []);
         job.on_request(rank, Request::Finalize, START);
         assert_eq!(job.verdict(), None);
+    }
+    let released = [0, 1].map(|rank| Action::Send(rank, Reply::AllFinalized));
+    assert_eq!(actions(&mut job), released);
+    for rank in [0, 1] {
         job.on_control_ended(rank, None);
         job.on_exit(rank, ExitStatus::Code(0), START);
     }
     assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
+}
+
+#[test]
+fn finalized_ranks_are_released_when_the_last_one_ends_without_joining() {
+    let mut job = job(3);
+    for rank in [0, 2] {
+        job.on_request(rank, hello(rank), START);
+        job.on_request(rank, Request::Finalize, START);
+    }
+    assert_eq!(actions(&mut job).len(), 2, "welcomes");
+    job.on_exit(1, ExitStatus::Code(0), START);
+    let released = [0, 2].map(|rank| Action::Send(rank, Reply::AllFinalized));
+    assert_eq!(actions(&mut job), released);
 }
 
 #[test]
@@ -119,7 +137,7 @@ fn leaving_without_finalize_fails_while_others_may_wait() {
     job.on_control_ended(0, None);
     job.on_exit(0, ExitStatus::Code(0), START);
     job.on_exit(1, ExitStatus::Code(0), START);
-    assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
+    assert_eq!((actions(&mut job), job.verdict()), (vec![Action::Send(1, Reply::AllFinalized)], Some(0)));
 }
 
 #[test]
@@ -213,7 +231,11 @@ fn ten_thousand_sessions() {
         assert_eq!(actions(&mut job), [Action::Send(asker, value)]);
     }
     for rank in 0..SIZE {
+        assert_eq!(actions(&mut job), []);
         job.on_request(rank, Request::Finalize, START);
+    }
+    assert_eq!(actions(&mut job).len(), SIZE as usize, "all are released");
+    for rank in 0..SIZE {
         job.on_control_ended(rank, None);
         job.on_exit(rank, ExitStatus::Code(0), START);
     }

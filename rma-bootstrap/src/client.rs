@@ -22,7 +22,9 @@ pub struct LauncherClient {
     requests: Requests,
     limit: Duration,
     epoch: Instant,
-    finalized: bool,
+    /// When this rank finalized, since `epoch`.
+    finalized_at: Option<Duration>,
+    all_finalized: bool,
     /// Why the launcher cannot be talked to any more.
     lost: Option<String>,
     /// What the launcher refused and nobody has been told yet.
@@ -43,7 +45,8 @@ impl LauncherClient {
             requests: Requests::new(limit),
             limit,
             epoch: Instant::now(),
-            finalized: false,
+            finalized_at: None,
+            all_finalized: false,
             lost: None,
             refusal: None,
         };
@@ -128,14 +131,38 @@ impl LauncherClient {
     /// # Errors
     /// When the launcher is gone or refused something before.
     pub fn finalize(&mut self) -> Result<(), BootstrapError> {
-        if self.finalized {
+        if self.finalized_at.is_some() {
             return Ok(());
         }
         self.exchange();
         self.check_alive("finalize")?;
         self.send_to_the_end("finalize", &Request::Finalize)?;
-        self.finalized = true;
+        self.finalized_at = Some(self.epoch.elapsed());
         Ok(())
+    }
+
+    /// Whether every rank of the job has finalized or ended. Never blocks; `false` until this rank has
+    /// finalized itself.
+    ///
+    /// # Errors
+    /// When others have not finalized within the time limit, counted from this rank's finalize, or
+    /// the launcher is gone.
+    pub fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
+        const CALL: &str = "waiting for all ranks to finalize";
+        self.exchange();
+        if self.all_finalized {
+            return Ok(true);
+        }
+        self.check_alive(CALL)?;
+        let waited = self.finalized_at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
+        if waited < self.limit {
+            return Ok(false);
+        }
+        let what = format!(
+            "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+            seconds(self.limit)
+        );
+        Err(self.error(CALL, &what))
     }
 
     /// Asks the launcher to end the job with exit code `code` and to show `message`, of which the
@@ -178,6 +205,7 @@ impl LauncherClient {
             Reply::Missing { request, reason } => {
                 self.requests.answer(request, Err(reason));
             }
+            Reply::AllFinalized => self.all_finalized = true,
             Reply::Refused { request, reason } => {
                 if !self.requests.answer(request, Err(reason.clone())) {
                     self.refusal = Some(reason);
@@ -202,6 +230,8 @@ impl LauncherClient {
                     return Err(self.error(CALL, &what));
                 }
                 Ok(Some(Reply::Refused { reason, .. })) => return Err(self.error(CALL, &reason)),
+                // Left over from a process that was this rank before; the refusal of the hello follows.
+                Ok(Some(Reply::AllFinalized)) => {}
                 Ok(Some(_)) => {
                     return Err(self.error(CALL, "the launcher answered a question that was not asked"))
                 }
@@ -414,6 +444,21 @@ mod tests {
         assert!(message(&[Reply::Welcome { version: VERSION, size: 5 }]).contains("5 ranks"));
         assert!(message(&[Reply::Refused { request: 0, reason: "other job".into() }]).contains("other job"));
         assert!(message(&[Reply::Value { request: 0, value: vec![] }]).contains("not asked"));
+    }
+
+    #[test]
+    fn waits_for_all_to_finalize_and_not_for_ever() {
+        let (mut client, mut launcher) = welcomed();
+        assert_eq!(client.poll_all_finalized(), Ok(false));
+        client.finalize().unwrap();
+        assert_eq!(client.poll_all_finalized(), Ok(false));
+        std::thread::sleep(LIMIT);
+        assert!(client.poll_all_finalized().unwrap_err().message.contains("some rank has not within 0.2 s"));
+        launcher.send(&Reply::AllFinalized).unwrap();
+        assert!(client.wait_readable(Duration::from_secs(10)).unwrap());
+        assert_eq!(client.poll_all_finalized(), Ok(true));
+        drop(launcher);
+        assert_eq!(client.poll_all_finalized(), Ok(true), "nothing is needed of the launcher any more");
     }
 
     #[test]

@@ -160,6 +160,18 @@ impl JobBootstrap {
         }
     }
 
+    /// Whether every rank of the job has finalized or ended; `false` until this one has. Until then others
+    /// may still wait for packets of this rank: keep its endpoint open and progressing. Never blocks.
+    ///
+    /// # Errors
+    /// When others do not finalize within the time limit, or the launcher is gone.
+    pub fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
+        match self {
+            Self::Launcher(client) => client.poll_all_finalized(),
+            Self::Single(_) => Ok(true),
+        }
+    }
+
     /// Asks for the whole job to be ended with this exit code; `message` is shown to the user. The
     /// caller should exit after it.
     ///

@@ -115,6 +115,8 @@ pub enum Reply {
         /// Which rule, for people.
         reason: String,
     },
+    /// Every rank of the job has finalized or ended: nobody needs this one any more.
+    AllFinalized,
 }
 
 /// Why bytes are not a message, or a message cannot become bytes.
@@ -170,6 +172,7 @@ const KIND_WELCOME: u8 = 129;
 const KIND_VALUE: u8 = 130;
 const KIND_MISSING: u8 = 131;
 const KIND_REFUSED: u8 = 132;
+const KIND_ALL_FINALIZED: u8 = 133;
 
 impl Message for Request {
     fn encode_body(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
@@ -261,6 +264,10 @@ impl Message for Reply {
                 out.extend_from_slice(&request.to_le_bytes());
                 put_bytes(out, "reason", reason.as_bytes(), TEXT_BYTES_MAX)
             }
+            Self::AllFinalized => {
+                out.push(KIND_ALL_FINALIZED);
+                Ok(())
+            }
         }
     }
 
@@ -280,6 +287,7 @@ impl Message for Reply {
                 request: fields.u32("request")?,
                 reason: fields.text("reason", TEXT_BYTES_MAX)?,
             },
+            KIND_ALL_FINALIZED => Self::AllFinalized,
             kind => return Err(WireError::UnknownKind(kind)),
         };
         fields.end()?;
@@ -435,6 +443,7 @@ mod tests {
             Reply::Value { request: 3, value: vec![0xff; VALUE_BYTES_MAX] },
             Reply::Missing { request: 4, reason: "rank 2 has ended".into() },
             Reply::Refused { request: 0, reason: "wrong job".into() },
+            Reply::AllFinalized,
         ]
     }
 
@@ -463,6 +472,7 @@ mod tests {
         assert_eq!(missing, b"\x09\0\0\0\x83\x04\0\0\0\x02\0no");
         let refused = frame(&Reply::Refused { request: 0, reason: "no".into() });
         assert_eq!(refused, b"\x09\0\0\0\x84\0\0\0\0\x02\0no");
+        assert_eq!(frame(&Reply::AllFinalized), b"\x01\0\0\0\x85");
     }
 
     #[test]
