@@ -1,5 +1,6 @@
 //! A rank that `rmarun` started, and its side of the control connection.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
@@ -124,6 +125,17 @@ impl LauncherClient {
         }
         let waited = self.control.wait(self.control.has_unsent(), timeout);
         waited.map_err(|error| self.error("waiting for the launcher", &error.to_string()))
+    }
+
+    /// Takes what the launcher has said, without a question of its own.
+    pub fn receive(&mut self) {
+        self.exchange();
+    }
+
+    /// A descriptor that is readable while the launcher has said something that was not taken yet;
+    /// `None` once it is gone.
+    pub fn wait_fd(&self) -> Option<i32> {
+        self.lost.is_none().then(|| self.control.as_fd().as_raw_fd())
     }
 
     /// Tells the launcher that this rank ends in an orderly way. A second call does nothing.

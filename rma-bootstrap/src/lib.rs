@@ -44,7 +44,7 @@ pub enum Fetch {
 #[derive(Debug)]
 pub enum JobBootstrap {
     /// Started by `rmarun`.
-    Launcher(LauncherClient),
+    Launcher(Box<LauncherClient>),
     /// Started by nobody in particular: a job of one rank.
     Single(SingleProcess),
 }
@@ -74,7 +74,8 @@ pub fn detect_with(environment: &Environment, settings: &Settings) -> Result<Job
         Launch::Rmarun(Identity { control_fd, place }) => {
             let limit = settings.seconds("RMA_BOOTSTRAP_TIMEOUT").unwrap_or(DEFAULT_TIME_LIMIT);
             let control = control::adopt(control_fd).map_err(|message| BootstrapError { message })?;
-            LauncherClient::connect(control, place, limit).map(JobBootstrap::Launcher)
+            LauncherClient::connect(control, place, limit)
+                .map(|client| JobBootstrap::Launcher(Box::new(client)))
         }
     }
 }
@@ -145,6 +146,22 @@ impl JobBootstrap {
         match self {
             Self::Launcher(client) => client.wait_readable(timeout),
             Self::Single(_) => Ok(true),
+        }
+    }
+
+    /// Takes what the launcher has said, without asking anything. Never blocks.
+    pub fn receive(&mut self) {
+        if let Self::Launcher(client) = self {
+            client.receive();
+        }
+    }
+
+    /// A descriptor for a thread that sleeps until the launcher says something: readable until that is
+    /// taken ([`JobBootstrap::receive`], or any call that asks). `None` where nobody will say anything.
+    pub fn wait_fd(&self) -> Option<i32> {
+        match self {
+            Self::Launcher(client) => client.wait_fd(),
+            Self::Single(_) => None,
         }
     }
 

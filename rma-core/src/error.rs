@@ -45,6 +45,7 @@ pub enum Call {
     FlushLocalAll,
     Barrier,
     Progress,
+    Finalize,
 }
 
 impl Call {
@@ -72,6 +73,7 @@ impl Call {
             Self::FlushLocalAll => "flush_local_all",
             Self::Barrier => "barrier",
             Self::Progress => "progress",
+            Self::Finalize => "finalize",
         }
     }
 }
@@ -242,11 +244,11 @@ pub enum RmaError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// Nothing moved for the longest time that the user allows.
+    /// A blocking call took the longest time that the user allows.
     Stalled {
         /// The call.
         call: Call,
-        /// Whole seconds waited without progress.
+        /// Whole seconds waited.
         seconds: u64,
         /// What was waited for.
         waiting_for: String,
@@ -309,7 +311,7 @@ impl fmt::Display for RmaError {
             Self::Memory { bytes, .. } => write!(f, "{bytes} bytes of memory could not be had"),
             Self::Stalled { seconds, waiting_for, .. } => write!(
                 f,
-                "no progress for {seconds} s while waiting for {waiting_for}; if that is expected raise RMA_TIMEOUT"
+                "not complete after {seconds} s, still waiting for {waiting_for}; if that is expected raise RMA_TIMEOUT"
             ),
         }
     }

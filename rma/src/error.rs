@@ -1,0 +1,145 @@
+//! What can go wrong, with the remedy.
+
+use std::fmt;
+
+use rma_bootstrap::settings::SettingsError;
+use rma_core::bootstrap::BootstrapError;
+use rma_core::error::RmaError;
+use rma_core::provider::ProviderError;
+
+/// The outcome of every call that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of this library: what was called, what is wrong, what to do about it.
+///
+/// One word wide, so that success costs nothing. It prints the same with `{}` and `{:?}` (but for a
+/// hint at the end of the latter), so that a `main` that returns it shows users something readable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<ErrorKind>);
+
+/// What kind of error it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A call on a job or a window failed; [`RmaError`] tells misuse, operations and peers apart.
+    Rma(RmaError),
+    /// A setting (`RMA_*`) cannot be used.
+    Settings(String),
+    /// No provider could be opened.
+    Provider(String),
+    /// The launcher, or another process's address, could not be had.
+    Bootstrap(String),
+    /// A call came after [`crate::Job::finalize`].
+    Finalized {
+        /// The call.
+        call: rma_core::error::Call,
+    },
+    /// The operating system refused something.
+    System(String),
+}
+
+impl Error {
+    /// What kind of error it is.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The error of a call on a job or window, if it is one.
+    pub fn rma(&self) -> Option<&RmaError> {
+        match self.kind() {
+            ErrorKind::Rma(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    pub(crate) fn system(what: &str, error: &dyn fmt::Display) -> Self {
+        Self::new(ErrorKind::System(format!("{what}: {error}")))
+    }
+
+    #[cold]
+    pub(crate) fn new(kind: ErrorKind) -> Self {
+        Self(Box::new(kind))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind() {
+            ErrorKind::Rma(error) => error.fmt(f),
+            ErrorKind::Settings(message)
+            | ErrorKind::Provider(message)
+            | ErrorKind::Bootstrap(message)
+            | ErrorKind::System(message) => f.write_str(message),
+            ErrorKind::Finalized { call } => {
+                write!(f, "{call}: the job is finalized; make this call before Job::finalize")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}\n(`rma-bench info` shows what there is on this host and what was chosen)")
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self.kind() {
+            ErrorKind::Rma(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<RmaError> for Error {
+    #[cold]
+    fn from(error: RmaError) -> Self {
+        Self::new(ErrorKind::Rma(error))
+    }
+}
+
+impl From<SettingsError> for Error {
+    #[cold]
+    fn from(error: SettingsError) -> Self {
+        Self::new(ErrorKind::Settings(error.to_string()))
+    }
+}
+
+impl From<ProviderError> for Error {
+    #[cold]
+    fn from(error: ProviderError) -> Self {
+        Self::new(ErrorKind::Provider(error.message))
+    }
+}
+
+impl From<BootstrapError> for Error {
+    #[cold]
+    fn from(error: BootstrapError) -> Self {
+        Self::new(ErrorKind::Bootstrap(error.message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rma_core::error::Call;
+
+    #[test]
+    fn debug_is_display_and_a_hint_and_both_fit_a_word() {
+        let error = Error::new(ErrorKind::Finalized { call: Call::Put });
+        assert!(format!("{error:?}").starts_with(&error.to_string()));
+        assert!(format!("{error:?}").contains("rma-bench info"));
+        assert!(error.to_string().starts_with("put: the job is finalized"));
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn the_cause_is_kept() {
+        let cause = RmaError::Memory { call: Call::Allocate, bytes: 7 };
+        let error = Error::from(cause.clone());
+        assert_eq!(error.rma(), Some(&cause));
+        assert!(std::error::Error::source(&error).is_some_and(|source| source.to_string().contains('7')));
+    }
+}

@@ -1,0 +1,227 @@
+//! A job: this process, the others, and what they share.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rma_bootstrap::environment::Environment;
+use rma_bootstrap::JobBootstrap;
+use rma_core::config::Config;
+use rma_core::counters::Counters;
+use rma_core::error::{Call, RmaError};
+use rma_core::ids::Rank;
+use rma_ofi::{Description, Ofi, OfiEndpoint};
+
+use crate::error::Result;
+use crate::options::{Options, Progress};
+use crate::runtime::agent::Agent;
+use crate::runtime::{Core, Engine};
+
+/// How long a job that is dropped without [`Job::finalize`] waits for the other ranks.
+const DROP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// This process's membership in a job. Cloning is cheap; all clones are the same membership, and so is
+/// what windows hold.
+///
+/// Call order: [`Job::init`]; make windows and use them; free them; [`Job::finalize`]. Every thread may
+/// call everything; calls of different threads take turns.
+///
+/// Dropped without `finalize`, the last clone waits for the other ranks for five seconds, and asks the
+/// launcher to end the job if they do not finalize; after an error, or in a panic, it does not wait, so
+/// that a program that fails ends at once.
+///
+/// ```
+/// let job = rma::Job::init()?;
+/// println!("rank {} of {}", job.rank(), job.size());
+/// job.finalize()?;
+/// # Ok::<(), rma::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Job {
+    shared: Arc<Shared>,
+}
+
+/// One membership. Dropped field by field: first the agent ends, then the engine closes its windows and
+/// the endpoint, then memory that windows were made over is freed.
+struct Shared {
+    agent: Option<Agent>,
+    core: Arc<Core>,
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
+    place: Place,
+    description: Description,
+    candidates: String,
+}
+
+/// Where this process is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    local_rank: u32,
+    local_size: u32,
+}
+
+impl Job {
+    /// Joins the job that this process was started for: by `rmarun`, or alone as a job of one rank.
+    /// Reads the settings, chooses and opens a provider, and starts the progress agent.
+    ///
+    /// # Errors
+    /// When a setting is wrong, the launcher cannot be reached, there is no libfabric or no provider that
+    /// fits, or this process has joined before.
+    pub fn init() -> Result<Self> {
+        Self::init_with(Options::load()?)
+    }
+
+    /// The same with options that the program has looked at or changed.
+    ///
+    /// # Errors
+    /// As for [`Job::init`].
+    pub fn init_with(options: Options) -> Result<Self> {
+        let bootstrap = rma_bootstrap::detect_with(&Environment::of_this_process(), &options.settings)?;
+        if let JobBootstrap::Single(_) = bootstrap {
+            // For ranks of a launched job, the launcher has said it once.
+            for warning in options.settings.warnings() {
+                eprintln!("rma: {warning}");
+            }
+        }
+        let place = Place { local_rank: bootstrap.local_rank(), local_size: bootstrap.local_size() };
+        let mut fabric = options.fabric;
+        fabric.single_host |= bootstrap.single_host();
+        let choice = Ofi::discover(&fabric)?;
+        let endpoint = OfiEndpoint::open(&choice, &fabric)?;
+        let description = endpoint.description().clone();
+        let engine = Engine::open(endpoint, bootstrap, options.config)?;
+        let core = Arc::new(Core::new(engine, options.timeout));
+        let has_agent = match options.progress {
+            Progress::Auto => core.size > 1,
+            Progress::Thread => true,
+            Progress::None => false,
+        };
+        let agent = if has_agent { Some(Agent::start(&core)?) } else { None };
+        let kept = Mutex::new(Vec::new());
+        let shared = Shared { agent, core, kept, place, description, candidates: choice.to_string() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> Rank {
+        Rank(self.core().rank)
+    }
+
+    /// Number of ranks in the job.
+    pub fn size(&self) -> u32 {
+        self.core().size
+    }
+
+    /// This process's rank among those on its host.
+    pub fn local_rank(&self) -> u32 {
+        self.shared.place.local_rank
+    }
+
+    /// Number of ranks on this host.
+    pub fn local_size(&self) -> u32 {
+        self.shared.place.local_size
+    }
+
+    /// Returns when every rank has called it. It says nothing about operations on windows.
+    ///
+    /// # Errors
+    /// When the endpoint is broken or a rank cannot be reached any more.
+    pub fn barrier(&self) -> Result<()> {
+        self.core().run(Call::Barrier, |engine| engine.start_barrier())
+    }
+
+    /// What happened so far: packets, bytes, round trips, operations by path, pools.
+    pub fn counters(&self) -> Counters {
+        self.core().enter_anyway().engine.counters()
+    }
+
+    /// Bytes that this process holds for the job beside its windows and the endpoint's buffers.
+    pub fn shared_bytes(&self) -> usize {
+        self.core().enter_anyway().engine.shared_bytes()
+    }
+
+    /// What libfabric offered and opened, and why this was chosen: a few lines for people.
+    pub fn provider_description(&self) -> String {
+        format!("{}\ncandidates:\n{}", self.shared.description, self.shared.candidates)
+    }
+
+    /// What libfabric opened, field by field.
+    pub fn provider(&self) -> &Description {
+        &self.shared.description
+    }
+
+    /// The settings of the engine.
+    pub fn config(&self) -> Config {
+        self.core().enter_anyway().engine.config().clone()
+    }
+
+    /// Changes the optimizations' switches and thresholds, for instance to measure what they gain. To
+    /// be called while no epoch is open; sizes of pools stay as they are.
+    pub fn set_switches(&self, config: &Config) {
+        self.core().enter_anyway().engine.set_switches(config);
+    }
+
+    /// Lets `body` use the endpoint directly, for instance to measure it. No other thread of this process,
+    /// the agent included, makes progress meanwhile.
+    ///
+    /// # Safety
+    /// `body` leaves the endpoint in its place, takes no completion of an operation that it has not posted
+    /// itself, and releases every packet that it takes. Packets that it sends must be meant for a rank whose
+    /// process takes them the same way.
+    pub unsafe fn with_endpoint<R>(&self, body: impl FnOnce(&mut OfiEndpoint) -> R) -> R {
+        body(self.core().enter_anyway().engine.endpoint())
+    }
+
+    /// Lets `body` use the engine directly, for a runtime that is built on it. No other thread of this
+    /// process, the agent included, makes progress meanwhile.
+    ///
+    /// # Safety
+    /// `body` leaves the engine in its place, and frees no window that it has not made itself.
+    pub unsafe fn with_engine<R>(&self, body: impl FnOnce(&mut Engine) -> R) -> R {
+        body(&mut self.core().enter_anyway().engine)
+    }
+
+    /// Ends this process's part in the job: waits until every rank has called it, and returns when
+    /// nobody needs this process's endpoint any more. Free windows before. What clones and windows are
+    /// asked to do after it is refused.
+    ///
+    /// # Errors
+    /// When a rank cannot be reached any more, or the launcher is gone.
+    pub fn finalize(self) -> Result<()> {
+        self.core().finalize(self.core().timeout())
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.shared.core
+    }
+
+    /// Keeps memory of a window that was not freed until nobody can access it any more.
+    pub(crate) fn keep(&self, memory: Box<dyn Any + Send>) {
+        self.shared.kept.lock().push(memory);
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Job(rank {} of {}, {})", self.rank(), self.size(), self.shared.description.provider)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.core.is_finalized() || self.core.has_failed() || std::thread::panicking() {
+            return;
+        }
+        match self.core.finalize(Some(DROP_PATIENCE)) {
+            Ok(()) => {}
+            Err(error) if matches!(error.rma(), Some(RmaError::Stalled { .. })) => {
+                let message = "the job was dropped without Job::finalize, and other ranks were still at work";
+                eprintln!("rma: rank {}: {message}", self.core.rank);
+                // The launcher may be gone; it ends the job then by itself.
+                let _ = self.core.enter_anyway().engine.bootstrap().abort(1, message);
+            }
+            Err(error) => eprintln!("rma: rank {}: {error}", self.core.rank),
+        }
+    }
+}

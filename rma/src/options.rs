@@ -1,0 +1,220 @@
+//! Everything that a job can be told, gathered in one place from the settings.
+
+use std::time::Duration;
+
+use rma_bootstrap::settings::{Settings, Source};
+use rma_core::config::Config;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Who makes progress while the program is outside the library (`RMA_PROGRESS`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Progress {
+    /// A thread where there is anybody to wait for it: in jobs of more than one rank.
+    #[default]
+    Auto,
+    /// Nobody. Other ranks then wait, at this rank's window, for its next call.
+    None,
+    /// A thread, always.
+    Thread,
+}
+
+/// What [`crate::Job::init_with`] is told. [`Options::load`] fills it from `RMA_*` variables and the
+/// settings file; a program may change it then.
+///
+/// ```
+/// let mut options = rma::Options::load()?;
+/// options.config.coalesce = false;
+/// options.fabric.provider = Some("tcp".to_owned());
+/// # Ok::<(), rma::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The optimizations' switches and the sizes of pools and tables.
+    pub config: Config,
+    /// Which libfabric and provider, and the endpoint's sizes.
+    pub fabric: rma_ofi::Options,
+    /// Who makes progress while the program is outside the library.
+    pub progress: Progress,
+    /// Longest time that a blocking call may take before it fails with
+    /// [`rma_core::error::RmaError::Stalled`]; `None`: as long as it takes.
+    pub timeout: Option<Duration>,
+    pub(crate) settings: Settings,
+}
+
+impl Options {
+    /// The defaults with what the environment and the settings file say (`rmarun --help-env` lists it).
+    ///
+    /// # Errors
+    /// When a setting has a value that it cannot have.
+    pub fn load() -> Result<Self> {
+        Self::from_settings(Settings::load()?)
+    }
+
+    /// The same from settings that were read before, and perhaps overridden by flags.
+    ///
+    /// # Errors
+    /// When a size is beyond all reason.
+    pub fn from_settings(settings: Settings) -> Result<Self> {
+        let progress = match settings.text("RMA_PROGRESS") {
+            Some("none") => Progress::None,
+            Some("thread") => Progress::Thread,
+            _ => Progress::Auto,
+        };
+        Ok(Self {
+            config: config_of(&settings)?,
+            fabric: fabric_of(&settings)?,
+            progress,
+            timeout: settings.seconds("RMA_TIMEOUT"),
+            settings,
+        })
+    }
+
+    /// The settings that the options were made from, each with its source.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+fn config_of(settings: &Settings) -> Result<Config> {
+    let mut config = Config::default();
+    let switch = |name, field: &mut bool| {
+        if let Some(value) = settings.switch(name) {
+            *field = value;
+        }
+    };
+    switch("RMA_SINGLE_OP_LOCK", &mut config.single_op_lock);
+    switch("RMA_PIGGYBACK", &mut config.piggyback);
+    switch("RMA_COALESCE", &mut config.coalesce);
+    switch("RMA_GET_TO_TAIL", &mut config.get_to_tail);
+    switch("RMA_LAZY_TARGETS", &mut config.lazy_targets);
+    switch("RMA_FORCE_MESSAGE_PATH", &mut config.force_message_path);
+    count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold)?;
+    count(settings, "RMA_SLOTS", &mut config.slots)?;
+    count(settings, "RMA_OPERATION_POOL", &mut config.operation_pool)?;
+    count(settings, "RMA_OPERATION_POOL_GLOBAL", &mut config.operation_pool_global)?;
+    count(settings, "RMA_TARGET_POOL", &mut config.target_pool)?;
+    count(settings, "RMA_TARGET_POOL_GLOBAL", &mut config.target_pool_global)?;
+    count(settings, "RMA_LOCK_WAITERS", &mut config.lock_waiters)?;
+    count(settings, "RMA_PEERS", &mut config.peers)?;
+    Ok(config.normalized())
+}
+
+fn fabric_of(settings: &Settings) -> Result<rma_ofi::Options> {
+    let text = |name| settings.text(name).map(str::to_owned);
+    let mut fabric = rma_ofi::Options {
+        library: text("RMA_LIBFABRIC").map(Into::into),
+        provider: text("RMA_PROVIDER"),
+        domain: text("RMA_DOMAIN"),
+        interface: text("RMA_INTERFACE"),
+        ..rma_ofi::Options::default()
+    };
+    count(settings, "RMA_EAGER_BYTES", &mut fabric.packet_bytes)?;
+    if settings.source("RMA_NATIVE_ATOMICS") != &Source::Default {
+        fabric.native_atomics = settings.switch("RMA_NATIVE_ATOMICS") == Some(true);
+    }
+    Ok(fabric)
+}
+
+/// Elements, buffers or bytes of one kind beyond this are a mistake, not a wish.
+const COUNT_MAX: u64 = 1 << 24;
+
+fn count<N: TryFrom<u64>>(settings: &Settings, name: &str, field: &mut N) -> Result<()> {
+    let Some(value) = settings.count(name) else { return Ok(()) };
+    match N::try_from(value) {
+        Ok(value_fits) if value <= COUNT_MAX => {
+            *field = value_fits;
+            Ok(())
+        }
+        _ => Err(Error::new(ErrorKind::Settings(format!(
+            "{name}={value} ({}): must be at most {COUNT_MAX}",
+            settings.source(name)
+        )))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rma_bootstrap::environment::Environment;
+
+    fn options(pairs: &[(&str, &str)]) -> Options {
+        load(pairs).unwrap()
+    }
+
+    fn load(pairs: &[(&str, &str)]) -> Result<Options> {
+        let nowhere = [("XDG_CONFIG_HOME", "/nonexistent")];
+        let environment = Environment::from_pairs(pairs.iter().chain(&nowhere).copied());
+        Options::from_settings(Settings::load_from(&environment).unwrap())
+    }
+
+    #[test]
+    fn nothing_set_is_the_defaults() {
+        let options = options(&[]);
+        assert_eq!(options.config, Config::default());
+        assert_eq!(options.fabric, rma_ofi::Options::default());
+        assert_eq!((options.progress, options.timeout), (Progress::Auto, None));
+    }
+
+    #[test]
+    fn every_setting_reaches_its_field() {
+        let options = options(&[
+            ("RMA_SINGLE_OP_LOCK", "0"),
+            ("RMA_PIGGYBACK", "0"),
+            ("RMA_COALESCE", "0"),
+            ("RMA_GET_TO_TAIL", "0"),
+            ("RMA_LAZY_TARGETS", "0"),
+            ("RMA_FORCE_MESSAGE_PATH", "1"),
+            ("RMA_PIGGYBACK_THRESHOLD", "2"),
+            ("RMA_SLOTS", "3"),
+            ("RMA_OPERATION_POOL", "4"),
+            ("RMA_OPERATION_POOL_GLOBAL", "5"),
+            ("RMA_TARGET_POOL", "6"),
+            ("RMA_TARGET_POOL_GLOBAL", "7"),
+            ("RMA_LOCK_WAITERS", "8"),
+            ("RMA_PEERS", "9"),
+            ("RMA_LIBFABRIC", "/x"),
+            ("RMA_PROVIDER", "tcp"),
+            ("RMA_DOMAIN", "lo"),
+            ("RMA_INTERFACE", "eth0"),
+            ("RMA_EAGER_BYTES", "4096"),
+            ("RMA_NATIVE_ATOMICS", "1"),
+            ("RMA_PROGRESS", "none"),
+            ("RMA_TIMEOUT", "2.5"),
+        ]);
+        let expected = Config {
+            force_message_path: true,
+            piggyback_threshold: 2,
+            slots: 3,
+            operation_pool: 4,
+            operation_pool_global: 5,
+            target_pool: 6,
+            target_pool_global: 7,
+            lock_waiters: 8,
+            peers: 9,
+            ..Config::all_off()
+        };
+        assert_eq!(options.config, expected);
+        let expected = rma_ofi::Options {
+            library: Some("/x".into()),
+            provider: Some("tcp".into()),
+            domain: Some("lo".into()),
+            interface: Some("eth0".into()),
+            packet_bytes: 4096,
+            native_atomics: true,
+            ..rma_ofi::Options::default()
+        };
+        assert_eq!(options.fabric, expected);
+        assert_eq!((options.progress, options.timeout), (Progress::None, Some(Duration::from_millis(2500))));
+    }
+
+    #[test]
+    fn sizes_of_nothing_are_made_possible_and_absurd_ones_refused() {
+        assert_eq!(options(&[("RMA_SLOTS", "0")]).config.slots, 1);
+        for value in ["16777217", "99999999999"] {
+            let message = load(&[("RMA_TARGET_POOL", value)]).unwrap_err().to_string();
+            assert!(message.contains(value) && message.contains("at most 16777216"), "{message}");
+        }
+    }
+}

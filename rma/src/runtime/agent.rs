@@ -1,0 +1,187 @@
+//! The agent: a thread that makes progress while the program is outside the library, so that its
+//! windows serve the other ranks meanwhile.
+//!
+//! *Standby.* The program is inside, or was a moment ago: the agent looks at `activity` every 50 to
+//! 100 microseconds and does nothing else: no guard, no endpoint, no shared wake-up. While the
+//! program sleeps in a blocking call, the agent is parked until it is back.
+//!
+//! *Takeover.* Between two looks the program made no progress: the agent takes the guard, makes progress
+//! until nothing is left, arms the endpoint's descriptor, gives the guard back and sleeps on the
+//! descriptor. When it wakes and `activity` has changed meanwhile, the program is back, and the agent
+//! goes to standby.
+//!
+//! The program pays a load and a store for each progress it makes itself, and nothing else.
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rma_core::provider::Endpoint;
+use rustix::event::{eventfd, EventfdFlags};
+
+use super::{sleep, Core};
+use crate::error::{Error, Result};
+
+/// Time between two looks when the program may just have left.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Time between two looks while it stays inside.
+const LOOK_LATER: Duration = Duration::from_micros(100);
+
+/// Longest sleep on the descriptor: what the descriptor cannot tell (time limits of look-ups) waits no
+/// longer.
+const SLEEP: Duration = Duration::from_millis(20);
+
+/// Naps where the fabric has no descriptor, from the first to the longest.
+const NAP_FIRST: Duration = Duration::from_micros(50);
+const NAP_LONGEST: Duration = Duration::from_millis(1);
+
+/// Most rounds of progress before the guard is offered to the program.
+const ROUNDS: u32 = 64;
+
+/// The agent's thread; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Stop {
+    is_asked: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Agent {
+    /// Starts the thread.
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::system("the progress agent's event cannot be made", &error))?;
+        let stop = Arc::new(Stop { is_asked: AtomicBool::new(false), event });
+        let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("rma-agent".to_owned())
+            .spawn(move || run(&its_core, &its_stop))
+            .map_err(|error| {
+                Error::system("the progress agent cannot be started (RMA_PROGRESS=none does without)", &error)
+            })?;
+        // The job starts its agent once, so nothing was there.
+        let _ = core.agent_thread.set(thread.thread().clone());
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop.is_asked.store(true, Ordering::SeqCst);
+        // Should the event not work, the thread sees the flag after its longest sleep.
+        let _ = rustix::io::write(&self.stop.event, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic of the thread was reported by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    /// Wakes the agent, if it is parked, because nobody sleeps in the library any more.
+    pub(super) fn unpark_agent(&self) {
+        if self.agent_is_parked.load(Ordering::SeqCst) {
+            if let Some(thread) = self.agent_thread.get() {
+                thread.unpark();
+            }
+        }
+    }
+}
+
+fn run(core: &Core, stop: &Stop) {
+    block_signals();
+    // Without it the kernel makes naps of 50 us last more than 100.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    while !stop.is_asked.load(Ordering::SeqCst) {
+        stand_by(core, stop);
+        take_over(core, stop);
+    }
+}
+
+/// The program's signals are for its own threads.
+fn block_signals() {
+    // SAFETY: an all-zero set is a valid place for sigfillset to write to.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `all` is writable.
+    unsafe { libc::sigfillset(&mut all) };
+    // SAFETY: `all` was filled, and the old mask is not asked for. It cannot fail with these arguments.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut()) };
+}
+
+/// Returns when the program has left the library.
+fn stand_by(core: &Core, stop: &Stop) {
+    let mut last = core.activity.load(Ordering::Relaxed);
+    let mut interval = LOOK;
+    let mut was_asleep = false;
+    while !stop.is_asked.load(Ordering::SeqCst) {
+        if core.sleepers.load(Ordering::SeqCst) > 0 {
+            // The second look in a row: the program's sleep is a long one.
+            if was_asleep {
+                park(core, stop);
+            }
+            was_asleep = !was_asleep;
+            std::thread::sleep(interval);
+            last = core.activity.load(Ordering::Relaxed);
+            continue;
+        }
+        was_asleep = false;
+        std::thread::sleep(interval);
+        let now = core.activity.load(Ordering::Relaxed);
+        if now == last {
+            return;
+        }
+        last = now;
+        interval = LOOK_LATER;
+    }
+}
+
+/// Sleeps until nobody sleeps in the library.
+fn park(core: &Core, stop: &Stop) {
+    core.agent_is_parked.store(true, Ordering::SeqCst);
+    while core.sleepers.load(Ordering::SeqCst) > 0 && !stop.is_asked.load(Ordering::SeqCst) {
+        std::thread::park_timeout(SLEEP);
+    }
+    core.agent_is_parked.store(false, Ordering::SeqCst);
+}
+
+/// Makes progress until the program is back.
+fn take_over(core: &Core, stop: &Stop) {
+    let mut nap = NAP_FIRST;
+    while !stop.is_asked.load(Ordering::SeqCst) {
+        // The program may hold the guard for a moment without making progress; if it does more than
+        // that, `activity` tells.
+        let Some(mut guarded) = core.guard.try_lock_for(LOOK) else { return };
+        let seen = core.activity.load(Ordering::Relaxed);
+        let mut rounds = 0;
+        while rounds < ROUNDS && guarded.engine.progress() > 0 {
+            rounds += 1;
+        }
+        guarded.engine.bootstrap().receive();
+        let is_quiet = rounds < ROUNDS;
+        let may_sleep = is_quiet && (core.wait_fd.is_none() || guarded.engine.endpoint().arm_wait());
+        let bootstrap_fd = guarded.engine.bootstrap().wait_fd();
+        drop(guarded);
+        let event = Some(stop.event.as_raw_fd());
+        match (may_sleep, core.wait_fd) {
+            (false, _) => std::thread::yield_now(),
+            (true, Some(_)) => sleep::until_readable([core.wait_fd, bootstrap_fd, event], SLEEP),
+            (true, None) => {
+                nap = if rounds > 0 { NAP_FIRST } else { (2 * nap).min(NAP_LONGEST) };
+                sleep::until_readable([None, bootstrap_fd, event], nap);
+            }
+        }
+        if core.activity.load(Ordering::Relaxed) != seen {
+            return;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The end of a job: nobody closes its endpoint while another rank may still wait for its packets.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use rma_core::error::{Call, RmaError};
+use rma_core::ids::WindowId;
+
+use super::wait::Awaited;
+use super::{Core, Engine};
+use crate::error::Result;
+
+/// All ranks, as the launcher knows them.
+struct AllFinalized;
+
+impl Awaited for AllFinalized {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
+        match engine.bootstrap().poll_all_finalized() {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(error) => {
+                Poll::Ready(Err(RmaError::Bootstrap { call: Call::Finalize, message: error.message }))
+            }
+        }
+    }
+
+    fn call(&self) -> Call {
+        Call::Finalize
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        None
+    }
+
+    fn waiting_for(&self) -> &'static str {
+        "the launcher to say that all ranks have finalized"
+    }
+}
+
+impl Core {
+    /// Waits for all ranks, tells the launcher, and goes on making progress until it says that all ranks
+    /// are done. The first part takes at most `limit`, the second as long as the bootstrap allows.
+    pub(crate) fn finalize(&self, limit: Option<Duration>) -> Result<()> {
+        let mut guarded = self.enter_anyway();
+        if guarded.is_finalized {
+            return Ok(());
+        }
+        let mut barrier = guarded.engine.start_barrier().map_err(|error| self.fail(error))?;
+        self.wait(guarded, &mut barrier, limit)?;
+        let mut guarded = self.enter_anyway();
+        guarded.is_finalized = true;
+        let told = guarded.engine.bootstrap().finalize();
+        told.map_err(|error| {
+            self.fail(RmaError::Bootstrap { call: Call::Finalize, message: error.message })
+        })?;
+        self.wait(guarded, &mut AllFinalized, None)
+    }
+
+    /// Whether the job has been finalized.
+    pub(crate) fn is_finalized(&self) -> bool {
+        self.enter_anyway().is_finalized
+    }
+}

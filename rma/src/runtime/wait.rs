@@ -1,0 +1,296 @@
+//! The loop behind every blocking call: poll the call, make progress, and the longer nothing happens
+//! the more of the processor is left to others: spin, yield, sleep on the fabric's descriptor.
+
+use std::hint;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
+use rma_core::engine::{Operation, SyncCall};
+use rma_core::error::{Call, RmaError};
+use rma_core::ids::WindowId;
+use rma_core::provider::Endpoint;
+
+use super::{sleep, Core, Engine, Guarded};
+use crate::error::Result;
+
+/// Polls between two looks at the clock; the guard is offered to other threads as often.
+const BATCH: u32 = 32;
+
+/// How long nothing may happen until a spinning thread yields: above a round trip over loopback.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// How long it yields until it sleeps.
+const YIELD: Duration = Duration::from_micros(50);
+
+/// The first sleeps are short, because what is waited for may become ready without the descriptor
+/// (another thread took it from the endpoint).
+const SLEEP_FIRST: Duration = Duration::from_millis(1);
+
+/// Sleeps of that kind before the longer ones begin.
+const SLEEPS_FIRST: u32 = 100;
+
+/// The longer sleeps.
+const SLEEP_LATER: Duration = Duration::from_millis(10);
+
+/// Naps where the fabric has no descriptor.
+const NAP: Duration = Duration::from_micros(50);
+
+/// After this time a call that does not end is reported once.
+const NOTICE: Duration = Duration::from_secs(60);
+
+/// Something to be polled until it is ready.
+pub(crate) trait Awaited {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>>;
+    fn call(&self) -> Call;
+    fn window(&self) -> Option<WindowId>;
+    fn waiting_for(&self) -> &'static str;
+}
+
+impl Awaited for SyncCall {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
+        engine.poll(self)
+    }
+
+    fn call(&self) -> Call {
+        Self::call(self)
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        (self.call() != Call::Barrier).then(|| Self::window(self))
+    }
+
+    fn waiting_for(&self) -> &'static str {
+        Self::waiting_for(self)
+    }
+}
+
+/// An operation for which there were no resources.
+#[derive(Debug)]
+pub(crate) struct PendingOperation<'a> {
+    window: WindowId,
+    operation: &'a Operation,
+}
+
+impl<'a> PendingOperation<'a> {
+    /// # Safety
+    /// The operation's buffers are as [`rma_core::engine::Engine::post`] wants them, from now until the
+    /// operation is complete.
+    pub(crate) unsafe fn new(window: WindowId, operation: &'a Operation) -> Self {
+        Self { window, operation }
+    }
+}
+
+impl Awaited for PendingOperation<'_> {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
+        // SAFETY: promised to `new`.
+        unsafe { engine.post(self.window, self.operation) }
+    }
+
+    fn call(&self) -> Call {
+        self.operation.call
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        Some(self.window)
+    }
+
+    fn waiting_for(&self) -> &'static str {
+        "room for the operation (elements, or the lock of all ranks)"
+    }
+}
+
+/// What a thread that waits does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pause {
+    Spin,
+    Yield,
+    Sleep,
+}
+
+/// How long a call has waited, and how long nothing has happened.
+#[derive(Debug)]
+struct Patience {
+    may_spin: bool,
+    started: Option<Instant>,
+    idle_since: Option<Instant>,
+    sleeps: u32,
+    is_reported: bool,
+}
+
+impl Patience {
+    const fn new(may_spin: bool) -> Self {
+        Self { may_spin, started: None, idle_since: None, sleeps: 0, is_reported: false }
+    }
+
+    /// What to do after a batch of polls.
+    fn pause(&mut self, now: Instant, has_moved: bool) -> Pause {
+        self.started.get_or_insert(now);
+        if has_moved {
+            (self.idle_since, self.sleeps) = (None, 0);
+            return Pause::Spin;
+        }
+        let idle = now.saturating_duration_since(*self.idle_since.get_or_insert(now));
+        let spin = if self.may_spin { SPIN } else { Duration::ZERO };
+        if idle < spin {
+            Pause::Spin
+        } else if idle < spin + YIELD {
+            Pause::Yield
+        } else {
+            Pause::Sleep
+        }
+    }
+
+    fn waited(&self, now: Instant) -> Duration {
+        self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started))
+    }
+
+    /// How long to sleep at most.
+    fn sleep_length(&mut self, has_descriptor: bool) -> Duration {
+        self.sleeps += 1;
+        match has_descriptor {
+            true if self.sleeps <= SLEEPS_FIRST => SLEEP_FIRST,
+            true => SLEEP_LATER,
+            false => (NAP * self.sleeps.min(SLEEPS_FIRST)).min(SLEEP_FIRST),
+        }
+    }
+}
+
+impl Core {
+    /// Starts a blocking call and waits for its end.
+    #[inline]
+    pub(crate) fn run(
+        &self,
+        call: Call,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        let mut guarded = self.enter(call)?;
+        let mut sync = start(&mut guarded.engine).map_err(|error| self.fail(error))?;
+        match guarded.engine.poll(&mut sync) {
+            Poll::Ready(Ok(())) => {
+                self.posted(&mut guarded);
+                Ok(())
+            }
+            Poll::Ready(Err(error)) => Err(self.fail(error)),
+            Poll::Pending => self.wait(guarded, &mut sync, self.timeout),
+        }
+    }
+
+    /// Waits until `awaited` is ready, at most `limit`.
+    #[inline(never)]
+    pub(crate) fn wait(
+        &self,
+        mut guarded: MutexGuard<'_, Guarded>,
+        awaited: &mut impl Awaited,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        let mut patience = Patience::new(self.may_spin);
+        loop {
+            let mut has_moved = false;
+            for _ in 0..BATCH {
+                has_moved |= self.progress(&mut guarded) > 0;
+                if let Poll::Ready(result) = awaited.poll(&mut guarded.engine) {
+                    return result.map_err(|error| self.fail(error));
+                }
+                hint::spin_loop();
+            }
+            let now = Instant::now();
+            match patience.pause(now, has_moved) {
+                Pause::Spin => MutexGuard::bump(&mut guarded),
+                Pause::Yield => MutexGuard::unlocked(&mut guarded, std::thread::yield_now),
+                Pause::Sleep => self.sleep(&mut guarded, &mut patience),
+            }
+            self.check_patience(&mut patience, awaited, limit, now)?;
+        }
+    }
+
+    /// Sleeps until something arrives, without the guard.
+    #[cold]
+    #[inline(never)]
+    fn sleep(&self, guarded: &mut MutexGuard<'_, Guarded>, patience: &mut Patience) {
+        if self.wait_fd.is_some() && !guarded.engine.endpoint().arm_wait() {
+            // Something is there already.
+            return MutexGuard::unlocked(guarded, std::thread::yield_now);
+        }
+        guarded.engine.bootstrap().receive();
+        let descriptors = [self.wait_fd, guarded.engine.bootstrap().wait_fd(), None];
+        let length = patience.sleep_length(self.wait_fd.is_some());
+        MutexGuard::unlocked(guarded, || {
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            sleep::until_readable(descriptors, length);
+            if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
+                self.unpark_agent();
+            }
+        });
+    }
+
+    /// Reports a call that does not end; fails it where the user set a limit.
+    fn check_patience(
+        &self,
+        patience: &mut Patience,
+        awaited: &impl Awaited,
+        limit: Option<Duration>,
+        now: Instant,
+    ) -> Result<()> {
+        let waited = patience.waited(now);
+        if limit.is_some_and(|limit| waited >= limit) {
+            return Err(self.fail(RmaError::Stalled {
+                call: awaited.call(),
+                seconds: waited.as_secs(),
+                waiting_for: awaited.waiting_for().to_owned(),
+            }));
+        }
+        if limit.is_none() && waited >= NOTICE && !patience.is_reported {
+            patience.is_reported = true;
+            let window = awaited.window().map(|id| format!(" on window {id}")).unwrap_or_default();
+            eprintln!(
+                "rma: rank {}: {}{window} has waited {} s for {} and goes on; RMA_TIMEOUT makes this an error",
+                self.rank,
+                awaited.call(),
+                waited.as_secs(),
+                awaited.waiting_for()
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_spins_then_yields_then_sleeps_and_starts_over_when_something_moves() {
+        let start = Instant::now();
+        let at = |micros| start + Duration::from_micros(micros);
+        let mut patience = Patience::new(true);
+        assert_eq!(patience.pause(at(0), false), Pause::Spin);
+        assert_eq!(patience.pause(at(49), false), Pause::Spin);
+        assert_eq!(patience.pause(at(50), false), Pause::Yield);
+        assert_eq!(patience.pause(at(100), false), Pause::Sleep);
+        assert_eq!(patience.pause(at(101), true), Pause::Spin);
+        assert_eq!(patience.pause(at(200), false), Pause::Spin);
+        assert_eq!(patience.waited(at(200)), Duration::from_micros(200));
+    }
+
+    #[test]
+    fn more_ranks_than_processors_never_spin() {
+        let start = Instant::now();
+        let mut patience = Patience::new(false);
+        assert_eq!(patience.pause(start, false), Pause::Yield);
+        assert_eq!(patience.pause(start + YIELD, false), Pause::Sleep);
+    }
+
+    #[test]
+    fn sleeps_grow_and_stay_bounded() {
+        let mut patience = Patience::new(true);
+        assert_eq!(patience.sleep_length(true), SLEEP_FIRST);
+        patience.sleeps = SLEEPS_FIRST;
+        assert_eq!(patience.sleep_length(true), SLEEP_LATER);
+        patience.sleeps = 0;
+        assert_eq!(patience.sleep_length(false), NAP);
+        patience.sleeps = 1_000_000;
+        assert_eq!(patience.sleep_length(false), SLEEP_FIRST);
+    }
+}

@@ -1,0 +1,102 @@
+//! Tests that are jobs: a test starts itself again under `rmarun`, and each rank runs its body.
+#![allow(dead_code)] // each test binary uses its part
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use rma::{Error, Job};
+
+/// Providers that every test runs over.
+pub(crate) const PROVIDERS: [&str; 2] = ["tcp;ofi_rxm", "net"];
+
+/// Longest time of one job, seconds; far above what any takes on a busy machine.
+const LIMIT: &str = "120";
+
+/// Set for the ranks of a test's job.
+const IS_RANK: &str = "RMA_TEST_IS_RANK";
+
+/// Runs `body` in `count` ranks over every provider. `name` is the test's own, with its modules.
+pub(crate) fn ranks(name: &str, count: u32, body: impl FnOnce(&Job) -> Result<(), Error>) {
+    ranks_with(name, count, &[], body);
+}
+
+/// The same with variables set.
+pub(crate) fn ranks_with(
+    name: &str,
+    count: u32,
+    variables: &[(&str, &str)],
+    body: impl FnOnce(&Job) -> Result<(), Error>,
+) {
+    if is_rank() {
+        return run_body(body);
+    }
+    for provider in PROVIDERS {
+        let output = launch(name, count, provider, variables);
+        assert!(output.status.success(), "over {provider}: {}", text(&output));
+    }
+}
+
+/// Whether this process is a rank of a test's job.
+pub(crate) fn is_rank() -> bool {
+    std::env::var_os(IS_RANK).is_some()
+}
+
+/// The part of a rank.
+pub(crate) fn run_body(body: impl FnOnce(&Job) -> Result<(), Error>) {
+    let job = Job::init().unwrap();
+    body(&job).unwrap();
+    job.finalize().unwrap();
+}
+
+/// Starts the test `name` of this binary as a job.
+pub(crate) fn launch(name: &str, count: u32, provider: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(rmarun());
+    command.args(["-n", &count.to_string(), "--timeout", LIMIT, "--tag-output", "--provider", provider]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    without_settings(&mut command);
+    command.env(IS_RANK, "1").envs(variables.iter().copied());
+    command.output().unwrap()
+}
+
+/// Takes the developer's own settings from a command.
+pub(crate) fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars() {
+        if name.starts_with("RMA_") || name == "FI_PROVIDER" {
+            command.env_remove(name);
+        }
+    }
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
+}
+
+/// Everything that a job wrote.
+pub(crate) fn text(output: &Output) -> String {
+    format!(
+        "{}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// The launcher that belongs to this build.
+pub(crate) fn rmarun() -> &'static Path {
+    static RMARUN: OnceLock<PathBuf> = OnceLock::new();
+    RMARUN.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let directory = test.parent().and_then(Path::parent).unwrap().to_owned();
+        // A cheap call when it is there and fresh, as it is after `cargo test --workspace`.
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "launcher", "--bin", "rmarun"]);
+        build.arg("--target-dir").arg(directory.parent().unwrap());
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if directory.ends_with("release") {
+            build.arg("--release");
+        }
+        let built = build.status().is_ok_and(|status| status.success());
+        let rmarun = directory.join("rmarun");
+        assert!(built || rmarun.exists(), "rmarun is not there and cannot be built");
+        rmarun
+    })
+}

@@ -1,0 +1,155 @@
+//! Every operation in every kind of epoch, by the raw layer.
+
+mod common;
+
+use common::*;
+use rma::raw::RawWindow;
+use rma::{Dtype, Error, FenceAssert, Job, LockType, Rank, ReduceOp};
+
+/// Elements of each rank's window.
+const ELEMENTS: usize = 64;
+
+fn window(job: &Job) -> Result<RawWindow, Error> {
+    RawWindow::allocate(job, ELEMENTS * 8, 8)
+}
+
+/// This rank's own element. Only for moments when nobody writes it.
+fn own(window: &RawWindow, index: usize) -> u64 {
+    assert!(index < ELEMENTS);
+    // SAFETY: inside of the window's memory.
+    let element = unsafe { window.base().cast::<u64>().add(index) };
+    // SAFETY: aligned, and initialised by the library.
+    unsafe { element.read_volatile() }
+}
+
+fn next(job: &Job) -> Rank {
+    Rank((job.rank().0 + 1) % job.size())
+}
+
+/// Every operation, to the next rank, in an epoch that is open; complete when the epoch ends.
+struct Operations {
+    values: [u64; 4],
+    results: [u64; 4],
+}
+
+impl Operations {
+    /// What comes back must not have come before.
+    const UNSET: u64 = 0xdead_beef;
+
+    fn new(job: &Job) -> Box<Self> {
+        Box::new(Self { values: [100 + u64::from(job.rank().0); 4], results: [Self::UNSET; 4] })
+    }
+
+    /// # Safety
+    /// `self` stays where it is and is not touched until the epoch's end.
+    unsafe fn post(&mut self, window: &RawWindow, target: Rank) -> Result<(), Error> {
+        let value = self.values.as_ptr().cast::<u8>();
+        let result = |index: usize| self.results.as_ptr().wrapping_add(index).cast_mut().cast::<u8>();
+        let (one, two) = (7u64, 9u64);
+        // SAFETY (all): the buffers stay by the caller's promise; `one` and `two` are read during the call.
+        unsafe { window.put(value, 8, target, 0) }?;
+        // SAFETY: as above.
+        unsafe { window.accumulate(value, 2, Dtype::U64, target, 1, ReduceOp::Sum) }?;
+        // SAFETY: as above.
+        unsafe { window.get(result(0), 8, target, 8) }?;
+        // SAFETY: as above.
+        unsafe { window.get_accumulate(value, result(1), 1, Dtype::U64, target, 9, ReduceOp::Max) }?;
+        // SAFETY: as above.
+        unsafe { window.fetch_and_op(value, result(2), Dtype::U64, target, 10, ReduceOp::Sum) }?;
+        let (new, old) = ((&raw const two).cast(), (&raw const one).cast());
+        // SAFETY: as above.
+        unsafe { window.compare_and_swap(new, old, result(3), Dtype::U64, target, 11) }
+    }
+
+    fn check(&self, target: Rank) {
+        let seed = u64::from(target.0) * 1000;
+        assert_eq!(self.results, [seed + 8, seed + 9, seed + 10, 7]);
+    }
+}
+
+/// Gives the window's elements known values; nobody accesses it meanwhile.
+fn seed(job: &Job, window: &RawWindow) -> Result<(), Error> {
+    job.barrier()?;
+    for index in 0..ELEMENTS {
+        let value = if index == 11 { 7 } else { u64::from(job.rank().0) * 1000 + index as u64 };
+        // SAFETY: inside of the window's memory.
+        let element = unsafe { window.base().cast::<u64>().add(index) };
+        // SAFETY: aligned and ours.
+        unsafe { element.write_volatile(value) };
+    }
+    job.barrier()
+}
+
+/// What the rank before this one has left here.
+fn check_own(job: &Job, window: &RawWindow) {
+    let before = (job.rank().0 + job.size() - 1) % job.size();
+    let (value, base) = (100 + u64::from(before), u64::from(job.rank().0) * 1000);
+    let expected =
+        [value, base + 1 + value, base + 2 + value, base + 8, value.max(base + 9), base + 10 + value, 9];
+    let found = [0, 1, 2, 8, 9, 10, 11].map(|index| own(window, index));
+    assert_eq!(found, expected);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Epoch {
+    Fence,
+    Lock(LockType),
+    LockAll,
+    LockFlush,
+}
+
+fn every_operation(job: &Job, epoch: Epoch) -> Result<(), Error> {
+    let window = window(job)?;
+    seed(job, &window)?;
+    let target = next(job);
+    let mut operations = Operations::new(job);
+    match epoch {
+        Epoch::Fence => {
+            window.fence(FenceAssert { no_precede: true, ..FenceAssert::default() })?;
+            // SAFETY: not touched until the second fence.
+            unsafe { operations.post(&window, target) }?;
+            window.fence(FenceAssert { no_succeed: true, ..FenceAssert::default() })?;
+        }
+        Epoch::Lock(lock_type) => {
+            window.lock(lock_type, target, false)?;
+            // SAFETY: not touched until unlock.
+            unsafe { operations.post(&window, target) }?;
+            window.unlock(target)?;
+        }
+        Epoch::LockAll => {
+            window.lock_all(false)?;
+            // SAFETY: not touched until unlock_all.
+            unsafe { operations.post(&window, target) }?;
+            window.unlock_all()?;
+        }
+        Epoch::LockFlush => {
+            window.lock(LockType::Shared, target, false)?;
+            // SAFETY: not touched until the flush.
+            unsafe { operations.post(&window, target) }?;
+            window.flush_local(target)?;
+            window.flush(target)?;
+            operations.check(target);
+            window.flush_all()?;
+            window.flush_local_all()?;
+            window.unlock(target)?;
+        }
+    }
+    operations.check(target);
+    job.barrier()?;
+    check_own(job, &window);
+    window.free()
+}
+
+#[test]
+fn every_operation_in_every_epoch() {
+    ranks("every_operation_in_every_epoch", 3, |job| {
+        for _ in 0..20 {
+            every_operation(job, Epoch::Fence)?;
+            every_operation(job, Epoch::Lock(LockType::Shared))?;
+            every_operation(job, Epoch::Lock(LockType::Exclusive))?;
+            every_operation(job, Epoch::LockAll)?;
+            every_operation(job, Epoch::LockFlush)?;
+        }
+        Ok(())
+    });
+}
