@@ -391,6 +391,10 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             return;
         }
         te.lock = TargetLockState::Granted;
+        if is_self {
+            // Nobody sends packets to himself, so nobody would answer where the window is.
+            te.metadata = Some(w.own);
+        }
         if state == WindowState::PerTarget && !is_self {
             // It was given up while its lock was held; the table has it again.
             w.locks_recycled -= 1;
