@@ -7,15 +7,17 @@
 //! 3. The tag of every accepted operation comes back exactly once, as [`Completion::Done`] or
 //!    [`Completion::Failed`], also after the peer died.
 //! 4. The packet of `send` and the source of `put_inject` are free for reuse on return.
-//! 5. Packets sent to one peer arrive in the order sent, each once, unchanged. A provider whose
-//!    fabric promises no such order restores it.
+//! 5. Packets of one class sent to one peer arrive in the order sent, each once, unchanged. A provider
+//!    whose fabric promises no such order restores it. Requests and replies may pass each other.
 //! 6. When [`Limits::put_completes`] is [`CompletionScope::Remote`], a completed put or atomic is
 //!    visible to a CPU at the target, and to any rank that learns of the completion causally. When it
 //!    is `Local`, a completed [`Endpoint::flush`] means that for everything posted to that peer before.
 //! 7. Nothing is ordered but what [`Limits::order`] states.
 //! 8. [`Endpoint::poll`] progresses the target role too; its work per call is bounded.
-//! 9. A request may be refused for want of resources longer than a reply: the provider keeps room
-//!    for [`SendClass::Reply`].
+//! 9. Requests never take the room of replies, at neither end: [`SendClass::Reply`] is refused only
+//!    while replies are in the way, and a reply is handed out even while every request handed out
+//!    before is kept. Otherwise two ranks that hold each other's requests could wait for ever for the
+//!    replies behind them.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 use alloc::string::String;
@@ -57,7 +59,7 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// Tracked operations that may be outstanding on the endpoint at one time.
     pub outstanding_max: usize,
-    /// Packets that [`Endpoint::poll`] may have handed out and not yet got back.
+    /// Packets of a class that [`Endpoint::poll`] may have handed out and not yet got back.
     pub receive_buffers: usize,
     /// Orders the fabric keeps.
     pub order: Order,

@@ -7,7 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    CompletionBatch, CompletionScope, Endpoint, FabricCode, Order, PostError, RemoteAddr, SendClass,
+    Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Order, PostError, RemoteAddr,
+    SendClass,
 };
 use rma_sim::{FabricConfig, Faults, Random, Sabotage, Traffic, Verdict};
 
@@ -230,6 +231,30 @@ fn line_9_replies_find_room_when_requests_do_not() {
     let replies = (0..1000).take_while(|_| send(SendClass::Reply).is_ok()).count();
     assert_eq!((requests, replies), (192, 64));
     assert_eq!(pair.settle().packets.len(), 256);
+}
+
+#[test]
+fn line_9_a_reply_is_handed_out_while_requests_are_kept() {
+    let mut config = FabricConfig::unit(2);
+    config.limits.receive_buffers = 2;
+    let mut pair = Pair::new(config);
+    for number in 0..4 {
+        pair.endpoints[0].send(pair.peers[0], &[number], &[], SendClass::Request).unwrap();
+    }
+    pair.endpoints[0].send(pair.peers[0], &[9], &[], SendClass::Reply).unwrap();
+    while pair.fabric.advance().is_some() {}
+    let mut batch = CompletionBatch::new();
+    let mut kept = Vec::new();
+    pair.endpoints[1].poll(&mut batch);
+    while let Some(Completion::Packet(packet)) = batch.pop() {
+        // SAFETY: just handed out.
+        kept.push((unsafe { packet.bytes() }[0], packet));
+    }
+    let mut numbers: Vec<_> = kept.iter().map(|(number, _)| *number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 9], "two requests fill the buffers of requests");
+    kept.into_iter().for_each(|(_, packet)| pair.endpoints[1].release(packet));
+    assert_eq!(pair.settle().packets, [[2], [3]]);
 }
 
 #[test]

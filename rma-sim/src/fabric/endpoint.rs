@@ -245,7 +245,7 @@ unsafe impl Endpoint for SimEndpoint {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Completions,
-    Inbox,
+    Inbox(SendClass),
     Downs,
 }
 
@@ -264,7 +264,7 @@ impl State {
             let Some(source) = self.choose(index) else { break };
             let completion = match source {
                 Source::Completions => self.next_completion(index),
-                Source::Inbox => self.hand_out(index),
+                Source::Inbox(class) => self.hand_out(index, class),
                 Source::Downs => self.endpoints[index]
                     .downs
                     .pop_front()
@@ -283,7 +283,9 @@ impl State {
     fn execute_work(&mut self, index: usize) {
         for _ in 0..WORK_PER_POLL {
             match self.endpoints[index].work.pop_front() {
-                Some(Work::Packet(packet)) => self.endpoints[index].inbox.push_back(packet),
+                Some(Work::Packet(packet)) => {
+                    self.endpoints[index].inboxes[packet.class as usize].push_back(packet);
+                }
                 Some(Work::Part(id, part)) => self.execute(id, part),
                 None => break,
             }
@@ -293,12 +295,12 @@ impl State {
     /// Which queue the next entry comes from: by chance, for nothing orders one against another.
     fn choose(&mut self, index: usize) -> Option<Source> {
         let endpoint = &self.endpoints[index];
-        let mut filled = [Source::Completions; 3];
+        let mut filled = [Source::Completions; 4];
         let mut count = 0;
-        let is_packet_due = !endpoint.inbox.is_empty() && endpoint.lent_count < endpoint.lent.len();
         let sources = [
             (Source::Completions, !endpoint.completions.is_empty()),
-            (Source::Inbox, is_packet_due),
+            (Source::Inbox(SendClass::Request), endpoint.is_packet_due(SendClass::Request)),
+            (Source::Inbox(SendClass::Reply), endpoint.is_packet_due(SendClass::Reply)),
             (Source::Downs, !endpoint.downs.is_empty()),
         ];
         for (source, _) in sources.into_iter().filter(|(_, is_filled)| *is_filled) {
@@ -323,28 +325,29 @@ impl State {
         })
     }
 
-    fn hand_out(&mut self, index: usize) -> Option<Completion> {
-        let Packet { origin, mut bytes } = self.endpoints[index].inbox.pop_front()?;
-        self.note("receive", origin, index, bytes.len(), 0);
-        self.return_credit(origin);
+    fn hand_out(&mut self, index: usize, class: SendClass) -> Option<Completion> {
+        let mut packet = self.endpoints[index].inboxes[class as usize].pop_front()?;
+        let (origin, len) = (packet.origin, packet.bytes.len());
+        self.note("receive", origin, index, len, 0);
+        self.return_credit(origin, class);
         let endpoint = &mut self.endpoints[index];
         let buffer = endpoint.lent.iter().position(Option::is_none)?;
-        let len = bytes.len();
-        let data = NonNull::new(bytes.as_mut_ptr())?;
+        let data = NonNull::new(packet.bytes.as_mut_ptr())?;
         // Moving the vector does not move its heap memory, which nobody touches until `release`.
-        endpoint.lent[buffer] = Some(bytes);
-        endpoint.lent_count += 1;
+        endpoint.lent[buffer] = Some(packet);
+        endpoint.lent_counts[class as usize] += 1;
         Some(Completion::Packet(ReceivedPacket { data, len, buffer: buffer as u32 }))
     }
 
     fn release(&mut self, index: usize, packet: &ReceivedPacket) {
         let endpoint = &mut self.endpoints[index];
         let lent = endpoint.lent.get_mut(packet.buffer as usize).and_then(Option::take);
-        let Some(mut bytes) = lent.filter(|bytes| bytes.as_ptr() == packet.data.as_ptr().cast_const()) else {
+        let is_ours = |lent: &Packet| lent.bytes.as_ptr() == packet.data.as_ptr().cast_const();
+        let Some(Packet { class, mut bytes, .. }) = lent.filter(is_ours) else {
             let detail = format!("buffer {} of {} bytes", packet.buffer, packet.len);
             return self.violation(index, "only a packet that was lent can be released", detail);
         };
-        endpoint.lent_count -= 1;
+        endpoint.lent_counts[class as usize] -= 1;
         bytes.fill(POISON);
         self.give_buffer(bytes);
     }

@@ -135,7 +135,7 @@ impl SimFabric {
 
     /// Packets that the rank got from a poll and did not release.
     pub fn lent_packets(&self, rank: u32) -> usize {
-        self.of_rank(rank, |endpoint| endpoint.lent_count)
+        self.of_rank(rank, |endpoint| endpoint.lent_counts.iter().sum())
     }
 
     /// Memory regions that the rank has registered and not dropped.

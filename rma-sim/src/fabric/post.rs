@@ -101,12 +101,13 @@ impl State {
         bytes[..parts[0].len()].copy_from_slice(parts[0]);
         bytes[parts[0].len()..].copy_from_slice(parts[1]);
         self.endpoints[endpoint].sends += 1;
+        self.endpoints[endpoint].requests += usize::from(class == SendClass::Request);
         let target = self.endpoints[endpoint].routes[route].target;
         let traffic = &mut self.endpoints[endpoint].routes[route].traffic;
         traffic.packets += 1;
         traffic.packet_bytes += len as u64;
         self.note("send", endpoint, target, len, packet_detail(&bytes));
-        let packet = Packet { origin: endpoint, bytes };
+        let packet = Packet { origin: endpoint, class, bytes };
         if let Some(packet) = self.inspect(endpoint, target, packet) {
             self.launch(endpoint, route, packet);
         }
@@ -136,11 +137,12 @@ impl State {
         let orders_puts = self.config.limits.order.put_before_send;
         let route = &mut self.endpoints[endpoint].routes[index];
         // Contract line 5: in the order sent. Equal times are delivered in the order scheduled.
-        route.last_packet_ns = route.last_packet_ns.max(arrival_ns);
+        let last_ns = &mut route.last_packet_ns[packet.class as usize];
+        *last_ns = arrival_ns.max(*last_ns);
         if orders_puts {
-            route.last_packet_ns = route.last_packet_ns.max(route.last_visible_ns);
+            *last_ns = route.last_visible_ns.max(*last_ns);
         }
-        let (target, time_ns) = (route.target, route.last_packet_ns);
+        let (target, time_ns) = (route.target, *last_ns);
         self.schedule(time_ns, EventKind::Packet { target, packet });
     }
 
@@ -284,7 +286,8 @@ impl State {
             if kind == Kind::Get && order.put_before_get {
                 at_ns = at_ns.max(state.last_visible_ns);
             }
-            if is_atomic && parts > 1 {
+            if is_atomic {
+                // No atomic comes between the two steps of another.
                 at_ns = at_ns.max(self.endpoints[target].atomic_free_ns);
                 self.endpoints[target].atomic_free_ns = at_ns;
             }
@@ -359,7 +362,7 @@ impl Route {
             target,
             down: None::<FabricCode>,
             ready_ns,
-            last_packet_ns: 0,
+            last_packet_ns: [0; 2],
             last_visible_ns: 0,
             invisible: 0,
             unfinished: 0,

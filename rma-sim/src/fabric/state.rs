@@ -48,18 +48,20 @@ pub(super) struct EndpointState {
     /// What the next polls report, in no particular order.
     pub(super) completions: VecDeque<(Tag, Option<FabricCode>)>,
     pub(super) downs: VecDeque<(PeerAddr, FabricCode)>,
-    /// Packets that arrived, in order; they wait here for receive buffers.
-    pub(super) inbox: VecDeque<Packet>,
+    /// Packets that arrived, those of each class in order; they wait here for receive buffers.
+    pub(super) inboxes: [VecDeque<Packet>; 2],
     /// What waits for the next poll where the target's process must execute it.
     pub(super) work: VecDeque<Work>,
     /// Packets handed out and not yet released.
-    pub(super) lent: Vec<Option<Vec<u8>>>,
-    pub(super) lent_count: usize,
+    pub(super) lent: Vec<Option<Packet>>,
+    /// Of each class: a loan of requests never keeps a reply waiting.
+    pub(super) lent_counts: [usize; 2],
     /// Tracked operations without completion yet.
     pub(super) outstanding: usize,
     pub(super) injected: usize,
-    /// Packets on the way.
+    /// Packets on the way, and how many of them are requests.
     pub(super) sends: usize,
+    pub(super) requests: usize,
     /// When the link is free for the next message.
     pub(super) link_free_ns: u64,
     /// When the atomic unit, seen from the fabric, is free.
@@ -81,7 +83,8 @@ pub(super) struct Route {
     pub(super) target: usize,
     pub(super) down: Option<FabricCode>,
     pub(super) ready_ns: u64,
-    pub(super) last_packet_ns: u64,
+    /// Of each class.
+    pub(super) last_packet_ns: [u64; 2],
     pub(super) last_visible_ns: u64,
     /// Puts and atomics not yet visible.
     pub(super) invisible: usize,
@@ -94,6 +97,7 @@ pub(super) struct Route {
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) origin: usize,
+    pub(super) class: SendClass,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -209,7 +213,7 @@ impl State {
         if self.config.limits.needs_target_progress {
             self.endpoints[target].work.push_back(Work::Packet(packet));
         } else {
-            self.endpoints[target].inbox.push_back(packet);
+            self.endpoints[target].inboxes[packet.class as usize].push_back(packet);
         }
         Some(target)
     }
@@ -236,13 +240,14 @@ impl State {
 
     /// Gives a packet's credit back to its sender and its buffer to the pool.
     pub(super) fn drop_packet(&mut self, packet: Packet) {
-        self.return_credit(packet.origin);
+        self.return_credit(packet.origin, packet.class);
         self.give_buffer(packet.bytes);
     }
 
-    pub(super) fn return_credit(&mut self, origin: usize) {
+    pub(super) fn return_credit(&mut self, origin: usize, class: SendClass) {
         let origin = &mut self.endpoints[origin];
         origin.sends -= 1;
+        origin.requests -= usize::from(class == SendClass::Request);
         origin.note_resources();
     }
 
@@ -299,7 +304,7 @@ impl State {
         }
         for endpoint in &mut self.endpoints {
             endpoint.completions.reserve(messages);
-            endpoint.inbox.reserve(messages);
+            endpoint.inboxes.iter_mut().for_each(|inbox| inbox.reserve(messages));
             endpoint.work.reserve(messages);
             endpoint.routes.iter_mut().for_each(|route| route.flushes.reserve(messages));
         }
@@ -333,12 +338,12 @@ impl State {
             self.fail(id, PEER_DOWN);
         }
         let work = core::mem::take(&mut self.endpoints[dead].work);
-        let inbox = core::mem::take(&mut self.endpoints[dead].inbox);
+        let inboxes = core::mem::take(&mut self.endpoints[dead].inboxes);
         let waiting = work.into_iter().filter_map(|work| match work {
             Work::Packet(packet) => Some(packet),
             Work::Part(..) => None,
         });
-        waiting.chain(inbox).for_each(|packet| self.drop_packet(packet));
+        waiting.chain(inboxes.into_iter().flatten()).for_each(|packet| self.drop_packet(packet));
         for endpoint in 0..self.endpoints.len() {
             for route in 0..self.endpoints[endpoint].routes.len() {
                 self.take_down_route(endpoint, route, dead, tell_everybody);
@@ -407,13 +412,14 @@ impl EndpointState {
             registrations: Registrations::default(),
             completions: VecDeque::new(),
             downs: VecDeque::new(),
-            inbox: VecDeque::new(),
+            inboxes: [VecDeque::new(), VecDeque::new()],
             work: VecDeque::new(),
-            lent: (0..receive_buffers).map(|_| None).collect(),
-            lent_count: 0,
+            lent: (0..2 * receive_buffers).map(|_| None).collect(),
+            lent_counts: [0; 2],
             outstanding: 0,
             injected: 0,
             sends: 0,
+            requests: 0,
             link_free_ns: 0,
             atomic_free_ns: 0,
             was_refused: false,
@@ -426,7 +432,14 @@ impl EndpointState {
         !self.completions.is_empty()
             || !self.downs.is_empty()
             || !self.work.is_empty()
-            || (!self.inbox.is_empty() && self.lent_count < self.lent.len())
+            || self.is_packet_due(SendClass::Request)
+            || self.is_packet_due(SendClass::Reply)
+    }
+
+    /// Whether a packet of this class has arrived and may be handed out.
+    pub(super) fn is_packet_due(&self, class: SendClass) -> bool {
+        let class = class as usize;
+        !self.inboxes[class].is_empty() && self.lent_counts[class] < self.lent.len() / 2
     }
 
     /// Something that a refused post waited for has come free.
@@ -444,11 +457,11 @@ impl EndpointState {
 
     /// Whether a packet of this class may be sent now.
     pub(super) fn has_credit(&self, config: &FabricConfig, class: SendClass) -> bool {
-        let reserved = match class {
-            SendClass::Request => config.reply_reserve,
-            SendClass::Reply => 0,
-        };
-        self.sends + reserved < config.send_depth
+        // Two shares, so that neither waits for ever behind the other.
+        match class {
+            SendClass::Request => self.requests < config.send_depth - config.reply_reserve,
+            SendClass::Reply => self.sends - self.requests < config.reply_reserve,
+        }
     }
 }
 
