@@ -95,6 +95,17 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
         }
     }
 
+    /// Steps until something holds.
+    pub fn step_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..STEPS_MAX {
+            if holds(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("never happens: {what}");
+    }
+
     /// Virtual time, if there is such a thing.
     pub fn now_ns(&self) -> Option<u64> {
         self.driver.now_ns()

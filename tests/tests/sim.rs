@@ -58,3 +58,9 @@ suite!(target_progress, |spec| world(spec, |config| {
 suite!(messages, |spec| world(spec, |config| config.native = NativeOps::default()));
 
 suite!(forced_messages, |spec: Spec| world(spec.with(|config| config.force_message_path = true), |_| ()));
+
+suite!(native_atomics, |spec| world(spec, |_| ()));
+
+suite!(native_atomics_local_completion, |spec| world(spec, |config| {
+    config.limits.put_completes = CompletionScope::Local;
+}));

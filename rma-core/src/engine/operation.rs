@@ -237,7 +237,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
         }
         w.fence_active = true;
-        if operation.len == 0 {
+        let changes_nothing = operation.kind == OpKind::Accumulate && operation.op == ReduceOp::NoOp;
+        if operation.len == 0 || changes_nothing {
             return Poll::Ready(Ok(()));
         }
         // SAFETY: the caller's promise.

@@ -8,6 +8,7 @@ use rma_core::ids::Rank;
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
+use rma_core::wire::PacketKind;
 
 use super::Make;
 use crate::{Spec, World};
@@ -67,7 +68,10 @@ pub fn first_come_first_served<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
         world.lock(rank, window, 4, Exclusive).unwrap();
         let (value, old) = (&values[rank as usize], &mut old[rank as usize]);
         world.get_accumulate(rank, window, 4, 0, value, old, Dtype::U64, ReduceOp::Replace).unwrap();
+        let batches = |world: &World<E, B>| world.counters(4).packets_received[PacketKind::Batch as usize];
+        let before = batches(&world);
         let mut sync = world.engines[rank as usize].start_unlock(window, Rank(4)).unwrap();
+        world.step_until("the request reaches its target", |world| batches(world) > before);
         assert!(is_stuck(&mut world, rank, &mut sync));
         calls.push((rank, sync));
     }
