@@ -324,7 +324,7 @@ impl<P: RankProgram> SimWorld<P> {
     fn stall(&self, why: &str) -> Failure {
         let mut report = format!("{why} after {} turns; {} ranks unfinished:", self.turn, self.unfinished);
         let unfinished = self.ranks.iter().enumerate().filter(|(_, slot)| !slot.is_finished);
-        for (rank, slot) in unfinished.take(16) {
+        for (rank, slot) in unfinished.take(64) {
             report.push_str(&format!("\n  rank {rank}: {}", slot.program.describe()));
         }
         Failure::Stall(report)

@@ -21,6 +21,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         for _ in 0..ROUNDS_MAX {
             let mut events = self.poll_endpoint(windows);
             self.flush_replies();
+            // Grants before requests: who asks again and again for a lock must not use up the reply
+            // buffers with which the lock would go on.
+            for w in windows.iter_mut() {
+                self.serve_grants(w);
+            }
             self.serve_held(windows);
             for w in windows.iter_mut() {
                 events += self.make_rma_progress_win(w);
