@@ -64,3 +64,20 @@ suite!(native_atomics, |spec| world(spec, |_| ()));
 suite!(native_atomics_local_completion, |spec| world(spec, |config| {
     config.limits.put_completes = CompletionScope::Local;
 }));
+
+#[test]
+fn a_death_gives_errors_and_no_hang() {
+    for native in [NativeOps::default(), rma_sim::native_all()] {
+        for put_completes in [CompletionScope::Remote, CompletionScope::Local] {
+            let mut config = FabricConfig { native, ..FabricConfig::unit(3) };
+            config.limits.put_completes = put_completes;
+            let fabric = SimFabric::new(config);
+            let engines = (0..3).map(|rank| {
+                let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
+                Engine::open(endpoint, fabric.bootstrap(rank), Default::default()).expect("the engine opens")
+            });
+            let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
+            rma_conformance::behaviour::deaths::errors_not_hangs(&mut world, || fabric.kill(2));
+        }
+    }
+}

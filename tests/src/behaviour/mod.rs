@@ -1,6 +1,7 @@
 //! The bodies, by subject. Each takes the function that makes its world.
 
 pub mod counts;
+pub mod deaths;
 pub mod fences;
 pub mod locks;
 pub mod misuse;
