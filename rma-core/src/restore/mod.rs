@@ -108,9 +108,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             return;
         }
-        if per_target && te.no_check {
+        if per_target && te.no_check && te.is_flushed() {
             // Without the element nobody would know that there is nothing to unlock. So the lock is
-            // taken after all: the user promised that nobody contends for it.
+            // taken after all, once nothing is under way without it: the user promised that nobody
+            // contends for it.
             te.no_check = false;
             te.direct = None;
             te.lock = TargetLockState::Called;
@@ -124,7 +125,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &self.targets[t];
         let rank = te.rank;
         if per_target {
-            if !te.is_flushed() || te.lock != TargetLockState::Granted {
+            if !te.is_flushed() || te.no_check || te.lock != TargetLockState::Granted {
                 return;
             }
             w.locks_recycled += 1;
