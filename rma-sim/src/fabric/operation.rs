@@ -68,6 +68,8 @@ pub(super) struct Operation {
     pub(super) posted_ns: u64,
     pub(super) failed: Option<FabricCode>,
     pub(super) is_reported: bool,
+    /// Its completion does not wait for its execution.
+    pub(super) completes_early: bool,
 }
 
 /// The operations in flight of a whole fabric.
@@ -222,7 +224,7 @@ impl State {
     fn on_executed(&mut self, id: OperationId) {
         let back_ns = self.now_ns + self.delay_ns();
         let Some(operation) = self.operations.get(id) else { return };
-        let (kind, is_tracked) = (operation.kind, operation.tag.is_some());
+        let (kind, must_complete) = (operation.kind, operation.tag.is_some() && !operation.completes_early);
         let (origin, target, len) = (operation.origin, operation.target, operation.len);
         self.note("executed", origin, target, len, operation_detail(operation));
         if kind.writes() {
@@ -230,7 +232,7 @@ impl State {
         }
         match kind {
             Kind::FetchAtomic | Kind::CompareAtomic => self.schedule(back_ns, EventKind::Answer(id, 0)),
-            Kind::Put | Kind::Atomic if is_tracked && !self.completes_locally() => {
+            Kind::Put | Kind::Atomic if must_complete => {
                 self.schedule(back_ns, EventKind::Complete(id));
             }
             _ => self.finish_if_over(id),

@@ -172,15 +172,18 @@ impl State {
         self.check_alignment(&operation);
         self.account(&operation);
         self.cut(&mut operation);
-        let (kind, is_tracked) = (operation.kind, operation.tag.is_some());
+        let kind = operation.kind;
+        let is_early = self.completes_locally() || (kind == Kind::Put && self.sabotage.put_early);
+        let may_be_early = matches!(kind, Kind::Put | Kind::Atomic) && operation.tag.is_some();
+        operation.completes_early = is_early && may_be_early;
+        let completes_early = operation.completes_early;
         let id = self.operations.insert(operation);
         if kind == Kind::Flush {
             self.launch_flush(id);
         } else {
             self.launch_parts(id);
         }
-        let completes_now = self.completes_locally() || (kind == Kind::Put && self.sabotage.put_early);
-        if matches!(kind, Kind::Put | Kind::Atomic) && is_tracked && completes_now {
+        if completes_early {
             let jitter_ns = self.config.model.jitter_ns;
             let at_ns = self.now_ns + self.random.below(jitter_ns + 1);
             self.schedule(at_ns, EventKind::Complete(id));
@@ -347,6 +350,7 @@ impl Operation {
             posted_ns: 0,
             failed: None,
             is_reported: false,
+            completes_early: false,
         }
     }
 

@@ -1,0 +1,139 @@
+//! The swarm on the engine: correct, it passes; with its world broken on purpose, the oracle finds it.
+
+use rma_core::provider::CompletionScope;
+use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
+use rma_sim::swarm::{plan, run, Bounds, Plan, Report, Verdict};
+use rma_sim::{Failure, Sabotage, SimFabric, Verdict as Fate};
+
+const FEW: Bounds = Bounds { ranks_min: 2, ranks_max: 6 };
+
+/// Seeds of each test that breaks something.
+const SEEDS: u64 = 400;
+
+#[test]
+fn random_programs_see_what_mpi_allows() {
+    for seed in 0..200 {
+        let report = run(&plan(seed, Bounds::default()), |_| {});
+        assert_eq!(report.verdict, Verdict::Passed, "again: rma-sim --seed {seed} --verbose");
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 0..10 {
+        let once = || run(&plan(seed, FEW), |_| {});
+        let Report { turns, virtual_ns, traffic, .. } = once();
+        let again = once();
+        assert_eq!((turns, virtual_ns, traffic), (again.turns, again.virtual_ns, again.traffic));
+    }
+}
+
+/// The verdicts on seeds whose plans satisfy `wanted`.
+fn verdicts(wanted: impl Fn(&Plan) -> bool, sabotage: impl Fn(&SimFabric)) -> Vec<Verdict> {
+    let plans = (0..SEEDS).map(|seed| plan(seed, FEW)).filter(wanted);
+    plans.map(|plan| run(&plan, &sabotage).verdict).collect()
+}
+
+fn count(verdicts: &[Verdict], is_meant: impl Fn(&Verdict) -> bool) -> usize {
+    verdicts.iter().filter(|verdict| is_meant(verdict)).count()
+}
+
+fn header(bytes: &[u8]) -> Option<Header> {
+    Header::decode(&mut Reader::new(bytes)).ok()
+}
+
+#[test]
+fn a_lost_unlock_acknowledgement_is_a_stall() {
+    let verdicts = verdicts(
+        |_| true,
+        |fabric| {
+            fabric.intercept(|_, bytes| {
+                let is_ack = header(bytes).is_some_and(|header| {
+                    header.kind == PacketKind::Reply && ReplyFlags(header.flags).has(ReplyFlags::UNLOCK_ACK)
+                });
+                if is_ack {
+                    Fate::Drop
+                } else {
+                    Fate::Deliver
+                }
+            });
+        },
+    );
+    let is_stall = |verdict: &Verdict| matches!(verdict, Verdict::Failed(Failure::Stall(_)));
+    let stalls = count(&verdicts, is_stall);
+    assert!(stalls > 30, "{stalls} stalls");
+    let passed = count(&verdicts, |verdict| *verdict == Verdict::Passed);
+    assert_eq!(stalls + passed, verdicts.len(), "an answer that is missing is nothing else than missing");
+}
+
+#[test]
+fn two_exclusive_locks_are_found() {
+    let verdicts = verdicts(
+        |_| true,
+        |fabric| {
+            fabric.intercept(|_, bytes| {
+                let is_lock = header(bytes).is_some_and(|header| {
+                    header.kind == PacketKind::Batch
+                        && BatchFlags(header.flags).has(BatchFlags::LOCK_EXCLUSIVE)
+                });
+                if is_lock {
+                    bytes[1] = bytes[1] & !BatchFlags::LOCK_EXCLUSIVE.0 | BatchFlags::LOCK_SHARED.0;
+                }
+                Fate::Deliver
+            });
+        },
+    );
+    let found = count(&verdicts, Verdict::is_oracle);
+    assert!(found > 10, "found {found} times");
+    assert_eq!(found + count(&verdicts, |verdict| *verdict == Verdict::Passed), verdicts.len());
+}
+
+#[test]
+fn a_skipped_flush_is_found() {
+    let sabotage = Sabotage { flush_early: true, put_early: false };
+    let is_native_and_local = |plan: &Plan| {
+        let is_local = plan.fabric.limits.put_completes == CompletionScope::Local;
+        is_local && plan.fabric.native.put && !plan.config.force_message_path
+    };
+    let verdicts = verdicts(is_native_and_local, |fabric| fabric.sabotage(sabotage));
+    let found = count(&verdicts, Verdict::is_oracle);
+    assert!(found > 3, "found {found} times in {}", verdicts.len());
+}
+
+#[test]
+fn a_put_that_completes_too_early_is_found() {
+    let sabotage = Sabotage { flush_early: false, put_early: true };
+    let is_native_and_remote = |plan: &Plan| {
+        let is_remote = plan.fabric.limits.put_completes == CompletionScope::Remote;
+        is_remote && plan.fabric.native.put && !plan.config.force_message_path
+    };
+    let verdicts = verdicts(is_native_and_remote, |fabric| fabric.sabotage(sabotage));
+    let found = count(&verdicts, Verdict::is_oracle);
+    assert!(found > 3, "found {found} times in {}", verdicts.len());
+}
+
+#[test]
+fn a_done_that_is_acknowledged_and_not_done_is_found() {
+    // A put that the target never executes: its payload is replaced by what an empty batch says.
+    let verdicts = verdicts(
+        |plan| plan.config.force_message_path,
+        |fabric| {
+            let mut packets = 0;
+            fabric.intercept(move |_, bytes| {
+                let Some(mut header) = header(bytes) else { return Fate::Deliver };
+                let is_done = header.kind == PacketKind::Batch && header.count > 0;
+                let flags = BatchFlags(header.flags);
+                if is_done && flags.has(BatchFlags::DONE) && !flags.has(BatchFlags::ACK_WITH_RESULT) {
+                    packets += 1;
+                    if packets % 5 == 0 {
+                        header.count = 0;
+                        *bytes = header.encode().to_vec();
+                    }
+                }
+                Fate::Deliver
+            });
+        },
+    );
+    let found = count(&verdicts, |verdict| *verdict != Verdict::Passed);
+    assert!(found > 3, "found {found} times in {}", verdicts.len());
+}
