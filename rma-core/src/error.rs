@@ -46,6 +46,8 @@ pub enum Call {
     Barrier,
     Progress,
     Finalize,
+    LocalRead,
+    LocalWrite,
 }
 
 impl Call {
@@ -74,6 +76,8 @@ impl Call {
             Self::Barrier => "barrier",
             Self::Progress => "progress",
             Self::Finalize => "finalize",
+            Self::LocalRead => "local read",
+            Self::LocalWrite => "local write",
         }
     }
 }

@@ -43,8 +43,8 @@ pub struct Job {
     shared: Arc<Shared>,
 }
 
-/// One membership. Dropped field by field: first the agent ends, then the engine closes its windows and
-/// the endpoint, then memory that windows were made over is freed.
+/// One membership. Dropped in order: the agent ends, the engine closes its windows and the endpoint, and
+/// then memory that windows were made over is freed.
 struct Shared {
     agent: Option<Agent>,
     core: Arc<Core>,
@@ -208,8 +208,9 @@ impl fmt::Debug for Job {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
+impl Shared {
+    /// Finalizes a job that is dropped without having been.
+    fn end(&self) {
         if self.core.is_finalized() || self.core.has_failed() || std::thread::panicking() {
             return;
         }
@@ -223,5 +224,13 @@ impl Drop for Shared {
             }
             Err(error) => eprintln!("rma: rank {}: {error}", self.core.rank),
         }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end();
+        // Then nobody but this value holds the engine, so that the fields are dropped in their order.
+        drop(self.agent.take());
     }
 }

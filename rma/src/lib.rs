@@ -10,13 +10,20 @@
 
 pub mod raw;
 
+mod element;
+mod epoch;
 mod error;
 mod job;
+mod local;
 mod options;
 mod runtime;
+mod window;
 
+pub use element::{Element, Integer};
+pub use epoch::{Epoch, LockAllEpoch, LockEpoch};
 pub use error::{Error, ErrorKind, Result};
 pub use job::Job;
+pub use local::Local;
 pub use options::{Options, Progress};
 pub use rma_core::config::Config;
 pub use rma_core::counters::Counters;
@@ -28,3 +35,4 @@ pub use rma_core::lock::LockType;
 pub use rma_core::op::ReduceOp;
 pub use rma_core::path::Path;
 pub use runtime::Engine;
+pub use window::Window;

@@ -100,6 +100,10 @@ impl RawWindow {
         self.free_in_place()
     }
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     pub(crate) fn free_in_place(&self) -> Result<()> {
         self.core.run(Call::Free, |engine| engine.start_free(self.id))
     }
@@ -146,7 +150,9 @@ impl RawWindow {
     ///
     /// # Safety
     /// `origin` is readable for `len` bytes, and is not written, until the operation is locally complete:
-    /// until a flush_local to the target, or a call that completes more, has returned `Ok`.
+    /// until a flush_local to the target, or a call that completes more, has returned `Ok`. No other thread
+    /// synchronizes the window (flushes it, or closes an epoch) while this call or the epoch's other
+    /// operations are made.
     ///
     /// # Errors
     /// When no epoch to the target is open, the rank does not exist, or the range is outside its window. What

@@ -46,7 +46,7 @@ impl Operations {
         let value = self.values.as_ptr().cast::<u8>();
         let result = |index: usize| self.results.as_ptr().wrapping_add(index).cast_mut().cast::<u8>();
         let (one, two) = (7u64, 9u64);
-        // SAFETY (all): the buffers stay by the caller's promise; `one` and `two` are read during the call.
+        // SAFETY: the buffers stay by the caller's promise; `one` and `two` are read during the call.
         unsafe { window.put(value, 8, target, 0) }?;
         // SAFETY: as above.
         unsafe { window.accumulate(value, 2, Dtype::U64, target, 1, ReduceOp::Sum) }?;

@@ -10,6 +10,7 @@ use crate::error::{Call, RmaError, Rule};
 use crate::ids::{RemoteKey, WindowId};
 use crate::mem::WindowMemory;
 use crate::path::Paths;
+use crate::pool::NONE;
 use crate::progress::REDUCE_VALUES;
 use crate::provider::{Endpoint, MemoryRegion};
 use crate::state::WindowState;
@@ -194,7 +195,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.barrier.is_complete(sequence) {
             return self.process.failure(sync.call);
         }
-        while let Some(t) = w.slots.next(&self.process.targets, crate::pool::NONE) {
+        while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);
         }
         self.remove_window(sync.window);
@@ -208,6 +209,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.operations.retire(w.operations);
             self.process.targets.retire(w.targets);
         }
+    }
+
+    /// Whether no operation on the window refers to memory of the user's any more. Who cannot leave
+    /// buffers to an epoch whose closing call has failed makes progress until it is so.
+    pub fn is_locally_complete(&mut self, window: WindowId) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return true };
+        self.process.cleanup_ops_win(w);
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while t.is_some_and(|index| self.process.targets[index].is_locally_complete()) {
+            t = t.and_then(|index| w.slots.next(&self.process.targets, index));
+        }
+        t.is_none()
     }
 
     /// First byte and length of this rank's window memory, if there is such a window.

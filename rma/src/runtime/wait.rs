@@ -13,7 +13,7 @@ use rma_core::ids::WindowId;
 use rma_core::provider::Endpoint;
 
 use super::{sleep, Core, Engine, Guarded};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Polls between two looks at the clock; the guard is offered to other threads as often.
 const BATCH: u32 = 32;
@@ -36,6 +36,9 @@ const SLEEP_LATER: Duration = Duration::from_millis(10);
 
 /// Naps where the fabric has no descriptor.
 const NAP: Duration = Duration::from_micros(50);
+
+/// How long operations of a failed epoch may take to let go of the program's buffers.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// After this time a call that does not end is reported once.
 const NOTICE: Duration = Duration::from_secs(60);
@@ -98,6 +101,34 @@ impl Awaited for PendingOperation<'_> {
 
     fn waiting_for(&self) -> &'static str {
         "room for the operation (elements, or the lock of all ranks)"
+    }
+}
+
+/// A window none of whose operations refers to the program's memory.
+#[derive(Debug)]
+struct Settled {
+    window: WindowId,
+}
+
+impl Awaited for Settled {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
+        if engine.is_locally_complete(self.window) {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn call(&self) -> Call {
+        Call::FlushLocalAll
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        Some(self.window)
+    }
+
+    fn waiting_for(&self) -> &'static str {
+        "operations that use the program's buffers"
     }
 }
 
@@ -174,6 +205,35 @@ impl Core {
             }
             Poll::Ready(Err(error)) => Err(self.fail(error)),
             Poll::Pending => self.wait(guarded, &mut sync, self.timeout),
+        }
+    }
+
+    /// Starts the call that ends a scope and waits for its end: also when the job has been finalized
+    /// meanwhile, and at most for `limit`.
+    pub(crate) fn close(
+        &self,
+        limit: Option<Duration>,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        let mut guarded = self.enter_anyway();
+        let mut sync = start(&mut guarded.engine).map_err(|error| self.fail(error))?;
+        self.wait(guarded, &mut sync, limit)
+    }
+
+    /// Waits until no operation on the window refers to the program's memory any more, after a call that
+    /// should have seen to it has failed with `error`. Where that cannot be had, ends the process: the
+    /// fabric could write to buffers that the program believes to be its own again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle(&self, window: WindowId, error: &Error) {
+        let mut settled = Settled { window };
+        if self.wait(self.enter_anyway(), &mut settled, Some(SETTLE)).is_err() {
+            eprintln!(
+                "rma: rank {}: {error}; operations of the epoch on window {window} may still access the program's \
+                 buffers, so the process ends here",
+                self.rank
+            );
+            std::process::abort();
         }
     }
 

@@ -1,0 +1,380 @@
+//! What can be done within an epoch.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use rma_core::error::{Call, RmaError};
+use rma_core::ids::Rank;
+use rma_core::op::ReduceOp;
+
+use crate::element::{Element, Integer};
+use crate::error::Result;
+use crate::raw::RawWindow;
+use crate::window::Window;
+
+/// An open access epoch: the operations to any rank.
+///
+/// Operations start here and are complete when the epoch's scope has ended; until then their buffers
+/// stay borrowed (`'scope`), so that the compiler keeps the program from touching them. Displacements
+/// (`disp`) count elements from the beginning of the target's window.
+///
+/// ```compile_fail
+/// # let job = rma::Job::init()?;
+/// # let window = job.allocate::<u64>(1)?;
+/// let mut seen = [0];
+/// window.fence(|epoch| {
+///     epoch.get(rma::Rank(0), 0, &mut seen)?;
+///     println!("{}", seen[0]); // in flight: does not compile
+///     Ok(())
+/// })?;
+/// # Ok::<(), rma::Error>(())
+/// ```
+pub struct Epoch<'scope, 'env: 'scope, T: Element> {
+    window: &'env Window<T>,
+    /// Invariant, as for `std::thread::Scope`: the compiler must neither lengthen nor shorten it.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
+    pub(crate) fn new(window: &'env Window<T>) -> Self {
+        Self { window, scope: PhantomData, env: PhantomData }
+    }
+
+    /// Writes `source` to the target.
+    ///
+    /// # Errors
+    /// When the rank does not exist, the range is outside its window, or in a lock epoch the rank is not
+    /// locked. What only the target can know is reported by the end of the scope.
+    pub fn put(&self, target: Rank, disp: u64, source: &'scope [T]) -> Result<()> {
+        let len = size_of_val(source);
+        // SAFETY: borrowed for 'scope, at whose end the operation is complete (`Window::scope`). The window
+        // is used by one thread at a time, so that nobody else synchronizes it.
+        unsafe { self.raw().put(source.as_ptr().cast(), len, target, disp) }
+    }
+
+    /// Reads the target's elements to `result`.
+    ///
+    /// # Errors
+    /// As for [`Epoch::put`].
+    pub fn get(&self, target: Rank, disp: u64, result: &'scope mut [T]) -> Result<()> {
+        let len = size_of_val(result);
+        // SAFETY: as in `put`, and borrowed exclusively.
+        unsafe { self.raw().get(result.as_mut_ptr().cast(), len, target, disp) }
+    }
+
+    /// Combines `source` into the target's elements, each atomically.
+    ///
+    /// # Errors
+    /// As for [`Epoch::put`], and when `op` is not defined for the type.
+    pub fn accumulate(&self, target: Rank, disp: u64, source: &'scope [T], op: ReduceOp) -> Result<()> {
+        let origin = source.as_ptr().cast();
+        // SAFETY: as in `put`.
+        unsafe { self.raw().accumulate(origin, source.len(), T::DTYPE, target, disp, op) }
+    }
+
+    /// The same, and `result` gets the elements as they were before, each read and changed in one step.
+    /// With [`ReduceOp::NoOp`] it is an atomic read. `result` is as long as `source`.
+    ///
+    /// # Errors
+    /// As for [`Epoch::accumulate`], and when the lengths differ.
+    pub fn get_accumulate(
+        &self,
+        target: Rank,
+        disp: u64,
+        source: &'scope [T],
+        result: &'scope mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
+        if source.len() != result.len() {
+            let what = "source and result have different lengths; they must be the same";
+            return Err(self.raw().core().fail(RmaError::Argument { call: Call::GetAccumulate, what }));
+        }
+        let (origin, count) = (source.as_ptr().cast(), source.len());
+        let result = result.as_mut_ptr().cast();
+        // SAFETY: as in `put` and `get`.
+        unsafe { self.raw().get_accumulate(origin, result, count, T::DTYPE, target, disp, op) }
+    }
+
+    fn raw(&self) -> &'env RawWindow {
+        self.window.raw()
+    }
+
+    /// Operations that are complete at both sides before this returns.
+    fn batch<R>(
+        &self,
+        target: Option<Rank>,
+        body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        let epoch = Epoch::new(self.window);
+        self.window.scope(
+            || body(&epoch),
+            |engine, id| match target {
+                Some(target) => engine.start_flush(id, target),
+                None => engine.start_flush_all(id),
+            },
+        )
+    }
+
+    /// Posts an operation on the caller's own buffers and completes it before they are gone.
+    fn complete(&self, target: Rank, post: impl FnOnce(&RawWindow) -> Result<()>) -> Result<()> {
+        post(self.raw())?;
+        let core = self.raw().core();
+        let flushed = core.close(core.timeout(), |engine| engine.start_flush(self.raw().id(), target));
+        if let Err(error) = &flushed {
+            core.settle(self.raw().id(), error);
+        }
+        flushed
+    }
+
+    fn put_value(&self, target: Rank, disp: u64, value: T) -> Result<()> {
+        let source = &raw const value;
+        self.complete(target, |raw| {
+            // SAFETY: `value` lives until `complete` returns.
+            unsafe { raw.put(source.cast(), size_of::<T>(), target, disp) }
+        })
+    }
+
+    fn get_value(&self, target: Rank, disp: u64) -> Result<T> {
+        let mut value = T::default();
+        let result = &raw mut value;
+        self.complete(target, |raw| {
+            // SAFETY: `value` lives, and is not touched, until `complete` returns.
+            unsafe { raw.get(result.cast(), size_of::<T>(), target, disp) }
+        })?;
+        Ok(value)
+    }
+
+    fn fetch_and_op(&self, target: Rank, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
+        let mut value = T::default();
+        let (origin, result) = (&raw const operand, &raw mut value);
+        self.complete(target, |raw| {
+            // SAFETY: as in `get_value`.
+            unsafe { raw.fetch_and_op(origin.cast(), result.cast(), T::DTYPE, target, disp, op) }
+        })?;
+        Ok(value)
+    }
+
+    fn compare_and_swap(&self, target: Rank, disp: u64, compare: T, new: T) -> Result<T> {
+        let mut value = T::default();
+        let (origin, compare, result) = (&raw const new, &raw const compare, &raw mut value);
+        self.complete(target, |raw| {
+            // SAFETY: as in `get_value`.
+            unsafe {
+                raw.compare_and_swap(origin.cast(), compare.cast(), result.cast(), T::DTYPE, target, disp)
+            }
+        })?;
+        Ok(value)
+    }
+}
+
+/// A lock epoch to one rank: [`Window::lock`]. Its operations name no target.
+pub struct LockEpoch<'scope, 'env: 'scope, T: Element> {
+    epoch: Epoch<'scope, 'env, T>,
+    target: Rank,
+}
+
+impl<'scope, 'env, T: Element> LockEpoch<'scope, 'env, T> {
+    pub(crate) fn new(epoch: Epoch<'scope, 'env, T>, target: Rank) -> Self {
+        Self { epoch, target }
+    }
+
+    /// The locked rank.
+    pub fn target(&self) -> Rank {
+        self.target
+    }
+
+    /// See [`Epoch::put`].
+    ///
+    /// # Errors
+    /// See [`Epoch::put`].
+    pub fn put(&self, disp: u64, source: &'scope [T]) -> Result<()> {
+        self.epoch.put(self.target, disp, source)
+    }
+
+    /// See [`Epoch::get`].
+    ///
+    /// # Errors
+    /// See [`Epoch::get`].
+    pub fn get(&self, disp: u64, result: &'scope mut [T]) -> Result<()> {
+        self.epoch.get(self.target, disp, result)
+    }
+
+    /// See [`Epoch::accumulate`].
+    ///
+    /// # Errors
+    /// See [`Epoch::accumulate`].
+    pub fn accumulate(&self, disp: u64, source: &'scope [T], op: ReduceOp) -> Result<()> {
+        self.epoch.accumulate(self.target, disp, source, op)
+    }
+
+    /// See [`Epoch::get_accumulate`].
+    ///
+    /// # Errors
+    /// See [`Epoch::get_accumulate`].
+    pub fn get_accumulate(
+        &self,
+        disp: u64,
+        source: &'scope [T],
+        result: &'scope mut [T],
+        op: ReduceOp,
+    ) -> Result<()> {
+        self.epoch.get_accumulate(self.target, disp, source, result, op)
+    }
+
+    /// Completes, at both sides, all operations so far.
+    ///
+    /// # Errors
+    /// When one of them failed.
+    pub fn flush(&self) -> Result<()> {
+        self.epoch.raw().flush(self.target)
+    }
+
+    /// A scope within the epoch: its operations are complete at both sides, and their buffers free,
+    /// when it returns. The lock stays.
+    ///
+    /// # Errors
+    /// When an operation failed, or `body` says so.
+    pub fn batch<R>(
+        &self,
+        body: impl for<'batch> FnOnce(&'batch LockEpoch<'batch, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        let inner = LockEpoch::new(Epoch::new(self.epoch.window), self.target);
+        self.epoch.batch(Some(self.target), |_| body(&inner))
+    }
+
+    /// Writes one element; complete at both sides when it returns.
+    ///
+    /// # Errors
+    /// See [`Epoch::put`].
+    pub fn put_value(&self, disp: u64, value: T) -> Result<()> {
+        self.epoch.put_value(self.target, disp, value)
+    }
+
+    /// Reads one element.
+    ///
+    /// # Errors
+    /// See [`Epoch::put`].
+    pub fn get_value(&self, disp: u64) -> Result<T> {
+        self.epoch.get_value(self.target, disp)
+    }
+
+    /// Combines `operand` into one element, atomically, and returns what it was before.
+    ///
+    /// # Errors
+    /// See [`Epoch::accumulate`].
+    pub fn fetch_and_op(&self, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
+        self.epoch.fetch_and_op(self.target, disp, operand, op)
+    }
+}
+
+impl<T: Integer> LockEpoch<'_, '_, T> {
+    /// Replaces one element by `new` if it equals `compare`, atomically, and returns what it was before.
+    ///
+    /// # Errors
+    /// See [`Epoch::accumulate`].
+    pub fn compare_and_swap(&self, disp: u64, compare: T, new: T) -> Result<T> {
+        self.epoch.compare_and_swap(self.target, disp, compare, new)
+    }
+}
+
+/// A lock epoch to all ranks: [`Window::lock_all`]. It has the operations of [`Epoch`], and those that
+/// complete at once.
+pub struct LockAllEpoch<'scope, 'env: 'scope, T: Element> {
+    epoch: Epoch<'scope, 'env, T>,
+}
+
+impl<'scope, 'env, T: Element> LockAllEpoch<'scope, 'env, T> {
+    pub(crate) fn new(epoch: Epoch<'scope, 'env, T>) -> Self {
+        Self { epoch }
+    }
+
+    /// Completes, at both sides, all operations to `target` so far.
+    ///
+    /// # Errors
+    /// When one of them failed.
+    pub fn flush(&self, target: Rank) -> Result<()> {
+        self.epoch.raw().flush(target)
+    }
+
+    /// Completes, at both sides, all operations so far.
+    ///
+    /// # Errors
+    /// When one of them failed.
+    pub fn flush_all(&self) -> Result<()> {
+        self.epoch.raw().flush_all()
+    }
+
+    /// A scope within the epoch: its operations are complete at both sides, and their buffers free,
+    /// when it returns. The locks stay.
+    ///
+    /// # Errors
+    /// When an operation failed, or `body` says so.
+    pub fn batch<R>(
+        &self,
+        body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'env, T>) -> Result<R>,
+    ) -> Result<R> {
+        self.epoch.batch(None, body)
+    }
+
+    /// Writes one element; complete at both sides when it returns.
+    ///
+    /// # Errors
+    /// See [`Epoch::put`].
+    pub fn put_value(&self, target: Rank, disp: u64, value: T) -> Result<()> {
+        self.epoch.put_value(target, disp, value)
+    }
+
+    /// Reads one element.
+    ///
+    /// # Errors
+    /// See [`Epoch::put`].
+    pub fn get_value(&self, target: Rank, disp: u64) -> Result<T> {
+        self.epoch.get_value(target, disp)
+    }
+
+    /// Combines `operand` into one element, atomically, and returns what it was before.
+    ///
+    /// # Errors
+    /// See [`Epoch::accumulate`].
+    pub fn fetch_and_op(&self, target: Rank, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
+        self.epoch.fetch_and_op(target, disp, operand, op)
+    }
+}
+
+impl<T: Integer> LockAllEpoch<'_, '_, T> {
+    /// Replaces one element by `new` if it equals `compare`, atomically, and returns what it was before.
+    ///
+    /// # Errors
+    /// See [`Epoch::accumulate`].
+    pub fn compare_and_swap(&self, target: Rank, disp: u64, compare: T, new: T) -> Result<T> {
+        self.epoch.compare_and_swap(target, disp, compare, new)
+    }
+}
+
+impl<'scope, 'env, T: Element> Deref for LockAllEpoch<'scope, 'env, T> {
+    type Target = Epoch<'scope, 'env, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.epoch
+    }
+}
+
+impl<T: Element> fmt::Debug for Epoch<'_, '_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Epoch({:?})", self.window)
+    }
+}
+
+impl<T: Element> fmt::Debug for LockEpoch<'_, '_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockEpoch({:?}, target {})", self.epoch.window, self.target)
+    }
+}
+
+impl<T: Element> fmt::Debug for LockAllEpoch<'_, '_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockAllEpoch({:?})", self.epoch.window)
+    }
+}

@@ -1,0 +1,129 @@
+//! This rank's own window memory.
+
+use std::fmt;
+use std::ops::Range;
+
+use rma_core::error::{Call, RmaError};
+
+use crate::element::Element;
+use crate::error::Result;
+use crate::raw::RawWindow;
+
+/// Access to this rank's own part of a window, by copies: it is never lent as a slice, because other ranks
+/// may write it at any time.
+///
+/// Each element is read and written whole. Which of several values that ranks write at the same time is
+/// found is not defined, and neither is the order of different elements: synchronize first (a fence, a
+/// barrier after unlock or flush), as MPI asks for.
+pub struct Local<'w, T: Element> {
+    raw: &'w RawWindow,
+    base: *mut T,
+    len: usize,
+}
+
+impl<'w, T: Element> Local<'w, T> {
+    /// The window has been made of whole elements of this type.
+    pub(crate) fn new(raw: &'w RawWindow) -> Self {
+        Self { raw, base: raw.base().cast(), len: raw.len() / size_of::<T>() }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether this rank's window has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The element at `index`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn get(&self, index: usize) -> Result<T> {
+        let mut element = [T::default()];
+        self.read(index, &mut element)?;
+        Ok(element[0])
+    }
+
+    /// Writes the element at `index`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn set(&self, index: usize, value: T) -> Result<()> {
+        self.write(index, &[value])
+    }
+
+    /// Copies the elements from `index` on to `result`.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    pub fn read(&self, index: usize, result: &mut [T]) -> Result<()> {
+        let range = self.range(Call::LocalRead, index, result.len())?;
+        // The guard keeps the library's threads from the memory meanwhile.
+        let _guarded = self.raw.core().enter_anyway();
+        for (at, element) in range.zip(result) {
+            // SAFETY: inside of the window, whose memory is aligned for `T` and lives as long as it does.
+            *element = unsafe { T::load(self.base.wrapping_add(at)) };
+        }
+        Ok(())
+    }
+
+    /// Copies `source` to the elements from `index` on.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    pub fn write(&self, index: usize, source: &[T]) -> Result<()> {
+        let range = self.range(Call::LocalWrite, index, source.len())?;
+        let _guarded = self.raw.core().enter_anyway();
+        for (at, element) in range.zip(source) {
+            // SAFETY: as in `read`.
+            unsafe { T::store(self.base.wrapping_add(at), *element) };
+        }
+        Ok(())
+    }
+
+    /// Writes `value` to every element.
+    pub fn fill(&self, value: T) {
+        let _guarded = self.raw.core().enter_anyway();
+        for at in 0..self.len {
+            // SAFETY: as in `read`.
+            unsafe { T::store(self.base.wrapping_add(at), value) };
+        }
+    }
+
+    /// All elements.
+    pub fn to_vec(&self) -> Vec<T> {
+        let mut elements = vec![T::default(); self.len];
+        // As many as there are, so it cannot fail.
+        let _ = self.read(0, &mut elements);
+        elements
+    }
+
+    fn range(&self, call: Call, index: usize, count: usize) -> Result<Range<usize>> {
+        match index.checked_add(count) {
+            Some(end) if end <= self.len => Ok(index..end),
+            _ => Err(self.outside(call, index, count)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, call: Call, index: usize, count: usize) -> crate::Error {
+        let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<T>() as u64);
+        self.raw.core().fail(RmaError::Range {
+            call,
+            target: self.raw.job().rank(),
+            offset_bytes: bytes(index),
+            len_bytes: bytes(count),
+            window_bytes: bytes(self.len),
+        })
+    }
+}
+
+impl<T: Element> fmt::Debug for Local<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Local({} elements of {})", self.len, T::DTYPE.name())
+    }
+}
