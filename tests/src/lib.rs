@@ -28,7 +28,8 @@ macro_rules! suite {
                     operations_wait_with_their_lock, lock_all_counts, own_window_is_locked_at_once;
                 fences: everybody_sees_everything, fences_in_a_row, fence_then_lock;
                 misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;
-                resources: one_element_of_each, window_protocol, windows_come_and_go, uneven_windows,
+                resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,
+                    windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;
             );
         }

@@ -48,7 +48,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if assert.no_precede { Stage::FenceBegin { assert } } else { Stage::FenceComplete { assert } };
         if !assert.no_precede {
             self.process.set_sync_all(w, Sync::Flush);
-            self.process.issue_ops_win(w);
+            self.process.make_rma_progress_win(w);
         }
         Ok(SyncCall::new(call, window, stage))
     }

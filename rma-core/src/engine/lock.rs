@@ -183,8 +183,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             te.lock = TargetLockState::Granted;
         }
         w.dirty = true;
-        let _ = self.issue_ops_target(w, t);
-        self.cleanup_ops_target(w, t);
+        self.make_rma_progress_target(w, t);
     }
 
     /// Releases this process's lock on its own window.

@@ -74,7 +74,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             t = w.slots.next(&self.process.targets, index);
         }
         if !per_target {
-            self.process.issue_ops_win(w);
+            self.process.make_rma_progress_win(w);
         }
     }
 
@@ -90,20 +90,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Pending;
         }
         self.process.count_phases_win(w, &mut sync.counted);
-        let result = self.process.take_errors(w, sync.call);
+        sync.error = self.process.take_errors(w, sync.call).err();
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);
         }
-        if w.state() == WindowState::LockAllGranted && !w.lock_all_no_check && result.is_ok() {
+        if w.state() == WindowState::LockAllGranted && !w.lock_all_no_check {
             w.walk = Walk::Unlock;
             w.cursor = LockAllCursor::over(self.process.size);
             w.dirty = true;
             let _ = self.process.walk(w);
             sync.stage = Stage::UnlockWalk;
-            return Poll::Pending;
+            return self.poll_unlock_walk(sync);
         }
         self.end_lock_all(sync.window);
-        Poll::Ready(result)
+        Poll::Ready(sync.error.take().map_or(Ok(()), Err))
     }
 
     pub(super) fn poll_unlock_walk(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
@@ -111,9 +111,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         if !w.cursor.is_done() {
-            if let Some((target, error)) = w.detached_error {
-                return Poll::Ready(Err(error.report(sync.call, target)));
-            }
             // Asking everybody is one more round trip after the flush.
             if self.process.failure(sync.call).is_ready() {
                 return self.process.failure(sync.call);
@@ -124,7 +121,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.walk = Walk::None;
         let result = self.process.take_errors(w, sync.call);
         self.end_lock_all(sync.window);
-        Poll::Ready(result)
+        Poll::Ready(sync.error.take().map_or(result, Err))
     }
 
     fn end_lock_all(&mut self, window: WindowId) {

@@ -469,7 +469,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             self.targets[t].lock_wanted |= !self.may_wait_for_sync(w, t, operation);
         }
         // What the fabric does not take now stays pending; progress tries again.
-        let _ = self.issue_ops_target(w, t);
+        self.make_rma_progress_target(w, t);
     }
 
     /// Whether the lock request may wait for the epoch's end, so that all goes in one packet.

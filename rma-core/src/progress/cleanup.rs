@@ -1,6 +1,6 @@
 //! CLEANUP_OPS_*: operation elements of completed operations go back to the pool.
 
-use super::Process;
+use super::{Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
@@ -25,6 +25,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         self.targets[t].completed_count = 0;
         count
+    }
+
+    /// CLEANUP_OPS_GLOBAL: the same for every window where something has happened.
+    pub(crate) fn cleanup_ops_global(&mut self, windows: &mut Windows<E::Region>) -> u32 {
+        windows.iter_mut().filter(|w| w.dirty).map(|w| self.cleanup_ops_win(w)).sum()
     }
 
     /// CLEANUP_OPS_WIN: the same for every target of the window.

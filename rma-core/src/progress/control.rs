@@ -148,8 +148,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             } else {
                 let lock = BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE;
                 let flags = if w.walk == Walk::Lock { lock } else { BatchFlags::UNLOCK };
-                self.send_detached(w, rank, flags)?;
-                w.cursor.on_asked();
+                match self.send_detached(w, rank, flags) {
+                    Ok(()) => w.cursor.on_asked(),
+                    // The others still want to be asked; the error is reported at the end.
+                    Err(_) if w.detached_error.is_some_and(|(dead, _)| dead == rank) => w.cursor.on_skipped(),
+                    Err(again) => return Err(again),
+                }
             }
         }
         Ok(())

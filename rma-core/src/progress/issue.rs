@@ -1,6 +1,6 @@
 //! ISSUE_OPS_*: hands pending operations, lock requests, DONE and UNLOCK to the fabric.
 
-use super::Process;
+use super::{Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::pool::NONE;
 use crate::provider::{CompletionScope, Endpoint};
@@ -16,6 +16,11 @@ use super::tag::TagKind;
 pub(crate) struct Again;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// ISSUE_OPS_GLOBAL: issues for every window.
+    pub(crate) fn issue_ops_global(&mut self, windows: &mut Windows<E::Region>) -> u32 {
+        windows.iter_mut().map(|w| self.issue_ops_win(w)).sum()
+    }
+
     /// ISSUE_OPS_WIN: issues for every target, round-robin from where it stopped last, so that no
     /// target is overloaded while others wait. Returns how many operations were issued; the window
     /// stays marked when something is left.
@@ -33,7 +38,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             };
             t = next;
             left -= 1;
-            issued += self.cleanup_ops_target(w, t);
             match self.issue_ops_target(w, t) {
                 Ok(count) => issued += count,
                 Err(Again) => w.dirty = true,

@@ -23,7 +23,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if flags.has(ReplyFlags::DETACHED) {
             return self.on_detached_reply(w, header.sender, flags, reader);
         }
-        let t = w.find(&self.targets, header.sender).ok_or_else(|| WireError::Flags(header.flags.into()))?;
+        let Some(t) = w.find(&self.targets, header.sender) else {
+            // An error of operations whose element was given up before it came.
+            return self.on_detached_reply(w, header.sender, flags, reader);
+        };
         if let Some(metadata) = metadata {
             self.targets[t].metadata = Some(metadata);
             self.check_pending_ranges(w, t, &metadata);
@@ -132,9 +135,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         reader: &mut Reader<'_>,
     ) -> Result<(), WireError> {
         let unexpected = WireError::Flags(flags.0.into());
+        if !flags.any(ReplyFlags::ERROR | ReplyFlags::DETACHED) {
+            return Err(unexpected);
+        }
         if flags.has(ReplyFlags::ERROR) {
             let error = ErrorRecord::decode(reader)?;
             w.detached_error.get_or_insert((sender, TargetError::Record(error)));
+        }
+        if !flags.has(ReplyFlags::DETACHED) {
+            return Ok(());
         }
         if flags.has(ReplyFlags::DONE_ACK) {
             w.ack_count = w.ack_count.checked_sub(1).ok_or(unexpected)?;

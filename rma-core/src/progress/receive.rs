@@ -1,6 +1,7 @@
 //! MAKE_RMA_PROGRESS_*: poll the endpoint, act on what it says, issue what can go. Bounded work per call.
 #![allow(unsafe_code)] // reads packets that the provider lends
 
+use super::issue::Again;
 use super::tag::TagKind;
 use super::{Failure, Process, Windows};
 use crate::bootstrap::Bootstrap;
@@ -21,15 +22,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         for _ in 0..ROUNDS_MAX {
             let mut events = self.poll_endpoint(windows);
             self.flush_replies();
-            // Grants before requests: who asks again and again for a lock must not use up the reply
-            // buffers with which the lock would go on.
             for w in windows.iter_mut() {
+                // Grants before requests: who asks again and again for a lock must not use up the reply
+                // buffers with which the lock would go on.
                 self.serve_grants(w);
+                self.advance_epoch(w);
             }
             self.serve_held(windows);
-            for w in windows.iter_mut() {
-                events += self.make_rma_progress_win(w);
-            }
+            events += self.cleanup_ops_global(windows) as usize;
+            events += self.issue_ops_global(windows) as usize;
             self.send_reduce_rounds();
             total += events;
             if events == 0 {
@@ -39,18 +40,30 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         total
     }
 
-    /// MAKE_RMA_PROGRESS_WIN: one window. Returns how many operations moved.
-    pub(crate) fn make_rma_progress_win(&mut self, w: &mut Window<E::Region>) -> usize {
-        self.serve_grants(w);
+    /// MAKE_RMA_PROGRESS_WIN: what calls about several targets do at once.
+    pub(crate) fn make_rma_progress_win(&mut self, w: &mut Window<E::Region>) -> u32 {
+        self.cleanup_ops_win(w) + self.issue_ops_win(w)
+    }
+
+    /// MAKE_RMA_PROGRESS_TARGET: what calls about one target do at once. What the fabric does not take
+    /// stays, and the window stays marked.
+    pub(crate) fn make_rma_progress_target(&mut self, w: &mut Window<E::Region>, t: u32) -> u32 {
+        let issued = self.issue_ops_target(w, t).unwrap_or_else(|Again| {
+            w.dirty = true;
+            0
+        });
+        issued + self.cleanup_ops_target(w, t)
+    }
+
+    /// The window's barrier and the window protocol of lock_all.
+    fn advance_epoch(&mut self, w: &mut Window<E::Region>) {
         self.settle(w);
-        let issued = self.issue_ops_win(w) as usize;
         self.send_barrier_rounds(w);
         if w.fence_sequence.is_some_and(|sequence| w.barrier.is_complete(sequence)) {
             w.fence_sequence = None;
             // Not a fence epoch any more when NOSUCCEED or another epoch came meanwhile.
             let _ = w.transition(|state| state.on_fence_barrier());
         }
-        issued
     }
 
     fn poll_endpoint(&mut self, windows: &mut Windows<E::Region>) -> usize {

@@ -120,8 +120,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let acknowledged = per_target || te.unflushed || te.done_acked != te.done_sent;
         te.sync = te.sync.max(if acknowledged { Sync::Flush } else { Sync::Issue });
         w.dirty = true;
-        let _ = self.issue_ops_target(w, t);
-        self.cleanup_ops_target(w, t);
+        self.make_rma_progress_target(w, t);
         let te = &self.targets[t];
         let rank = te.rank;
         if per_target {
@@ -168,8 +167,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             w.pressure = true;
         }
         w.dirty = true;
-        let _ = self.issue_ops_target(w, t);
-        self.cleanup_ops_target(w, t);
+        self.make_rma_progress_target(w, t);
         self.operations.take(&mut w.operations)
     }
 }

@@ -4,6 +4,7 @@ use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
 use rma_core::engine::FenceAssert;
+use rma_core::error::RmaError;
 use rma_core::ids::Rank;
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
@@ -124,6 +125,31 @@ pub fn window_protocol<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     world.check_idle();
 }
 
+/// An operation that fails under the window protocol is reported, and every lock is released all the same.
+pub fn window_protocol_releases_after_errors<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(5).with(tiny));
+    let window = world.allocate_uneven(|rank| 64 * (rank as usize + 1), |_| 1);
+    let data = [1; 8];
+    let started = world.engines[0].start_lock_all(window, false);
+    world.wait(0, started).unwrap();
+    let mut result = Ok(());
+    for target in [1, 2, 3, 4] {
+        let disp = if target == 2 { 1000 } else { 0 };
+        result = result.and(world.put(0, window, target, disp, &data));
+    }
+    let started = world.engines[0].start_unlock_all(window);
+    let end = world.wait(0, started);
+    assert!(matches!(result.and(end), Err(RmaError::Range { target: Rank(2), .. })));
+    for target in 0..5 {
+        world.lock(1, window, target, Exclusive).unwrap();
+        let mut got = [0; 8];
+        world.get(1, window, target, 0, &mut got).unwrap();
+        world.unlock(1, window, target).unwrap();
+        assert_eq!(got, if target == 0 || target == 2 { [0; 8] } else { data });
+    }
+    world.check_idle();
+}
+
 /// Windows are made and freed in any number; their elements come back; ids are used again.
 pub fn windows_come_and_go<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
@@ -144,6 +170,38 @@ pub fn windows_come_and_go<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     assert!(bytes <= 64 * 1024, "a window holds {bytes} bytes");
     world.free(first).unwrap();
     assert_eq!(world.engines[0].window_count(), 0);
+    world.check_idle();
+}
+
+/// Windows over the user's memory, two of them over the same bytes.
+pub fn windows_over_the_users_memory<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let mut memory = vec![vec![0u64; 32]; 2];
+    let mut windows = Vec::new();
+    for _ in 0..2 {
+        let mut calls = Vec::new();
+        for rank in world.ranks() {
+            let base = memory[rank as usize].as_mut_ptr().cast();
+            // SAFETY: `memory` outlives the windows and is read only between epochs.
+            let started = unsafe { world.engines[rank as usize].start_create(base, 256, 8) };
+            let (window, sync) = started.unwrap();
+            windows.push(window);
+            calls.push((rank, sync));
+        }
+        world.wait_all(calls).unwrap();
+    }
+    let (first, second) = (windows[0], windows[2]);
+    let (one, two) = (1u64.to_le_bytes(), 2u64.to_le_bytes());
+    for (window, disp, value) in [(first, 3, &one), (second, 4, &two)] {
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.put(0, window, 1, disp, value).unwrap();
+        world.accumulate(0, window, 1, 31, &one, Dtype::U64, ReduceOp::Sum).unwrap();
+        world.unlock(0, window, 1).unwrap();
+    }
+    world.free(first).unwrap();
+    world.free(second).unwrap();
+    assert_eq!((memory[1][3], memory[1][4], memory[1][31]), (1, 2, 2));
+    assert_eq!(memory[0], [0; 32]);
     world.check_idle();
 }
 
