@@ -12,32 +12,31 @@ use crate::table::Sync;
 use crate::window::Window;
 use crate::wire::{Header, PacketKind, Reader, WireError};
 
-/// Rounds of poll and issue in one call, while there is something to do.
+/// Rounds of cleanup and issue in one call, while there is something to do.
 const ROUNDS_MAX: usize = 4;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// MAKE_RMA_PROGRESS_GLOBAL: all windows and the target role. Returns how many things happened.
+    /// MAKE_RMA_PROGRESS_GLOBAL: all windows and the target role. Returns how many things happened. The
+    /// endpoint is polled once, so that a caller whose answer has come is not kept for another look.
     pub(crate) fn make_rma_progress_global(&mut self, windows: &mut Windows<E::Region>) -> usize {
-        let mut total = 0;
+        let mut events = self.poll_endpoint(windows);
+        self.flush_replies();
+        for w in windows.iter_mut() {
+            // Grants before requests: who asks again and again for a lock must not use up the reply
+            // buffers with which the lock would go on.
+            self.serve_grants(w);
+            self.advance_epoch(w);
+        }
+        self.serve_held(windows);
         for _ in 0..ROUNDS_MAX {
-            let mut events = self.poll_endpoint(windows);
-            self.flush_replies();
-            for w in windows.iter_mut() {
-                // Grants before requests: who asks again and again for a lock must not use up the reply
-                // buffers with which the lock would go on.
-                self.serve_grants(w);
-                self.advance_epoch(w);
-            }
-            self.serve_held(windows);
-            events += self.cleanup_ops_global(windows) as usize;
-            events += self.issue_ops_global(windows) as usize;
-            self.send_reduce_rounds();
-            total += events;
-            if events == 0 {
+            let moved = self.cleanup_ops_global(windows) + self.issue_ops_global(windows);
+            events += moved as usize;
+            if moved == 0 {
                 break;
             }
         }
-        total
+        self.send_reduce_rounds();
+        events
     }
 
     /// MAKE_RMA_PROGRESS_WIN: what calls about several targets do at once.
