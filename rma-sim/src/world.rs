@@ -115,8 +115,9 @@ pub struct SimWorld<P> {
     hot: Vec<u32>,
     unfinished: usize,
     turn: u64,
-    /// When a program got further last.
+    /// When a program got further last, or the fabric executed something for it, and what it had executed.
     milestone_turn: u64,
+    executed: u64,
     has_faults: bool,
 }
 
@@ -133,6 +134,9 @@ struct Slot<P> {
 
 /// Steps without effect after which a rank is left alone.
 const IDLE_STEPS_MAX: u32 = 3;
+
+/// So many times `turns_max` is too long even for programs that get further all the time.
+const TURNS_FACTOR: u64 = 100;
 
 /// Once in so many turns some rank is stepped although nothing has reached it.
 const CARE_TURNS: u64 = 32;
@@ -155,6 +159,7 @@ impl<P: RankProgram> SimWorld<P> {
             random: Random::new(seed),
             turn: 0,
             milestone_turn: 0,
+            executed: 0,
             has_faults: true,
         };
         (0..world.ranks.len()).for_each(|rank| world.warm(rank));
@@ -197,7 +202,8 @@ impl<P: RankProgram> SimWorld<P> {
             if self.has_faults && self.turn > self.schedule.turns_with_faults {
                 self.end_faults();
             }
-            if !self.has_faults && self.turn > self.milestone_turn + self.schedule.turns_max {
+            let is_over = self.turn > self.schedule.turns_max.saturating_mul(TURNS_FACTOR);
+            if !self.has_faults && (is_over || self.turn > self.milestone_turn + self.schedule.turns_max) {
                 return Err(self.stall("no program has got any further for long"));
             }
             self.take_turn()?;
@@ -262,8 +268,10 @@ impl<P: RankProgram> SimWorld<P> {
         let slot = &mut self.ranks[rank];
         let milestones = slot.program.milestones();
         let step = slot.program.step().map_err(|fault| Failure::Program { rank: number, fault })?;
-        if slot.program.milestones() != milestones {
+        let executed = self.fabric.executed();
+        if slot.program.milestones() != milestones || self.executed != executed {
             self.milestone_turn = self.turn;
+            self.executed = executed;
         }
         if self.fabric.is_violated() {
             let broken = self.fabric.violations().iter().map(ToString::to_string).collect::<Vec<_>>();

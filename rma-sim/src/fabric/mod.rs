@@ -133,6 +133,11 @@ impl SimFabric {
         state.operations.len() + state.endpoints.iter().map(|endpoint| endpoint.sends).sum::<usize>()
     }
 
+    /// Puts, gets and atomics that the fabric has executed so far.
+    pub fn executed(&self) -> u64 {
+        self.state().operations.executed
+    }
+
     /// Packets that the rank got from a poll and did not release.
     pub fn lent_packets(&self, rank: u32) -> usize {
         self.of_rank(rank, |endpoint| endpoint.lent_counts.iter().sum())

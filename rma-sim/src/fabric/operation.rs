@@ -78,6 +78,8 @@ pub(super) struct Operations {
     slots: Vec<(u32, Option<Operation>)>,
     free: Vec<u32>,
     posted: u64,
+    /// How many were executed to their end.
+    pub(super) executed: u64,
 }
 
 impl Operations {
@@ -227,6 +229,7 @@ impl State {
         let (kind, must_complete) = (operation.kind, operation.tag.is_some() && !operation.completes_early);
         let (origin, target, len) = (operation.origin, operation.target, operation.len);
         self.note("executed", origin, target, len, operation_detail(operation));
+        self.operations.executed += 1;
         if kind.writes() {
             self.on_visible(id);
         }
