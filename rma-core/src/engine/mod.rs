@@ -16,11 +16,11 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::error::{Call, RmaError};
 use crate::flush::Phase;
-use crate::ids::{Rank, WindowId};
+use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::Arena;
 use crate::progress::{Failure, Process, Windows};
-use crate::provider::Endpoint;
+use crate::provider::{Completion, Endpoint};
 use crate::state::WindowState;
 use crate::table::{OperationElement, TargetElement};
 use crate::window::Window;
@@ -134,8 +134,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         &self.process.config
     }
 
-    /// Changes the optimizations' switches and thresholds; sizes of existing pools stay. To be called
-    /// while no epoch is open (a measuring program compares settings in one run with it).
+    /// Changes the optimizations' switches and thresholds; sizes of existing pools stay, and so do the
+    /// paths of existing windows. To be called while no epoch is open (a measuring program compares
+    /// settings in one run with it).
     pub fn set_switches(&mut self, config: &Config) {
         let own = &mut self.process.config;
         own.single_op_lock = config.single_op_lock;
@@ -145,11 +146,23 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         own.get_to_tail = config.get_to_tail;
         own.lazy_targets = config.lazy_targets;
         own.small_bytes_max = config.small_bytes_max;
+        own.force_message_path = config.force_message_path;
     }
 
     /// The endpoint, for what the engine does not do (describe it, sleep on it, measure it raw).
     pub fn endpoint(&mut self) -> &mut E {
         &mut self.process.endpoint
+    }
+
+    /// The endpoint's name for a rank that was contacted before.
+    pub fn peer(&mut self, rank: Rank) -> Option<PeerAddr> {
+        self.process.peers.get(rank)
+    }
+
+    /// Acts on something that was taken from the endpoint by another than the engine, and was meant for
+    /// the engine. To be given in the order in which the endpoint gave it.
+    pub fn hand_back(&mut self, completion: Completion) {
+        self.process.on_completion(&mut self.windows, completion);
     }
 
     /// The bootstrap.

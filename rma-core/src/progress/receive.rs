@@ -69,15 +69,20 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut count = self.endpoint.poll(&mut self.batch);
         count = count.max(usize::from(!self.batch.is_empty()));
         while let Some(completion) = self.batch.pop() {
-            match completion {
-                Completion::Done(tag) => self.on_done(windows, tag),
-                Completion::Failed(tag, code) => self.on_failed(windows, tag, code),
-                Completion::Packet(packet) => self.on_packet(windows, packet),
-                Completion::PeerDown(peer, code) => self.on_peer_down(windows, peer, code),
-                Completion::EndpointDown(code) => self.failure = Some(Failure::Endpoint(code)),
-            }
+            self.on_completion(windows, completion);
         }
         count
+    }
+
+    #[inline]
+    pub(crate) fn on_completion(&mut self, windows: &mut Windows<E::Region>, completion: Completion) {
+        match completion {
+            Completion::Done(tag) => self.on_done(windows, tag),
+            Completion::Failed(tag, code) => self.on_failed(windows, tag, code),
+            Completion::Packet(packet) => self.on_packet(windows, packet),
+            Completion::PeerDown(peer, code) => self.on_peer_down(windows, peer, code),
+            Completion::EndpointDown(code) => self.failure = Some(Failure::Endpoint(code)),
+        }
     }
 
     #[inline]
