@@ -314,7 +314,7 @@ fn nothing_usable(library: &Arc<Library>, options: &Options, candidates: &[Candi
     }) {
         message += &format!("\n  {candidate}");
     }
-    message += "\nChoose one with RMA_PROVIDER or --provider; `rma-info` shows all with reasons";
+    message += "\nChoose one with RMA_PROVIDER or --provider; `rma-bench info` shows all with reasons";
     ProviderError { message }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn is_peer_loss(code: i32) -> bool {
 pub(crate) fn call_failed(call: &str, object: &str, code: i32) -> ProviderError {
     let code = fabric_code(code.abs());
     ProviderError {
-        message: format!("{call} failed for {object}: {code}; `rma-info` shows what libfabric offers"),
+        message: format!("{call} failed for {object}: {code}; `rma-bench info` shows what libfabric offers"),
     }
 }
 

@@ -1,0 +1,156 @@
+//! The command line.
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Measures one-sided communication: what it costs on the wire and in time, and what the optimizations
+/// gain. Start it under rmarun, or under the launcher of your cluster.
+#[derive(Parser, Debug)]
+#[command(name = "rma-bench", version, max_term_width = 100, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  rmarun -n 2 rma-bench optimizations        what each optimization gains, as one table
+  rmarun -n 2 rma-bench optimizations --json --epoch lock-put-unlock
+  rma-bench info                             what libfabric offers here, and what was chosen
+
+'rma-bench COMMAND --help' tells more about each.";
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Epochs with every optimization on and off: packets, round trips, latency
+    #[command(after_help = OPTIMIZATIONS_HELP)]
+    Optimizations(Optimizations),
+    /// What libfabric offers here, what was chosen and why, limits, memory, settings
+    #[command(after_help = INFO_HELP)]
+    Info(Info),
+}
+
+const OPTIMIZATIONS_HELP: &str = "\
+Rank 0 is the origin and rank 1 the target; further ranks wait in barriers and take part in fences.
+The target polls inside of the library while rank 0 measures.
+
+Epochs:
+  lock-put-unlock       lock (exclusive), one put, unlock
+  lock-puts-unlock      lock, K puts, unlock
+  lock-puts-get-unlock  lock, a put, a get, K-2 more puts, unlock
+  fence-put-fence       fence (nothing precedes), one put, fence (nothing succeeds)
+
+Switches: each epoch is measured with all of them on, with each one alone turned off, and with all off.
+  single-op-lock (RMA_SINGLE_OP_LOCK), piggyback (RMA_PIGGYBACK), coalesce (RMA_COALESCE),
+  get-to-tail (RMA_GET_TO_TAIL), lazy-targets (RMA_LAZY_TARGETS)
+
+Examples:
+  rmarun -n 2 rma-bench optimizations
+  rmarun -n 2 rma-bench optimizations --operations 32 --size 64
+  rmarun -n 2 rma-bench optimizations --epoch lock-put-unlock --rounds 21 --iterations 1000
+  rmarun -n 2 --provider 'tcp;ofi_rxm' rma-bench optimizations --json > results.jsonl
+
+benches/README.md explains each column.";
+
+const INFO_HELP: &str = "\
+Examples:
+  rma-bench info
+  rma-bench info --provider sockets               why a provider is not used
+  RMA_LIBFABRIC=/opt/lib/libfabric.so.1 rma-bench info
+  rmarun -n 2 rma-bench info                      as the ranks of a job see it (rank 0 prints)";
+
+/// Options of `rma-bench optimizations`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Optimizations {
+    /// Operations in an epoch that has several (K); at least 2
+    #[arg(long, short = 'k', value_name = "K", default_value = "8")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(2..=65_536))]
+    pub(crate) operations: usize,
+
+    /// Bytes that each operation moves
+    #[arg(long, short = 's', value_name = "BYTES", default_value = "8")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 30))]
+    pub(crate) size: usize,
+
+    /// Epochs that are timed in each round, for each row
+    #[arg(long, short = 'i', value_name = "N", default_value = "200")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
+    pub(crate) iterations: usize,
+
+    /// Epochs before them that are not timed
+    #[arg(long, value_name = "N", default_value = "20")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(0..=10_000_000))]
+    pub(crate) warm_up: usize,
+
+    /// Rounds; each one measures the raw round trip and then every row
+    #[arg(long, short = 'r', value_name = "N", default_value = "11")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(5..=100_000))]
+    pub(crate) rounds: usize,
+
+    /// Measure only this epoch; may be given several times
+    #[arg(long = "epoch", value_name = "NAME")]
+    pub(crate) epochs: Vec<EpochKind>,
+
+    /// Print one JSON object a line instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
+    #[arg(long, value_name = "P")]
+    pub(crate) provider: Option<String>,
+}
+
+/// Options of `rma-bench info`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Info {
+    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
+    #[arg(long, value_name = "P")]
+    pub(crate) provider: Option<String>,
+}
+
+/// An epoch that can be measured.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EpochKind {
+    LockPutUnlock,
+    LockPutsUnlock,
+    LockPutsGetUnlock,
+    FencePutFence,
+}
+
+impl EpochKind {
+    /// All of them, in the order of the table.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::LockPutUnlock, Self::LockPutsUnlock, Self::LockPutsGetUnlock, Self::FencePutFence];
+
+    /// Its name, as it is given and printed.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::LockPutUnlock => "lock-put-unlock",
+            Self::LockPutsUnlock => "lock-puts-unlock",
+            Self::LockPutsGetUnlock => "lock-puts-get-unlock",
+            Self::FencePutFence => "fence-put-fence",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        for kind in EpochKind::ALL {
+            assert_eq!(EpochKind::from_str(kind.name(), false), Ok(kind));
+        }
+    }
+
+    #[test]
+    fn counts_that_make_no_sense_are_refused() {
+        for wrong in ["--operations=1", "--size=0", "--rounds=4", "--epoch=pscw", "--iterations=0"] {
+            assert!(Cli::try_parse_from(["rma-bench", "optimizations", wrong]).is_err(), "{wrong}");
+        }
+    }
+}
