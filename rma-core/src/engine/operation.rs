@@ -248,6 +248,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(op) = self.process.poll_operation_element(w, t) else {
             return Poll::Pending;
         };
+        if self.process.targets[t].is_dead() {
+            // Found out just now, by what was issued to win the element back.
+            self.process.operations.give(&mut w.operations, op);
+            return Poll::Ready(self.process.take_error(t, operation.call));
+        }
         // SAFETY: the caller's promise.
         unsafe { self.process.enqueue(w, t, op, operation) };
         Poll::Ready(Ok(()))

@@ -34,7 +34,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn sync_phase(&self, t: u32) -> Option<Phase> {
         let te = &self.targets[t];
         if te.is_dead() {
-            return (te.native_outstanding() > 0 || te.flush_outstanding).then_some(Phase::Acknowledgement);
+            // What the fabric still has must come back first; then cleanup frees its elements.
+            let is_over = te.native_outstanding() == 0 && te.issued.is_empty() && !te.flush_outstanding;
+            return (!is_over).then_some(Phase::Acknowledgement);
         }
         let locked = te.lock == TargetLockState::Granted;
         match te.sync {
