@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use clap::{Args, Parser, Subcommand};
-use rma_sim::swarm::{plan, run, Bounds, Report, Verdict};
+use rma_sim::swarm::{plan, run, run_with_death, Bounds, Plan, Report, Verdict};
+use rma_sim::Random;
 
 /// Runs random one-sided programs on a simulated fabric and checks what they see.
 ///
@@ -34,6 +35,9 @@ struct One {
     /// Fewest and most ranks, as in the run that failed.
     #[arg(long, value_parser = parse_ranks, default_value = "2..64")]
     ranks: Bounds,
+    /// A rank dies on the way, as drawn by the seed.
+    #[arg(long)]
+    deaths: bool,
     /// Print the plan, and the latest events of the fabric when the seed fails.
     #[arg(long)]
     verbose: bool,
@@ -57,6 +61,9 @@ struct Many {
     /// Threads, each with its own seeds.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// In every run a rank dies on the way; only the conduct of the engine is judged then.
+    #[arg(long)]
+    deaths: bool,
     /// Go on after a failure, and report all.
     #[arg(long)]
     keep_going: bool,
@@ -84,16 +91,28 @@ fn replay(one: &One) -> ExitCode {
             }
         }
     }
-    let report = run(&drawn, |_| {});
+    let report = execute(drawn, one.deaths);
     if one.verbose {
         report.trace.iter().for_each(|line| println!("{line}"));
     }
-    tell(one.seed, one.ranks, &report);
+    tell(one.seed, one.ranks, one.deaths, &report);
     if report.verdict == Verdict::Passed {
         let Report { turns, virtual_ns, traffic, .. } = &report;
         println!("{turns} turns, {virtual_ns} ns of virtual time, {traffic:?}");
     }
     ExitCode::from(report.verdict.exit_code())
+}
+
+fn execute(mut plan: Plan, deaths: bool) -> Report {
+    if !deaths {
+        return run(&plan, |_| {});
+    }
+    let mut random = Random::new(!plan.seed);
+    let victim = random.below(u64::from(plan.fabric.ranks)) as u32;
+    let steps = 1 + random.below(3000);
+    // Survivors may wait for ever: not for long.
+    plan.schedule.turns_max = 20_000;
+    run_with_death(&plan, victim, steps)
 }
 
 fn run_many(many: &Many) -> ExitCode {
@@ -106,12 +125,12 @@ fn run_many(many: &Many) -> ExitCode {
         if seed >= end {
             break;
         }
-        let report = run(&plan(seed, many.ranks), |_| {});
+        let report = execute(plan(seed, many.ranks), many.deaths);
         packets.fetch_add(report.traffic.packets, Ordering::Relaxed);
         if report.verdict == Verdict::Passed {
             continue;
         }
-        tell(seed, many.ranks, &report);
+        tell(seed, many.ranks, many.deaths, &report);
         if let Ok(mut failures) = failures.lock() {
             failures.push((seed, report.verdict.exit_code()));
         }
@@ -130,13 +149,12 @@ fn run_many(many: &Many) -> ExitCode {
 }
 
 /// One line that says what happened, and one that makes it happen again.
-fn tell(seed: u64, bounds: Bounds, report: &Report) {
+fn tell(seed: u64, bounds: Bounds, deaths: bool, report: &Report) {
     println!("seed {seed}: {}", report.verdict);
     if report.verdict != Verdict::Passed {
-        println!(
-            "  again: rma-sim --seed {seed} --ranks {}..{} --verbose",
-            bounds.ranks_min, bounds.ranks_max
-        );
+        let Bounds { ranks_min, ranks_max } = bounds;
+        let deaths = if deaths { " --deaths" } else { "" };
+        println!("  again: rma-sim --seed {seed} --ranks {ranks_min}..{ranks_max}{deaths} --verbose");
     }
 }
 

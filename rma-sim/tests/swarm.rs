@@ -2,7 +2,7 @@
 
 use rma_core::provider::CompletionScope;
 use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
-use rma_sim::swarm::{plan, run, Bounds, Plan, Report, Verdict};
+use rma_sim::swarm::{plan, run, run_with_death, Bounds, Plan, Report, Verdict};
 use rma_sim::{Failure, Sabotage, SimFabric, Verdict as Fate};
 
 const FEW: Bounds = Bounds { ranks_min: 2, ranks_max: 6 };
@@ -25,6 +25,17 @@ fn a_seed_replays_exactly() {
         let Report { turns, virtual_ns, traffic, .. } = once();
         let again = once();
         assert_eq!((turns, virtual_ns, traffic), (again.turns, again.virtual_ns, again.traffic));
+    }
+}
+
+#[test]
+fn a_death_is_survived_with_clean_hands() {
+    for seed in 0..200 {
+        let mut plan = plan(seed, FEW);
+        plan.schedule.turns_max = 20_000;
+        let (victim, steps) = ((seed % 2) as u32, 1 + seed * 7);
+        let report = run_with_death(&plan, victim, steps);
+        assert_eq!(report.verdict, Verdict::Passed, "seed {seed}: rank {victim} dies after {steps} steps");
     }
 }
 

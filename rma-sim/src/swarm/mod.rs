@@ -18,4 +18,4 @@ pub use memory::{Buffer, Exposed};
 pub use plan::{
     Action, FenceAssertions, OperationPlan, Payload, Phase, Plan, Role, Span, Store, Verb, WindowPlan,
 };
-pub use run::{run, Report, Verdict};
+pub use run::{run, run_with_death, Report, Verdict};

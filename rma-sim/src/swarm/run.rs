@@ -9,7 +9,7 @@ use super::library::Library;
 use super::plan::Plan;
 use super::script::{RankScript, Shared};
 use crate::fabric::{SimFabric, Traffic};
-use crate::world::{Failure, Fault, SimWorld};
+use crate::world::{Failure, Fault, RankProgram, SimWorld, Step};
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,14 +77,83 @@ pub struct Report {
     pub trace: Vec<String>,
 }
 
+/// A rank that may die, and gives up when a call fails because another died.
+struct Mortal<P> {
+    program: P,
+    fabric: SimFabric,
+    rank: u32,
+    /// Steps until it dies; `None`: it lives on.
+    steps_left: Option<u64>,
+    has_given_up: bool,
+}
+
+impl<P: RankProgram> RankProgram for Mortal<P> {
+    fn step(&mut self) -> Result<Step, Fault> {
+        if let Some(left) = self.steps_left.as_mut().filter(|_| !self.has_given_up) {
+            *left -= 1;
+            if *left == 0 {
+                self.fabric.kill(self.rank);
+                self.has_given_up = true;
+                return Ok(Step::WakesAll);
+            }
+        }
+        if self.has_given_up {
+            return Ok(Step::Finished);
+        }
+        // What an oracle says of a broken job means nothing: only the engine's own conduct counts.
+        self.program.step().or_else(|_| {
+            self.has_given_up = true;
+            Ok(Step::Finished)
+        })
+    }
+
+    fn milestones(&self) -> u64 {
+        self.program.milestones()
+    }
+
+    fn describe(&self) -> String {
+        self.program.describe()
+    }
+}
+
+/// Runs a plan in which `victim` dies after so many of its steps. The survivors need not finish (who waits
+/// for a lock that one of them keeps waits for ever), but nothing may panic, nor touch memory that is not
+/// its own, and every call either returns or is cut off.
+pub fn run_with_death(plan: &Plan, victim: u32, steps: u64) -> Report {
+    let fabric = SimFabric::new(plan.fabric.clone());
+    supervise(&fabric, |turns| {
+        let scripts = (0..).zip(scripts(plan, &fabric)?);
+        let mortal = |(rank, program)| Mortal {
+            program,
+            fabric: fabric.clone(),
+            rank,
+            steps_left: (rank == victim).then_some(steps.max(1)),
+            has_given_up: false,
+        };
+        let programs = scripts.map(mortal).collect();
+        let mut world = SimWorld::new(fabric.clone(), programs, plan.schedule, plan.seed);
+        let outcome = world.run();
+        *turns = world.turns();
+        match outcome {
+            Err(Failure::Stall(_)) => Ok(()),
+            outcome => outcome,
+        }
+    })
+}
+
 /// Runs a plan. `prepare` may do something to the fabric first: record packets, or break it.
 ///
 /// A panic of the engine is a failed run, not a panic of the caller.
 pub fn run(plan: &Plan, prepare: impl FnOnce(&SimFabric)) -> Report {
     let fabric = SimFabric::new(plan.fabric.clone());
     prepare(&fabric);
+    supervise(&fabric, |turns| run_on(plan, &fabric, turns))
+}
+
+/// Runs something on a fabric, whatever becomes of it.
+fn supervise(fabric: &SimFabric, run: impl FnOnce(&mut u64) -> Result<(), Failure>) -> Report {
     let mut turns = 0;
-    let outcome = catch_unwind(AssertUnwindSafe(|| run_on(plan, &fabric, &mut turns)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut turns)));
     let outcome = outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
@@ -103,14 +172,18 @@ pub fn run(plan: &Plan, prepare: impl FnOnce(&SimFabric)) -> Report {
     }
 }
 
-fn run_on(plan: &Plan, fabric: &SimFabric, turns: &mut u64) -> Result<(), Failure> {
+fn scripts(plan: &Plan, fabric: &SimFabric) -> Result<Vec<RankScript<EngineLibrary>>, Failure> {
     let shared = Shared::new(plan);
-    let mut scripts = Vec::new();
-    for rank in 0..plan.fabric.ranks {
+    let open = |rank| {
         let library = EngineLibrary::open(fabric, rank, &plan.config)
             .map_err(|text| Failure::Program { rank, fault: Fault::Engine(text) })?;
-        scripts.push(RankScript::new(rank, library, Rc::clone(&shared)));
-    }
+        Ok(RankScript::new(rank, library, Rc::clone(&shared)))
+    };
+    (0..plan.fabric.ranks).map(open).collect()
+}
+
+fn run_on(plan: &Plan, fabric: &SimFabric, turns: &mut u64) -> Result<(), Failure> {
+    let scripts = scripts(plan, fabric)?;
     let mut world = SimWorld::new(fabric.clone(), scripts, plan.schedule, plan.seed);
     let outcome = world.run();
     *turns = world.turns();
