@@ -102,10 +102,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     }
 
     /// Operations that are complete at both sides before this returns.
-    fn batch<R>(
-        &self,
+    fn batch<'inner, R>(
+        &'inner self,
         target: Option<Rank>,
-        body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'env, T>) -> Result<R>,
+        body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'inner, T>) -> Result<R>,
     ) -> Result<R> {
         let epoch = Epoch::new(self.window);
         self.window.scope(
@@ -236,9 +236,9 @@ impl<'scope, 'env, T: Element> LockEpoch<'scope, 'env, T> {
     ///
     /// # Errors
     /// When an operation failed, or `body` says so.
-    pub fn batch<R>(
-        &self,
-        body: impl for<'batch> FnOnce(&'batch LockEpoch<'batch, 'env, T>) -> Result<R>,
+    pub fn batch<'inner, R>(
+        &'inner self,
+        body: impl for<'batch> FnOnce(&'batch LockEpoch<'batch, 'inner, T>) -> Result<R>,
     ) -> Result<R> {
         let inner = LockEpoch::new(Epoch::new(self.epoch.window), self.target);
         self.epoch.batch(Some(self.target), |_| body(&inner))
@@ -311,9 +311,9 @@ impl<'scope, 'env, T: Element> LockAllEpoch<'scope, 'env, T> {
     ///
     /// # Errors
     /// When an operation failed, or `body` says so.
-    pub fn batch<R>(
-        &self,
-        body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'env, T>) -> Result<R>,
+    pub fn batch<'inner, R>(
+        &'inner self,
+        body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'inner, T>) -> Result<R>,
     ) -> Result<R> {
         self.epoch.batch(None, body)
     }

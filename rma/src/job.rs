@@ -91,7 +91,7 @@ impl Job {
         let endpoint = OfiEndpoint::open(&choice, &fabric)?;
         let description = endpoint.description().clone();
         let engine = Engine::open(endpoint, bootstrap, options.config)?;
-        let core = Arc::new(Core::new(engine, options.timeout));
+        let core = Arc::new(Core::new(engine, options.timeout)?);
         let has_agent = match options.progress {
             Progress::Auto => core.size > 1,
             Progress::Thread => true,
@@ -129,6 +129,14 @@ impl Job {
     /// When the endpoint is broken or a rank cannot be reached any more.
     pub fn barrier(&self) -> Result<()> {
         self.core().run(Call::Barrier, |engine| engine.start_barrier())
+    }
+
+    /// Makes progress once, without waiting: serves other ranks, completes what is complete. For loops that
+    /// wait for something of their own, such as an element of [`crate::Window::local`] to change. Returns how
+    /// many things happened.
+    pub fn progress(&self) -> usize {
+        let core = self.core();
+        core.progress(&mut core.enter_anyway())
     }
 
     /// What happened so far: packets, bytes, round trips, operations by path, pools.

@@ -72,6 +72,18 @@ enum Open {
     Locks(u32),
 }
 
+/// A scope that is open; when it is over, what was open before it is again.
+struct OpenScope<'w> {
+    open: &'w Cell<Open>,
+    before: Open,
+}
+
+impl Drop for OpenScope<'_> {
+    fn drop(&mut self) {
+        self.open.set(self.before);
+    }
+}
+
 /// A vector that was taken apart, so that nothing claims its elements while others write them.
 struct Memory<T> {
     base: *mut T,
@@ -174,14 +186,10 @@ impl<T: Element> Window<T> {
         &'env self,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        let before = self.open(Call::Fence, Open::Fence)?;
-        let entered = self.raw.fence(OPEN_FENCE);
-        let result = entered.and_then(|()| {
-            let epoch = Epoch::new(self);
-            self.scope(|| body(&epoch), |engine, id| engine.start_fence(id, CLOSE_FENCE))
-        });
-        self.open.set(before);
-        result
+        let _open = self.open(Call::Fence, Open::Fence)?;
+        self.raw.fence(OPEN_FENCE)?;
+        let epoch = Epoch::new(self);
+        self.scope(|| body(&epoch), |engine, id| engine.start_fence(id, CLOSE_FENCE))
     }
 
     /// A lock epoch to `target` (MPI-4.1 section 12.5.3): this rank alone enters it, and the target need do nothing.
@@ -200,14 +208,10 @@ impl<T: Element> Window<T> {
         lock_type: LockType,
         body: impl for<'scope> FnOnce(&'scope LockEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        let before = self.open(Call::Lock, Open::Locks(1))?;
-        let entered = self.raw.lock(lock_type, target, false);
-        let result = entered.and_then(|()| {
-            let epoch = LockEpoch::new(Epoch::new(self), target);
-            self.scope(|| body(&epoch), |engine, id| engine.start_unlock(id, target))
-        });
-        self.open.set(before);
-        result
+        let _open = self.open(Call::Lock, Open::Locks(1))?;
+        self.raw.lock(lock_type, target, false)?;
+        let epoch = LockEpoch::new(Epoch::new(self), target);
+        self.scope(|| body(&epoch), |engine, id| engine.start_unlock(id, target))
     }
 
     /// A lock epoch to all ranks at once, shared (MPI-4.1 section 12.5.3). Ranks that are not accessed cost
@@ -219,14 +223,10 @@ impl<T: Element> Window<T> {
         &'env self,
         body: impl for<'scope> FnOnce(&'scope LockAllEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        let before = self.open(Call::LockAll, Open::Locks(1))?;
-        let entered = self.raw.lock_all(false);
-        let result = entered.and_then(|()| {
-            let epoch = LockAllEpoch::new(Epoch::new(self));
-            self.scope(|| body(&epoch), |engine, id| engine.start_unlock_all(id))
-        });
-        self.open.set(before);
-        result
+        let _open = self.open(Call::LockAll, Open::Locks(1))?;
+        self.raw.lock_all(false)?;
+        let epoch = LockAllEpoch::new(Epoch::new(self));
+        self.scope(|| body(&epoch), |engine, id| engine.start_unlock_all(id))
     }
 
     /// The window's number, the same at every rank.
@@ -253,8 +253,8 @@ impl<T: Element> Window<T> {
         &self.raw
     }
 
-    /// Notes that a scope opens; returns what was open before.
-    fn open(&self, call: Call, wanted: Open) -> Result<Open> {
+    /// Notes that a scope is open, as long as the result lives.
+    fn open(&self, call: Call, wanted: Open) -> Result<OpenScope<'_>> {
         let before = self.open.get();
         let after = match (before, wanted) {
             (Open::Nothing, wanted) => wanted,
@@ -267,7 +267,7 @@ impl<T: Element> Window<T> {
             }
         };
         self.open.set(after);
-        Ok(before)
+        Ok(OpenScope { open: &self.open, before })
     }
 
     /// Runs `body`, and closes what it was opened for whatever becomes of it.

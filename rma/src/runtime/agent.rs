@@ -13,7 +13,7 @@
 //! The program pays a load and a store for each progress it makes itself, and nothing else.
 
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,7 +22,8 @@ use std::time::Duration;
 use rma_core::provider::Endpoint;
 use rustix::event::{eventfd, EventfdFlags};
 
-use super::{sleep, Core};
+use super::sleep::Sleeper;
+use super::Core;
 use crate::error::{Error, Result};
 
 /// Time between two looks when the program may just have left.
@@ -61,10 +62,13 @@ impl Agent {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::system("the progress agent's event cannot be made", &error))?;
         let stop = Arc::new(Stop { is_asked: AtomicBool::new(false), event });
+        let has_descriptor = core.sleeper.is_some();
+        let sleeper =
+            has_descriptor.then(|| Sleeper::new(&core.descriptors, Some(&stop.event))).transpose()?;
         let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("rma-agent".to_owned())
-            .spawn(move || run(&its_core, &its_stop))
+            .spawn(move || run(&its_core, &its_stop, sleeper.as_ref()))
             .map_err(|error| {
                 Error::system("the progress agent cannot be started (RMA_PROGRESS=none does without)", &error)
             })?;
@@ -98,13 +102,13 @@ impl Core {
     }
 }
 
-fn run(core: &Core, stop: &Stop) {
+fn run(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
     block_signals();
     // Without it the kernel makes naps of 50 us last more than 100.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     while !stop.is_asked.load(Ordering::SeqCst) {
         stand_by(core, stop);
-        take_over(core, stop);
+        take_over(core, stop, sleeper);
     }
 }
 
@@ -155,7 +159,7 @@ fn park(core: &Core, stop: &Stop) {
 }
 
 /// Makes progress until the program is back.
-fn take_over(core: &Core, stop: &Stop) {
+fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
     let mut nap = NAP_FIRST;
     while !stop.is_asked.load(Ordering::SeqCst) {
         // The program may hold the guard for a moment without making progress; if it does more than
@@ -168,16 +172,14 @@ fn take_over(core: &Core, stop: &Stop) {
         }
         guarded.engine.bootstrap().receive();
         let is_quiet = rounds < ROUNDS;
-        let may_sleep = is_quiet && (core.wait_fd.is_none() || guarded.engine.endpoint().arm_wait());
-        let bootstrap_fd = guarded.engine.bootstrap().wait_fd();
+        let may_sleep = is_quiet && (sleeper.is_none() || guarded.engine.endpoint().arm_wait());
         drop(guarded);
-        let event = Some(stop.event.as_raw_fd());
-        match (may_sleep, core.wait_fd) {
+        match (may_sleep, sleeper) {
             (false, _) => std::thread::yield_now(),
-            (true, Some(_)) => sleep::until_readable([core.wait_fd, bootstrap_fd, event], SLEEP),
+            (true, Some(sleeper)) => sleeper.sleep(SLEEP),
             (true, None) => {
                 nap = if rounds > 0 { NAP_FIRST } else { (2 * nap).min(NAP_LONGEST) };
-                sleep::until_readable([None, bootstrap_fd, event], nap);
+                std::thread::sleep(nap);
             }
         }
         if core.activity.load(Ordering::Relaxed) != seen {

@@ -25,6 +25,7 @@ use rma_core::provider::Endpoint;
 use rma_ofi::OfiEndpoint;
 
 use crate::error::{Error, ErrorKind, Result};
+use sleep::Sleeper;
 
 pub(crate) use wait::PendingOperation;
 
@@ -58,8 +59,10 @@ pub(crate) struct Core {
     agent_thread: OnceLock<Thread>,
     /// Whether a call failed: then the end of the job is probably not an orderly one.
     has_failed: AtomicBool,
-    /// The endpoint's descriptor to sleep on.
-    wait_fd: Option<i32>,
+    /// Where the program's threads sleep; `None` where the fabric has no descriptor.
+    sleeper: Option<Sleeper>,
+    /// The descriptors of endpoint and bootstrap, if the endpoint has one to sleep on.
+    descriptors: Vec<i32>,
     /// Ranks on this host do not outnumber its processors, so that waiting may spin.
     may_spin: bool,
     timeout: Option<Duration>,
@@ -68,22 +71,29 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(mut engine: Engine, timeout: Option<Duration>) -> Self {
+    pub(crate) fn new(mut engine: Engine, timeout: Option<Duration>) -> Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let (rank, size) = (engine.rank().0, engine.size());
-        Self {
+        let wait_fd = engine.endpoint().wait_fd();
+        let descriptors: Vec<i32> = match wait_fd {
+            Some(fd) => [fd].into_iter().chain(engine.bootstrap().wait_fd()).collect(),
+            None => Vec::new(),
+        };
+        let sleeper = wait_fd.map(|_| Sleeper::new(&descriptors, None)).transpose()?;
+        Ok(Self {
             activity: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             agent_is_parked: AtomicBool::new(false),
             agent_thread: OnceLock::new(),
             has_failed: AtomicBool::new(false),
-            wait_fd: engine.endpoint().wait_fd(),
+            sleeper,
+            descriptors,
             may_spin: engine.bootstrap().local_size() as usize <= processors,
             timeout,
             rank,
             size,
             guard: Mutex::new(Guarded { engine, posts: 0, is_finalized: false }),
-        }
+        })
     }
 
     /// The engine, for a call that needs the job to be at work.

@@ -12,7 +12,7 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::WindowId;
 use rma_core::provider::Endpoint;
 
-use super::{sleep, Core, Engine, Guarded};
+use super::{Core, Engine, Guarded};
 use crate::error::{Error, Result};
 
 /// Polls between two looks at the clock; the guard is offered to other threads as often.
@@ -269,16 +269,18 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn sleep(&self, guarded: &mut MutexGuard<'_, Guarded>, patience: &mut Patience) {
-        if self.wait_fd.is_some() && !guarded.engine.endpoint().arm_wait() {
+        if self.sleeper.is_some() && !guarded.engine.endpoint().arm_wait() {
             // Something is there already.
             return MutexGuard::unlocked(guarded, std::thread::yield_now);
         }
         guarded.engine.bootstrap().receive();
-        let descriptors = [self.wait_fd, guarded.engine.bootstrap().wait_fd(), None];
-        let length = patience.sleep_length(self.wait_fd.is_some());
+        let length = patience.sleep_length(self.sleeper.is_some());
         MutexGuard::unlocked(guarded, || {
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            sleep::until_readable(descriptors, length);
+            match &self.sleeper {
+                Some(sleeper) => sleeper.sleep(length),
+                None => std::thread::sleep(length),
+            }
             if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
                 self.unpark_agent();
             }
