@@ -7,17 +7,23 @@ use super::TargetElement;
 use crate::ids::Rank;
 use crate::pool::{Arena, NONE};
 
-/// The slots of one window, and how many of them are not empty.
+/// The slots of one window, and which of them are not empty.
 #[derive(Debug)]
 pub(crate) struct Slots {
     heads: Box<[u32]>,
-    non_empty: u32,
+    /// Bit `slot % 64` of word `slot / 64`: the slot is not empty. A walk over few elements looks at
+    /// these and not at every slot.
+    occupied: Box<[u64]>,
     count: u32,
 }
 
 impl Slots {
     pub(crate) fn new(slots: usize) -> Self {
-        Self { heads: vec![NONE; slots].into_boxed_slice(), non_empty: 0, count: 0 }
+        Self {
+            heads: vec![NONE; slots].into_boxed_slice(),
+            occupied: vec![0; slots.div_ceil(WORD)].into_boxed_slice(),
+            count: 0,
+        }
     }
 
     #[inline]
@@ -40,7 +46,7 @@ impl Slots {
 
     pub(crate) fn insert(&mut self, arena: &mut Arena<TargetElement>, index: u32) {
         let slot = self.slot_of(arena[index].rank);
-        self.non_empty += u32::from(self.heads[slot] == NONE);
+        self.occupied[slot / WORD] |= 1 << (slot % WORD);
         arena[index].next = self.heads[slot];
         self.heads[slot] = index;
         self.count += 1;
@@ -51,7 +57,9 @@ impl Slots {
         let next = arena[index].next;
         if self.heads[slot] == index {
             self.heads[slot] = next;
-            self.non_empty -= u32::from(next == NONE);
+            if next == NONE {
+                self.occupied[slot / WORD] &= !(1 << (slot % WORD));
+            }
         } else {
             let mut before = self.heads[slot];
             while arena[before].next != index {
@@ -78,14 +86,68 @@ impl Slots {
             }
             slot = self.slot_of(arena[index].rank) + 1;
         }
-        if self.non_empty == 0 {
-            return None;
+        self.next_occupied(slot).map(|slot| self.heads[slot])
+    }
+
+    /// The first slot from `slot` on that is not empty.
+    #[inline]
+    fn next_occupied(&self, slot: usize) -> Option<usize> {
+        let mut word = slot / WORD;
+        let mut bits = self.occupied.get(word)? & (u64::MAX << (slot % WORD));
+        while bits == 0 {
+            word += 1;
+            bits = *self.occupied.get(word)?;
         }
-        self.heads[slot..].iter().copied().find(|&head| head != NONE)
+        Some(word * WORD + bits.trailing_zeros() as usize)
     }
 
     /// Bytes held beyond the structure itself.
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.heads)
+        size_of_val(&*self.heads) + size_of_val(&*self.occupied)
+    }
+}
+
+/// Slots in one word of the bitmap.
+const WORD: usize = u64::BITS as usize;
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::ids::WindowId;
+
+    fn walk(slots: &Slots, arena: &Arena<TargetElement>) -> Vec<u32> {
+        let mut ranks = Vec::new();
+        let mut t = slots.next(arena, NONE);
+        while let Some(index) = t {
+            ranks.push(arena[index].rank.0);
+            t = slots.next(arena, index);
+        }
+        ranks
+    }
+
+    #[test]
+    fn a_walk_meets_every_element_in_the_order_of_slots() {
+        for size in [1, 63, 64, 65, 130] {
+            let mut arena = Arena::new(0);
+            let mut level = arena.reserve(4);
+            let mut slots = Slots::new(size);
+            let ranks = [0, 63, 64, 129];
+            let taken: Vec<u32> = ranks.iter().filter_map(|_| arena.take(&mut level)).collect();
+            for (&index, rank) in taken.iter().zip(ranks) {
+                arena[index] = TargetElement::new(WindowId(0), Rank(rank));
+                slots.insert(&mut arena, index);
+            }
+            let mut expected: Vec<u32> = ranks.to_vec();
+            // The last one put into a slot is its first.
+            expected.sort_by_key(|&rank| (rank as usize % size, core::cmp::Reverse(rank)));
+            assert_eq!(walk(&slots, &arena), expected, "{size} slots");
+            for &index in &taken {
+                expected.retain(|&rank| rank != arena[index].rank.0);
+                slots.remove(&mut arena, index);
+                assert_eq!(walk(&slots, &arena), expected, "{size} slots");
+            }
+        }
     }
 }
