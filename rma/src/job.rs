@@ -2,10 +2,9 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rma_bootstrap::environment::Environment;
 use rma_bootstrap::JobBootstrap;
 use rma_core::config::Config;
@@ -206,7 +205,7 @@ impl Job {
 
     /// Keeps memory of a window that was not freed until nobody can access it any more.
     pub(crate) fn keep(&self, memory: Box<dyn Any + Send>) {
-        self.shared.kept.lock().push(memory);
+        self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 }
 

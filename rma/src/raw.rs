@@ -6,10 +6,9 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
 
-use parking_lot::MutexGuard;
 use rma_core::dtype::Dtype;
 use rma_core::engine::{FenceAssert, Operation, SyncCall};
 use rma_core::error::{Call, RmaError};

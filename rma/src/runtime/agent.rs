@@ -12,6 +12,7 @@
 //!
 //! The program pays a load and a store for each progress it makes itself, and nothing else.
 
+use std::hint;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,9 @@ const SLEEP: Duration = Duration::from_millis(20);
 /// Naps where the fabric has no descriptor, from the first to the longest.
 const NAP_FIRST: Duration = Duration::from_micros(50);
 const NAP_LONGEST: Duration = Duration::from_millis(1);
+
+/// Tries to get the guard: a program that looks at its own window memory has it for moments only.
+const TRIES: u32 = 64;
 
 /// Most rounds of progress before the guard is offered to the program.
 const ROUNDS: u32 = 64;
@@ -162,9 +166,13 @@ fn park(core: &Core, stop: &Stop) {
 fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
     let mut nap = NAP_FIRST;
     while !stop.is_asked.load(Ordering::SeqCst) {
-        // The program may hold the guard for a moment without making progress; if it does more than
-        // that, `activity` tells.
-        let Some(mut guarded) = core.guard.try_lock_for(LOOK) else { return };
+        // Who has the guard for longer is inside of the library.
+        let Some(mut guarded) = (0..TRIES).find_map(|_| {
+            hint::spin_loop();
+            core.try_enter()
+        }) else {
+            return;
+        };
         let seen = core.activity.load(Ordering::Relaxed);
         let mut rounds = 0;
         while rounds < ROUNDS && guarded.engine.progress() > 0 {

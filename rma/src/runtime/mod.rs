@@ -13,11 +13,10 @@ mod sleep;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
 use rma_bootstrap::JobBootstrap;
 use rma_core::engine::Engine as CoreEngine;
 use rma_core::error::{Call, RmaError};
@@ -99,17 +98,27 @@ impl Core {
     /// The engine, for a call that needs the job to be at work.
     #[inline]
     pub(crate) fn enter(&self, call: Call) -> Result<MutexGuard<'_, Guarded>> {
-        let guarded = self.guard.lock();
+        let guarded = self.enter_anyway();
         if guarded.is_finalized {
             return Err(self.finalized(call));
         }
         Ok(guarded)
     }
 
-    /// The engine, whatever state the job is in.
+    /// The engine, whatever state the job is in. The standard mutex, because it never allocates; a thread
+    /// that panicked with it has left an engine whose calls are each complete.
     #[inline]
     pub(crate) fn enter_anyway(&self) -> MutexGuard<'_, Guarded> {
-        self.guard.lock()
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The engine, unless somebody has it now.
+    pub(crate) fn try_enter(&self) -> Option<MutexGuard<'_, Guarded>> {
+        match self.guard.try_lock() {
+            Ok(guarded) => Some(guarded),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Notes that an operation was posted; makes progress now and then.

@@ -3,10 +3,10 @@
 
 use std::hint;
 use std::sync::atomic::Ordering;
+use std::sync::MutexGuard;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
 use rma_core::engine::{Operation, SyncCall};
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::WindowId;
@@ -239,9 +239,9 @@ impl Core {
 
     /// Waits until `awaited` is ready, at most `limit`.
     #[inline(never)]
-    pub(crate) fn wait(
-        &self,
-        mut guarded: MutexGuard<'_, Guarded>,
+    pub(crate) fn wait<'core>(
+        &'core self,
+        mut guarded: MutexGuard<'core, Guarded>,
         awaited: &mut impl Awaited,
         limit: Option<Duration>,
     ) -> Result<()> {
@@ -256,35 +256,40 @@ impl Core {
                 hint::spin_loop();
             }
             let now = Instant::now();
+            // Without the guard, so that other threads get their turn.
             match patience.pause(now, has_moved) {
-                Pause::Spin => MutexGuard::bump(&mut guarded),
-                Pause::Yield => MutexGuard::unlocked(&mut guarded, std::thread::yield_now),
-                Pause::Sleep => self.sleep(&mut guarded, &mut patience),
+                Pause::Spin => drop(guarded),
+                Pause::Yield => {
+                    drop(guarded);
+                    std::thread::yield_now();
+                }
+                Pause::Sleep => self.sleep(guarded, &mut patience),
             }
             self.check_patience(&mut patience, awaited, limit, now)?;
+            guarded = self.enter_anyway();
         }
     }
 
-    /// Sleeps until something arrives, without the guard.
+    /// Sleeps until something arrives.
     #[cold]
     #[inline(never)]
-    fn sleep(&self, guarded: &mut MutexGuard<'_, Guarded>, patience: &mut Patience) {
+    fn sleep(&self, mut guarded: MutexGuard<'_, Guarded>, patience: &mut Patience) {
         if self.sleeper.is_some() && !guarded.engine.endpoint().arm_wait() {
             // Something is there already.
-            return MutexGuard::unlocked(guarded, std::thread::yield_now);
+            drop(guarded);
+            return std::thread::yield_now();
         }
         guarded.engine.bootstrap().receive();
+        drop(guarded);
         let length = patience.sleep_length(self.sleeper.is_some());
-        MutexGuard::unlocked(guarded, || {
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            match &self.sleeper {
-                Some(sleeper) => sleeper.sleep(length),
-                None => std::thread::sleep(length),
-            }
-            if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
-                self.unpark_agent();
-            }
-        });
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        match &self.sleeper {
+            Some(sleeper) => sleeper.sleep(length),
+            None => std::thread::sleep(length),
+        }
+        if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.unpark_agent();
+        }
     }
 
     /// Reports a call that does not end; fails it where the user set a limit.

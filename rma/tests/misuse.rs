@@ -1,0 +1,227 @@
+//! Bad input: each gives an error that names the call, the state and the remedy; nothing hangs, and the
+//! window works afterwards.
+
+mod common;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::*;
+use rma::raw::RawWindow;
+use rma::{Dtype, Error, ErrorKind, FenceAssert, Job, LockType, Options, Rank, ReduceOp, RmaError, Rule};
+
+const TARGET: Rank = Rank(1);
+
+/// The rule that a call broke.
+fn rule(result: Result<(), Error>) -> Rule {
+    match result.unwrap_err().rma() {
+        Some(RmaError::Epoch { rule, .. }) => *rule,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A put of `len` bytes, of which the origin has that many.
+fn put(window: &RawWindow, target: Rank, disp: u64, len: usize) -> Result<(), Error> {
+    static SOURCE: [u8; 64] = [1; 64];
+    assert!(len <= SOURCE.len());
+    // SAFETY: the source is as long, and lives for ever.
+    unsafe { window.put(SOURCE.as_ptr(), len, target, disp) }
+}
+
+/// A range that is outside is found by the operation or by the call that completes it.
+fn outside(window: &RawWindow, target: Rank, disp: u64, len: usize) -> Option<u64> {
+    window.lock(LockType::Shared, target, false).unwrap();
+    let posted = put(window, target, disp, len);
+    let result = window.unlock(target).and(posted);
+    match result.unwrap_err().rma() {
+        Some(RmaError::Range { window_bytes, target: at, .. }) if *at == target => Some(*window_bytes),
+        _ => None,
+    }
+}
+
+fn ranges_and_ranks(job: &Job, window: &RawWindow) -> Result<(), Error> {
+    // Units are 2 bytes at the target, whose window has 8.
+    for (disp, len) in [(4, 1), (3, 3), (0, 9), (u64::MAX, 1), (u64::MAX / 2, 2), (1 << 40, 4)] {
+        assert_eq!(outside(window, TARGET, disp, len), Some(8), "{disp} {len}");
+    }
+    // Rank 0's own window is empty, which is legal; its last byte is at 0 of 0.
+    assert_eq!(outside(window, job.rank(), 0, 1), Some(0));
+    window.lock_all(false)?;
+    put(window, job.rank(), 0, 0)?;
+    put(window, TARGET, 4, 0)?;
+    for target in [Rank(job.size()), Rank(u32::MAX)] {
+        let error = put(window, target, 0, 1).unwrap_err();
+        assert!(matches!(error.rma(), Some(RmaError::Rank { size: 2, .. })), "{error}");
+        assert!(window.flush(target).is_err());
+        assert!(error.to_string().contains("ranks are 0 to 1"), "{error}");
+    }
+    window.unlock_all()?;
+    let error = window.lock(LockType::Shared, Rank(2), false).unwrap_err();
+    assert!(matches!(error.rma(), Some(RmaError::Rank { .. })), "{error}");
+    Ok(())
+}
+
+fn epochs(window: &RawWindow) -> Result<(), Error> {
+    assert_eq!(rule(put(window, TARGET, 0, 1)), Rule::NoEpoch);
+    assert_eq!(rule(window.unlock(TARGET)), Rule::NoSuchEpoch);
+    assert_eq!(rule(window.unlock_all()), Rule::NoSuchEpoch);
+    assert_eq!(rule(window.flush(TARGET)), Rule::FlushOutsidePassive);
+    window.lock(LockType::Exclusive, TARGET, false)?;
+    assert_eq!(rule(window.lock(LockType::Shared, TARGET, false)), Rule::AlreadyLocked);
+    assert_eq!(rule(window.lock_all(false)), Rule::OtherEpochOpen);
+    assert_eq!(rule(window.fence(FenceAssert::default())), Rule::OtherEpochOpen);
+    assert_eq!(rule(put(window, Rank(0), 0, 0)), Rule::NotLocked);
+    assert_eq!(rule(window.unlock(Rank(0))), Rule::NoSuchEpoch);
+    put(window, TARGET, 0, 1)?;
+    window.unlock(TARGET)?;
+    window.lock_all(false)?;
+    assert_eq!(rule(window.lock_all(false)), Rule::OtherEpochOpen);
+    assert_eq!(rule(window.lock(LockType::Shared, TARGET, false)), Rule::OtherEpochOpen);
+    window.unlock_all()
+}
+
+fn types(window: &RawWindow) -> Result<(), Error> {
+    let (value, mut result) = (1.0f32, 0.0f32);
+    let (origin, found) = ((&raw const value).cast(), (&raw mut result).cast());
+    window.lock(LockType::Shared, TARGET, false)?;
+    // SAFETY: the buffers live until unlock.
+    let band = unsafe { window.accumulate(origin, 1, Dtype::F32, TARGET, 0, ReduceOp::BitAnd) };
+    assert!(band.unwrap_err().to_string().contains("band is not defined for f32"));
+    // SAFETY: as above.
+    let swap = unsafe { window.compare_and_swap(origin, origin, found, Dtype::F32, TARGET, 0) };
+    assert!(matches!(swap.unwrap_err().rma(), Some(RmaError::Operation { .. })));
+    // SAFETY: nothing is read, because so many elements are refused.
+    let many = unsafe { window.accumulate(origin, usize::MAX, Dtype::F64, TARGET, 0, ReduceOp::Sum) };
+    assert!(matches!(many.unwrap_err().rma(), Some(RmaError::Argument { .. })));
+    window.unlock(TARGET)
+}
+
+#[test]
+fn every_misuse_is_named_and_does_no_harm() {
+    ranks("every_misuse_is_named_and_does_no_harm", 2, |job| {
+        let len = if job.rank() == TARGET { 8 } else { 0 };
+        let window = RawWindow::allocate(job, len, 2)?;
+        if job.rank() == Rank(0) {
+            ranges_and_ranks(job, &window)?;
+            epochs(&window)?;
+            types(&window)?;
+            window.lock(LockType::Exclusive, TARGET, false)?;
+            put(&window, TARGET, 3, 2)?;
+            window.unlock(TARGET)?;
+        }
+        job.barrier()?;
+        if job.rank() == TARGET {
+            // SAFETY: the window's own memory, which nobody writes now.
+            let found = unsafe { std::slice::from_raw_parts(window.base(), 8) };
+            assert_eq!(found, [1, 0, 0, 0, 0, 0, 1, 1]);
+        }
+        assert!(matches!(RawWindow::allocate(job, 8, 0).unwrap_err().rma(), Some(RmaError::Argument { .. })));
+        let elements = usize::MAX;
+        assert!(matches!(job.allocate::<u64>(elements).unwrap_err().rma(), Some(RmaError::Memory { .. })));
+        window.fence(FenceAssert::default())?;
+        window.free()
+    });
+}
+
+fn init(change: impl FnOnce(&mut Options)) -> Error {
+    let mut options = Options::load().unwrap();
+    change(&mut options);
+    Job::init_with(options).unwrap_err()
+}
+
+#[test]
+fn a_provider_that_does_not_exist_is_an_error_that_lists_those_that_do() {
+    let error = init(|options| options.fabric.provider = Some("carrier-pigeon".to_owned()));
+    assert!(matches!(error.kind(), ErrorKind::Provider(_)));
+    for part in ["carrier-pigeon", "tcp;ofi_rxm", "RMA_PROVIDER"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn no_libfabric_is_an_error_with_the_remedy() {
+    let error = init(|options| options.fabric.library = Some("/nonexistent".into()));
+    assert!(error.to_string().contains("/nonexistent"), "{error}");
+    assert!(error.to_string().contains("apt install libfabric1"), "{error}");
+}
+
+/// Runs the test `name` of this binary in a job of two ranks; it must fail, soon, and say these words.
+fn fails(name: &str, variables: &[(&str, &str)], words: &[&str]) {
+    let begun = Instant::now();
+    let output = launch(name, 2, "net", variables);
+    let text = text(&output);
+    assert!(!output.status.success(), "{text}");
+    assert_ne!(output.status.code(), Some(124), "ran into its time limit: {text}");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{text}");
+    for word in words {
+        assert!(text.contains(word), "'{word}' missing in: {text}");
+    }
+}
+
+#[test]
+fn a_job_with_a_wrong_setting_fails_and_says_which() {
+    if is_rank() {
+        return run_body(|_| Ok(()));
+    }
+    let name = "a_job_with_a_wrong_setting_fails_and_says_which";
+    fails(name, &[("RMA_LIBFABRIC", "/nonexistent")], &["/nonexistent"]);
+    fails(name, &[("RMA_TARGET_POOL", "99999999999")], &["RMA_TARGET_POOL=99999999999", "at most"]);
+}
+
+#[test]
+fn a_rank_that_fails_while_others_wait_for_it_ends_the_job() {
+    if is_rank() {
+        return run_body(|job| {
+            let window = job.allocate::<u8>(1)?;
+            if job.rank() == TARGET {
+                // What a program does that returns an error from main: everything is dropped.
+                return window.lock(Rank(7), LockType::Shared, |_| Ok(()));
+            }
+            window.fence(|_| Ok(()))
+        });
+    }
+    fails("a_rank_that_fails_while_others_wait_for_it_ends_the_job", &[], &["rank 7 is not in the window"]);
+}
+
+#[test]
+fn a_rank_that_leaves_without_finalize_ends_the_job() {
+    if is_rank() {
+        let job = Job::init().unwrap();
+        let window = job.allocate::<u8>(1).unwrap();
+        if job.rank() == TARGET {
+            return;
+        }
+        window.fence(|_| Ok(())).unwrap();
+        return;
+    }
+    fails("a_rank_that_leaves_without_finalize_ends_the_job", &[], &["without Job::finalize"]);
+}
+
+#[test]
+fn a_call_that_others_never_make_ends_at_the_time_limit() {
+    if is_rank() {
+        return run_body(|job| {
+            let window = job.allocate::<u8>(1)?;
+            if job.rank() == TARGET {
+                std::thread::sleep(Duration::from_secs(60));
+            }
+            window.fence(|_| Ok(()))
+        });
+    }
+    let words = ["fence", "the other ranks to reach the fence", "RMA_TIMEOUT"];
+    fails("a_call_that_others_never_make_ends_at_the_time_limit", &[("RMA_TIMEOUT", "1")], &words);
+}
+
+#[test]
+fn a_wrong_setting_without_a_launcher_is_an_error_too() {
+    if std::env::var_os("RMA_SLOTS").is_some() {
+        let error = Job::init().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Settings(_)));
+        return assert!(error.to_string().contains("RMA_SLOTS=many"), "{error}");
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    without_settings(&mut command);
+    command.args(["a_wrong_setting_without_a_launcher_is_an_error_too", "--exact", "--nocapture"]);
+    let output = command.env("RMA_SLOTS", "many").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
