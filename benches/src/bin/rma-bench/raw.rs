@@ -26,9 +26,13 @@ pub(crate) const ANSWER_BYTES: usize = 16;
 /// How long a packet may be under way.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A polling loop spins this often before it begins to give way to other processes, and looks at the
-/// clock as often.
-const SPINS: u32 = 4096;
+/// Polls between two looks at the clock.
+const POLLS: u32 = 32;
+
+/// How long a polling loop spins before it gives way to other processes: as long as the library's calls
+/// do, so that ranks which share a processor are compared fairly; and, as there, not at all when ranks
+/// outnumber processors.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// Bytes of the question that stands for an epoch with one operation of `size` bytes: the engine's
 /// packet header, one record and its data, as far as the endpoint's packets go.
@@ -74,8 +78,11 @@ pub(crate) fn answer(job: &Job, origin: Rank, bytes: usize, count: usize) -> Out
 }
 
 fn borrow(job: &Job, body: impl FnOnce(&mut Line<'_>) -> Outcome<()>) -> Outcome<()> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let spin = if job.local_size() as usize <= processors { SPIN } else { Duration::ZERO };
     let body = |engine: &mut Engine| {
-        let mut line = Line { engine, batch: CompletionBatch::new(), is_other_ready: false, ball: None };
+        let batch = CompletionBatch::new();
+        let mut line = Line { engine, batch, spin, is_other_ready: false, ball: None };
         let outcome = body(&mut line);
         let emptied = line.empty();
         outcome.and(emptied)
@@ -89,6 +96,8 @@ fn borrow(job: &Job, body: impl FnOnce(&mut Line<'_>) -> Outcome<()>) -> Outcome
 struct Line<'a> {
     engine: &'a mut Engine,
     batch: CompletionBatch,
+    /// How long a wait spins before it gives way.
+    spin: Duration,
     /// The answering rank has said that it is there.
     is_other_ready: bool,
     /// Length of a question or answer that came and was not yet received.
@@ -145,19 +154,20 @@ impl Line<'_> {
     #[inline]
     fn receive(&mut self, bytes: usize) -> Outcome<()> {
         let mut start = None;
-        let mut spins = 0_u32;
+        let mut polls = 0_u32;
         loop {
             self.poll()?;
             match self.ball.take() {
                 Some(len) if len == bytes => return Ok(()),
                 Some(len) => return Err(format!("a raw packet of {len} bytes came, not {bytes}").into()),
-                None => spins += 1,
+                None => polls += 1,
             }
-            if spins % SPINS == 0 {
-                if start.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                    return Err(late("raw packet"));
+            if polls % POLLS == 0 {
+                match start.get_or_insert_with(Instant::now).elapsed() {
+                    waited if waited > PATIENCE => return Err(late("raw packet")),
+                    waited if waited > self.spin => std::thread::yield_now(),
+                    _ => {}
                 }
-                std::thread::yield_now();
             }
             std::hint::spin_loop();
         }

@@ -13,6 +13,12 @@ use super::Measured;
 use crate::cli::Optimizations;
 use crate::{raw, Outcome};
 
+/// The raw round trip's median is this many times its fastest hundredth: then something else runs.
+const BUSY: f64 = 3.0;
+const BUSY_NOTE: &str = "\
+The raw round trip varied widely: other programs, or more ranks than processors, share the processors. \
+The counts\nhold all the same; the times say little.";
+
 /// One row with all that is said about it.
 struct Line<'a> {
     row: &'a Row,
@@ -52,6 +58,9 @@ pub(super) fn print(
         write!(out, "{}", heading(job, options, question_bytes, raw_samples))?;
         write!(out, "\n{}", table(options, &lines))?;
         write!(out, "{}", notes(&lines))?;
+        if raw_samples.median_us() > BUSY * raw_samples.quantile_us(0.01) {
+            writeln!(out, "{BUSY_NOTE}")?;
+        }
     }
     out.flush()?;
     Ok(())
