@@ -42,7 +42,7 @@ pub enum CompletionScope {
 /// Which orders between operations to one peer the fabric keeps. All false is legal.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Order {
-    /// A packet is not delivered before every put and atomic posted earlier to that peer is visible.
+    /// A request is not delivered before every put and atomic posted earlier to that peer is visible.
     pub put_before_send: bool,
     /// A get posted after a put to the same peer reads what the put wrote.
     pub put_before_get: bool,

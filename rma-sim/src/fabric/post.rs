@@ -139,7 +139,7 @@ impl State {
         // Contract line 5: in the order sent. Equal times are delivered in the order scheduled.
         let last_ns = &mut route.last_packet_ns[packet.class as usize];
         *last_ns = arrival_ns.max(*last_ns);
-        if orders_puts {
+        if orders_puts && packet.class == SendClass::Request {
             *last_ns = route.last_visible_ns.max(*last_ns);
         }
         let (target, time_ns) = (route.target, *last_ns);
