@@ -120,7 +120,7 @@ impl fmt::Display for Description {
         writeln!(f, "native               {}", native_words(&self.native))?;
         writeln!(
             f,
-            "limits               packet {} B, put or get {} B, inject {} B, outstanding {}, receive buffers {}",
+            "limits               packet {} B, put or get {} B, inject {} B, outstanding {}, receive buffers 2 x {}",
             self.limits.send_bytes_max,
             self.limits.message_bytes_max,
             self.inject_bytes,

@@ -17,7 +17,8 @@ use crate::address::{self, ReadBackRegion};
 use crate::atomics::{self, AtomicLimits};
 use crate::describe::Description;
 use crate::discover::Choice;
-use crate::handles::{AddressVector, CompletionQueue, Domain, Ep, Info, Mr};
+use crate::handles::{CompletionQueue, Domain, Ep, Info, Mr};
+use crate::lane::{Lane, Links, CLASSES};
 use crate::memory::{Memory, Purpose, Sizes};
 use crate::probe::{Probe, Suspicion};
 use crate::profile::{Profile, RemoteCompletion};
@@ -27,9 +28,8 @@ use crate::Options;
 /// Everything that libfabric knows of one endpoint, closed in the order of the fields.
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub(crate) ep: Ep,
+    pub(crate) links: Links,
     pub(crate) read_back: Option<ReadBack>,
-    pub(crate) av: AddressVector,
     pub(crate) cq: CompletionQueue,
     pub(crate) memory: Memory,
     pub(crate) domain: Arc<Domain>,
@@ -68,6 +68,8 @@ impl Drop for Words {
 pub(crate) struct Peer {
     /// Times that its address was inserted; 0: not a peer.
     pub(crate) connections: u32,
+    /// Where packets of each class go: the peer as a target, and as an origin.
+    pub(crate) entries: [fi::fi_addr_t; CLASSES],
     /// Tracked operations in flight.
     pub(crate) outstanding: u32,
     /// Flushes that wait for `outstanding` to become 0.
@@ -87,6 +89,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) const NONE: Self = Self {
         connections: 0,
+        entries: [0; CLASSES],
         outstanding: 0,
         flushes: 0,
         down: None,
@@ -97,7 +100,8 @@ impl Peer {
     };
 }
 
-/// One libfabric endpoint with its completion queue, packet buffers and peers.
+/// One endpoint of the engine: a libfabric endpoint as an origin, one as a target, their completion
+/// queue, packet buffers and peers.
 ///
 /// Puts and gets go straight to the provider. Packets are copied once into a buffer of the
 /// endpoint's; arriving ones are lent to the caller where libfabric put them.
@@ -106,6 +110,7 @@ pub struct OfiEndpoint {
     pub(crate) limits: Limits,
     pub(crate) native: NativeOps,
     pub(crate) atomic_limits: Box<AtomicLimits>,
+    /// What puts, gets and atomics travel on.
     pub(crate) ep: *mut fi::fid_ep,
     pub(crate) cq: *mut fi::fid_cq,
     /// Flags of puts and atomics.
@@ -113,12 +118,8 @@ pub struct OfiEndpoint {
     pub(crate) flush_reads_back: bool,
     /// Slots of tracked operations that are free.
     pub(crate) free_tracked: Vec<u32>,
-    /// Buffers of outgoing packets that are free.
-    pub(crate) free_outgoing: Vec<u32>,
-    /// How many of those are for replies only.
-    pub(crate) reply_reserve: usize,
-    /// Receive buffers that could not be given back to the provider yet.
-    pub(crate) unposted: Vec<u32>,
+    /// By class.
+    pub(crate) lanes: [Lane; CLASSES],
     /// What poll has to say before it asks the provider.
     pub(crate) ready: VecDeque<Completion>,
     /// Flushes that wait for the operations before them, by peer.
@@ -154,23 +155,24 @@ impl OfiEndpoint {
         // An entry for everything that can be in flight, and some for errors: an overrun is fatal.
         let entries = sizes.slots() + CompletionBatch::CAPACITY;
         let (cq, wait_fd) = open_queue(&domain, entries)?;
-        let av = AddressVector::open(&domain)?;
         let memory = Memory::new(sizes).ok_or_else(|| ProviderError {
             message: format!(
                 "no memory for {} packet buffers of {} bytes",
-                sizes.outgoing + sizes.incoming,
+                sizes.buffers(),
                 sizes.packet_bytes
             ),
         })?;
-        let ep = Ep::open(&domain, &choice.info, &av, &cq, name)?;
+        let links = Links::open(&domain, &choice.info, &cq, name)?;
         let remote_completion = options.remote_completion.unwrap_or(choice.profile.remote_completion);
         let read_back = match remote_completion {
             RemoteCompletion::DeliveryComplete => None,
-            RemoteCompletion::ReadBack => Some(ReadBack::open(&domain, &ep, &claims)?),
+            RemoteCompletion::ReadBack => Some(ReadBack::open(&domain, &links.target.ep, &claims)?),
         };
-        let address =
-            address::encode(&ep.name()?, read_back.as_ref().map(|region| region.location(&claims)))?;
-        let live = Arc::new(Live { ep, read_back, av, cq, memory, domain, mr_mode: claims.mr_mode });
+        let address = address::encode(
+            [&links.target.ep.name()?, &links.origin.ep.name()?],
+            read_back.as_ref().map(|region| region.location(&claims)),
+        )?;
+        let live = Arc::new(Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode });
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
         let limits = limits(&claims, &sizes, remote_completion, choice.profile.needs_target_progress);
@@ -180,14 +182,12 @@ impl OfiEndpoint {
             limits,
             native,
             atomic_limits: Box::new(atomic_limits),
-            ep: live.ep.as_ptr(),
+            ep: live.links.origin.ep.as_ptr(),
             cq: live.cq.as_ptr(),
             put_flags: put_flags(remote_completion),
             flush_reads_back: remote_completion == RemoteCompletion::ReadBack,
             free_tracked: (0..sizes.tracked as u32).rev().collect(),
-            free_outgoing: (0..sizes.outgoing as u32).rev().collect(),
-            reply_reserve: sizes.outgoing / 4,
-            unposted: (0..sizes.incoming as u32).collect(),
+            lanes: Lane::both(&live.links, &sizes),
             // Each tracked slot may leave one entry, each poll a few about peers and errors.
             ready: VecDeque::with_capacity(sizes.tracked + 2 * CompletionBatch::CAPACITY),
             flush_waiters: Vec::with_capacity(sizes.tracked),
@@ -297,8 +297,8 @@ impl Claims {
     }
 }
 
-/// Tracked operations get what the provider's queue leaves beside the packets, so that packets, and
-/// replies above all, find room there.
+/// Tracked operations get what the provider's queue leaves beside the requests, so that those find room
+/// there.
 fn sizes(options: &Options, claims: &Claims, profile: &Profile) -> Sizes {
     let wanted = options.outstanding.min(profile.outstanding_max);
     let room = claims.queue_entries.saturating_sub(options.send_buffers).max(1);

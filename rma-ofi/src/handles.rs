@@ -176,6 +176,31 @@ impl AddressVector {
         })?;
         Ok(Self { raw, _domain: Arc::clone(domain) })
     }
+
+    /// Makes an entry of an address, which must be as long as the provider's addresses are.
+    pub(crate) fn insert(&self, name: &[u8]) -> Result<fi::fi_addr_t, ProviderError> {
+        let mut entry: fi::fi_addr_t = 0;
+        // SAFETY: the table is open; the name is as long as the provider reads.
+        let inserted = unsafe {
+            calls::av_insert(self.as_ptr(), name.as_ptr().cast(), 1, &mut entry, 0, ptr::null_mut())
+        };
+        match inserted {
+            1 => Ok(entry),
+            code => {
+                let code = if code < 0 { code } else { fi::FI_EINVAL };
+                Err(call_failed("fi_av_insert", "the peer's address", code))
+            }
+        }
+    }
+
+    /// Forgets an entry, once for each time it was inserted.
+    pub(crate) fn remove(&self, mut entry: fi::fi_addr_t) -> Result<(), c_int> {
+        // SAFETY: the table is open.
+        match unsafe { calls::av_remove(self.as_ptr(), &mut entry, 1, 0) } {
+            0 => Ok(()),
+            result => Err(result),
+        }
+    }
 }
 
 impl CompletionQueue {

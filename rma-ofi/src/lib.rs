@@ -26,6 +26,7 @@ mod endpoint;
 mod error;
 mod handles;
 mod interface;
+mod lane;
 mod memory;
 mod options;
 mod poll;

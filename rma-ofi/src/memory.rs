@@ -6,6 +6,8 @@ use std::alloc::{self, Layout};
 
 use ofi_sys as fi;
 
+use crate::lane::CLASSES;
+
 /// What an operation's context points to. The first member is storage for providers that demand it
 /// (`FI_CONTEXT`, `FI_CONTEXT2`) while the operation is in flight.
 #[repr(C)]
@@ -25,35 +27,64 @@ pub(crate) struct Slot {
 pub(crate) enum Purpose {
     /// A put, get, atomic or flush.
     Tracked,
-    /// A packet on its way out, in the buffer with this index.
+    /// A packet on its way out, in the buffer with this index among those for outgoing packets.
     Outgoing(usize),
     /// A buffer waiting for a packet, with this index among the receive buffers.
     Incoming(usize),
 }
 
-/// How many slots and buffers there are.
+/// How many slots and buffers there are. Of the buffers, the first half is for requests and the second
+/// for replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
     pub(crate) tracked: usize,
+    /// Buffers of outgoing packets of a class.
     pub(crate) outgoing: usize,
+    /// Buffers for incoming packets of a class.
     pub(crate) incoming: usize,
     pub(crate) packet_bytes: usize,
 }
 
 impl Sizes {
     pub(crate) fn slots(&self) -> usize {
-        self.tracked + self.outgoing + self.incoming
+        self.tracked + self.buffers()
+    }
+
+    /// Buffers of both classes and both directions.
+    pub(crate) fn buffers(&self) -> usize {
+        CLASSES * (self.outgoing + self.incoming)
     }
 
     /// What the slot with this index is for.
     pub(crate) fn purpose(&self, slot: usize) -> Purpose {
+        let incoming = self.slot_of_incoming(0);
         if slot < self.tracked {
             Purpose::Tracked
-        } else if slot < self.tracked + self.outgoing {
+        } else if slot < incoming {
             Purpose::Outgoing(slot - self.tracked)
         } else {
-            Purpose::Incoming(slot - self.tracked - self.outgoing)
+            Purpose::Incoming(slot - incoming)
         }
+    }
+
+    /// The slot of a packet in this buffer for outgoing packets.
+    pub(crate) fn slot_of_outgoing(&self, buffer: usize) -> usize {
+        self.tracked + buffer
+    }
+
+    /// The slot of this buffer for incoming packets.
+    pub(crate) fn slot_of_incoming(&self, buffer: usize) -> usize {
+        self.tracked + CLASSES * self.outgoing + buffer
+    }
+
+    /// The class, as an index, that this buffer for outgoing packets belongs to.
+    pub(crate) fn class_of_outgoing(&self, buffer: usize) -> usize {
+        usize::from(buffer >= self.outgoing)
+    }
+
+    /// The class, as an index, that this buffer for incoming packets belongs to.
+    pub(crate) fn class_of_incoming(&self, buffer: usize) -> usize {
+        usize::from(buffer >= self.incoming)
     }
 
     fn slot_layout(&self) -> Option<Layout> {
@@ -61,7 +92,7 @@ impl Sizes {
     }
 
     fn packet_layout(&self) -> Option<Layout> {
-        let bytes = (self.outgoing + self.incoming).checked_mul(self.stride())?;
+        let bytes = self.buffers().checked_mul(self.stride())?;
         Layout::from_size_align(bytes, PAGE_BYTES).ok()
     }
 
@@ -125,7 +156,7 @@ impl Memory {
     /// The buffer of an outgoing packet.
     #[inline]
     pub(crate) fn outgoing(&self, index: usize) -> NonNull<u8> {
-        debug_assert!(index < self.sizes.outgoing);
+        debug_assert!(index < CLASSES * self.sizes.outgoing);
         // SAFETY: within the allocation.
         unsafe { self.packets.add(index * self.sizes.stride()) }
     }
@@ -133,9 +164,9 @@ impl Memory {
     /// The buffer for an incoming packet.
     #[inline]
     pub(crate) fn incoming(&self, index: usize) -> NonNull<u8> {
-        debug_assert!(index < self.sizes.incoming);
+        debug_assert!(index < CLASSES * self.sizes.incoming);
         // SAFETY: within the allocation.
-        unsafe { self.packets.add((self.sizes.outgoing + index) * self.sizes.stride()) }
+        unsafe { self.packets.add((CLASSES * self.sizes.outgoing + index) * self.sizes.stride()) }
     }
 }
 
@@ -184,7 +215,19 @@ mod tests {
     fn slots_know_their_purpose() {
         assert_eq!(SIZES.purpose(2), Purpose::Tracked);
         assert_eq!(SIZES.purpose(3), Purpose::Outgoing(0));
-        assert_eq!(SIZES.purpose(8), Purpose::Incoming(3));
+        assert_eq!(SIZES.purpose(6), Purpose::Outgoing(3));
+        assert_eq!(SIZES.purpose(7), Purpose::Incoming(0));
+        assert_eq!(SIZES.purpose(SIZES.slots() - 1), Purpose::Incoming(7));
+        for buffer in 0..4 {
+            assert_eq!(SIZES.purpose(SIZES.slot_of_outgoing(buffer)), Purpose::Outgoing(buffer));
+            assert_eq!(SIZES.purpose(SIZES.slot_of_incoming(buffer)), Purpose::Incoming(buffer));
+        }
+    }
+
+    #[test]
+    fn each_class_has_half_of_the_buffers() {
+        assert_eq!([0, 1, 2, 3].map(|buffer| SIZES.class_of_outgoing(buffer)), [0, 0, 1, 1]);
+        assert_eq!([0, 3, 4, 7].map(|buffer| SIZES.class_of_incoming(buffer)), [0, 0, 1, 1]);
     }
 
     #[test]
@@ -192,6 +235,6 @@ mod tests {
         let memory = Memory::new(SIZES).unwrap();
         let first = memory.outgoing(0).as_ptr() as usize;
         assert_eq!(memory.outgoing(1).as_ptr() as usize - first, 576);
-        assert_eq!(memory.incoming(0).as_ptr() as usize - first, 2 * 576);
+        assert_eq!(memory.incoming(0).as_ptr() as usize - first, 4 * 576);
     }
 }

@@ -22,9 +22,10 @@ pub struct Options {
     pub single_host: bool,
     /// Largest packet, header and payload together, bytes; at least 512.
     pub packet_bytes: usize,
-    /// Packets that may arrive before the engine gives their buffers back.
+    /// Packets of a class (requests, replies) that may arrive before the engine gives their buffers
+    /// back.
     pub receive_buffers: usize,
-    /// Packets that may be on the way out; a quarter of them is kept for replies. At least 4.
+    /// Packets of a class that may be on the way out.
     pub send_buffers: usize,
     /// Puts, gets and atomics that may be outstanding; fewer where the provider's queue is shorter.
     pub outstanding: usize,
@@ -79,7 +80,7 @@ impl Options {
         for (what, given, least) in [
             ("packet_bytes", self.packet_bytes, 512),
             ("receive_buffers", self.receive_buffers, 1),
-            ("send_buffers", self.send_buffers, 4),
+            ("send_buffers", self.send_buffers, 1),
             ("outstanding", self.outstanding, 1),
         ] {
             if given < least || given > SIZE_MAX {

@@ -10,6 +10,7 @@ use rma_core::provider::{Completion, CompletionBatch, FabricCode, ReceivedPacket
 
 use crate::endpoint::OfiEndpoint;
 use crate::error::{fabric_code, is_peer_loss};
+use crate::lane::CLASSES;
 use crate::memory::Purpose;
 
 /// Entries read from the queue at a time.
@@ -23,7 +24,7 @@ impl OfiEndpoint {
         if !self.ready.is_empty() {
             self.drain_ready(out);
         }
-        if !self.unposted.is_empty() {
+        if self.has_unposted() {
             self.post_receives();
         }
         let count = out.room().min(BATCH);
@@ -102,7 +103,8 @@ impl OfiEndpoint {
     #[inline]
     fn retire_outgoing(&mut self, slot: usize, index: usize) {
         if self.leaves_flight(slot) {
-            self.free_outgoing.push(index as u32);
+            let class = self.live.memory.sizes().class_of_outgoing(index);
+            self.lanes[class].free_outgoing.push(index as u32);
         }
     }
 
@@ -142,19 +144,32 @@ impl OfiEndpoint {
         }
     }
 
+    /// Whether there are receive buffers that the provider did not take when it was asked last.
+    #[inline]
+    pub(crate) fn has_unposted(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.unposted.is_empty())
+    }
+
     /// Gives receive buffers back to the provider; what it does not take now is tried again by the
     /// next poll.
-    #[inline]
     pub(crate) fn post_receives(&mut self) {
-        while let Some(&index) = self.unposted.last() {
+        for class in 0..CLASSES {
+            self.post_receives_of(class);
+        }
+    }
+
+    /// The same for the buffers of one class.
+    #[inline]
+    pub(crate) fn post_receives_of(&mut self, class: usize) {
+        while let Some(&index) = self.lanes[class].unposted.last() {
             let sizes = self.live.memory.sizes();
             let buffer = self.live.memory.incoming(index as usize);
-            let slot = self.live.memory.slot(sizes.tracked + sizes.outgoing + index as usize);
+            let slot = self.live.memory.slot(sizes.slot_of_incoming(index as usize));
             // SAFETY: the endpoint is open, the buffer holds `packet_bytes`, and nobody else uses it
             // until its completion.
             let result = unsafe {
                 calls::recv(
-                    self.ep,
+                    self.lanes[class].receive_ep,
                     buffer.as_ptr().cast(),
                     sizes.packet_bytes,
                     ptr::null_mut(),
@@ -168,7 +183,7 @@ impl OfiEndpoint {
                 }
                 return;
             }
-            self.unposted.pop();
+            self.lanes[class].unposted.pop();
         }
     }
 
@@ -213,7 +228,10 @@ impl OfiEndpoint {
             }
             // A message that was cut off half-way, or longer than the buffer: the buffer is still
             // good, and the sender learns of it on its side.
-            Purpose::Incoming(index) => self.unposted.push(index as u32),
+            Purpose::Incoming(index) => {
+                let class = self.live.memory.sizes().class_of_incoming(index);
+                self.lanes[class].unposted.push(index as u32);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
+use std::net::SocketAddr;
 
 use ofi_sys as fi;
 use ofi_sys::calls;
@@ -14,9 +15,11 @@ use rma_core::provider::{
     RemoteAddr, SendClass,
 };
 
+use crate::address::ReadBackRegion;
 use crate::endpoint::{OfiEndpoint, Peer, READ_BACK_BYTES};
 use crate::error::{call_failed, fabric_code, is_peer_loss};
 use crate::interface::socket_address;
+use crate::lane::{Links, CLASSES, REPLIES, REQUESTS};
 use crate::probe::{Answer, Probe};
 use crate::region::OfiRegion;
 
@@ -128,6 +131,44 @@ impl OfiEndpoint {
         }
     }
 
+    /// Makes a peer of the entries of its address. Its entry as a target is what it is called by.
+    fn admit(
+        &mut self,
+        entries: [fi::fi_addr_t; CLASSES],
+        listens_at: Option<SocketAddr>,
+        read_back: ReadBackRegion,
+    ) -> Result<PeerAddr, ProviderError> {
+        let refused = |what| Err(call_failed("fi_av_insert", what, fi::FI_EINVAL));
+        // Tables number their entries from 0, so this is an index; one that is not would make the
+        // vector below huge.
+        let Some(index) = usize::try_from(entries[REQUESTS]).ok().filter(|&index| index < PEERS_MAX) else {
+            return refused("a table that does not number its entries");
+        };
+        if index >= self.peers.len() {
+            self.peers.resize(index + 1, Peer::NONE);
+        }
+        let known = &mut self.peers[index];
+        if known.connections == 0 {
+            *known = Peer { entries, read_back, listens_at, ..Peer::NONE };
+        } else if known.entries != entries {
+            return refused("an address that is known with another second half");
+        }
+        known.connections += 1;
+        // Room for this peer's last word.
+        self.ready.reserve(self.ready_room());
+        Ok(PeerAddr(entries[REQUESTS]))
+    }
+
+    /// Takes the entries of an address out of the tables.
+    fn forget(&self, entries: [fi::fi_addr_t; CLASSES]) {
+        let Links { origin, target } = &self.live.links;
+        for (link, entry) in [origin, target].into_iter().zip(entries) {
+            if let Err(result) = link.av.remove(entry) {
+                eprintln!("rma-ofi: forgetting an address failed: {}", fabric_code(-result));
+            }
+        }
+    }
+
     /// An operation that needs no fabric: done at once.
     #[cold]
     #[inline(never)]
@@ -200,40 +241,22 @@ unsafe impl Endpoint for OfiEndpoint {
     }
 
     fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
-        let (name, read_back) = crate::address::decode(address, &self.own_address())?;
-        let mut peer: fi::fi_addr_t = 0;
-        // SAFETY: the name is as long as the endpoint's own, so as long as the provider reads.
-        let inserted = unsafe {
-            calls::av_insert(self.live.av.as_ptr(), name.as_ptr().cast(), 1, &mut peer, 0, ptr::null_mut())
+        let (names, read_back) = crate::address::decode(address, &self.own_address())?;
+        let Links { origin, target } = &self.live.links;
+        let as_target = origin.av.insert(names[REQUESTS])?;
+        let entries = match target.av.insert(names[REPLIES]) {
+            Ok(as_origin) => [as_target, as_origin],
+            Err(error) => {
+                // Nothing was posted to it: whether the table forgets it now changes nothing.
+                let _ = origin.av.remove(as_target);
+                return Err(error);
+            }
         };
-        if inserted != 1 {
-            return Err(call_failed(
-                "fi_av_insert",
-                "the peer's address",
-                if inserted < 0 { inserted } else { fi::FI_EINVAL },
-            ));
+        let admitted = self.admit(entries, socket_address(names[REQUESTS]), read_back);
+        if admitted.is_err() {
+            self.forget(entries);
         }
-        // Tables number their entries from 0, so this is an index; one that is not would make the
-        // vector below huge.
-        let index = usize::try_from(peer).ok().filter(|&index| index < PEERS_MAX);
-        let Some(index) = index else {
-            return Err(call_failed(
-                "fi_av_insert",
-                "a table that does not number its entries",
-                fi::FI_EINVAL,
-            ));
-        };
-        if index >= self.peers.len() {
-            self.peers.resize(index + 1, Peer::NONE);
-        }
-        let known = &mut self.peers[index];
-        if known.connections == 0 {
-            *known = Peer { read_back, listens_at: socket_address(name), ..Peer::NONE };
-        }
-        known.connections += 1;
-        // Room for this peer's last word.
-        self.ready.reserve(self.ready_room());
-        Ok(PeerAddr(peer))
+        admitted
     }
 
     fn disconnect(&mut self, peer: PeerAddr) {
@@ -241,12 +264,8 @@ unsafe impl Endpoint for OfiEndpoint {
             return;
         };
         known.connections -= 1;
-        let mut entry = peer.0;
-        // SAFETY: the entry was inserted, and is removed as often as it was inserted.
-        let result = unsafe { calls::av_remove(self.live.av.as_ptr(), &mut entry, 1, 0) };
-        if result != 0 {
-            eprintln!("rma-ofi: forgetting peer {peer} failed: {}", fabric_code(-result));
-        }
+        let entries = known.entries;
+        self.forget(entries);
     }
 
     unsafe fn register(
@@ -357,10 +376,8 @@ unsafe impl Endpoint for OfiEndpoint {
         if len > self.limits.send_bytes_max {
             return Err(PostError::Failed(fabric_code(fi::FI_EMSGSIZE)));
         }
-        if class == SendClass::Request && self.free_outgoing.len() <= self.reply_reserve {
-            return Err(PostError::Again);
-        }
-        let Some(&index) = self.free_outgoing.last() else { return Err(PostError::Again) };
+        let lane = &self.lanes[class as usize];
+        let Some(&index) = lane.free_outgoing.last() else { return Err(PostError::Again) };
         let buffer = self.live.memory.outgoing(index as usize);
         // SAFETY: the buffer is free, so nobody else uses it, and holds `send_bytes_max` bytes.
         unsafe { ptr::copy_nonoverlapping(header.as_ptr(), buffer.as_ptr(), header.len()) };
@@ -368,14 +385,16 @@ unsafe impl Endpoint for OfiEndpoint {
         let rest = unsafe { buffer.add(header.len()) };
         // SAFETY: as above.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), rest.as_ptr(), payload.len()) };
-        let slot = self.live.memory.slot(self.live.memory.sizes().tracked + index as usize);
+        let slot = self.live.memory.slot(self.live.memory.sizes().slot_of_outgoing(index as usize));
+        let entry = self.peers[to.0 as usize].entries[class as usize];
         // SAFETY: the endpoint is open, and the buffer stays as it is until the completion.
-        let result =
-            unsafe { calls::send(self.ep, buffer.as_ptr().cast(), len, ptr::null_mut(), to.0, slot.cast()) };
+        let result = unsafe {
+            calls::send(lane.send_ep, buffer.as_ptr().cast(), len, ptr::null_mut(), entry, slot.cast())
+        };
         if result != 0 {
             return Err(self.refused(to, result));
         }
-        self.free_outgoing.pop();
+        self.lanes[class as usize].free_outgoing.pop();
         // SAFETY: the slot exists, and the provider does not touch these members of it.
         unsafe { (*slot).peer = to.0 as u32 };
         // SAFETY: as above.
@@ -398,8 +417,9 @@ unsafe impl Endpoint for OfiEndpoint {
 
     #[inline]
     fn release(&mut self, packet: ReceivedPacket) {
-        self.unposted.push(packet.buffer);
-        self.post_receives();
+        let class = self.live.memory.sizes().class_of_incoming(packet.buffer as usize);
+        self.lanes[class].unposted.push(packet.buffer);
+        self.post_receives_of(class);
     }
 
     fn wait_fd(&self) -> Option<i32> {
@@ -407,7 +427,7 @@ unsafe impl Endpoint for OfiEndpoint {
     }
 
     fn arm_wait(&mut self) -> bool {
-        if self.wait_fd.is_none() || !self.ready.is_empty() || !self.unposted.is_empty() {
+        if self.wait_fd.is_none() || !self.ready.is_empty() || self.has_unposted() {
             return false;
         }
         let mut queue: *mut fi::fid = self.cq.cast();

@@ -135,7 +135,7 @@ pub const PROFILES: [Profile; 12] = [
         outstanding_max: 64,
         listens_on_tcp: false,
         reason: "reliable datagrams in software over udp; not extensively tested by its authors: reports no \
-                 dead peer, has no descriptor to sleep on, cannot reach itself, and stops for ever with some \
+                 dead peer, has no descriptor to sleep on, and stops for ever with some \
                  hundred operations outstanding (960 stopped it, 128 did not), and never answers a wrong key",
     },
     Profile {

@@ -36,7 +36,7 @@ impl OfiRegion {
         let mr = unsafe { register(&live.domain, base, len, access, key.0) }?;
         let bound = live.mr_mode & fi::FI_MR_ENDPOINT != 0;
         if bound {
-            mr.attach(&live.ep).map_err(|code| registration_failed(len, code))?;
+            mr.attach(&live.links.target.ep).map_err(|code| registration_failed(len, code))?;
         }
         let base = if live.mr_mode & fi::FI_MR_VIRT_ADDR != 0 { base.as_ptr() as u64 } else { 0 };
         Ok(Self { mr, base, _live: bound.then(|| Arc::clone(live)) })

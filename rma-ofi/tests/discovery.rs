@@ -90,7 +90,7 @@ fn the_description_says_what_was_opened() {
         assert!(text.contains(part), "{part} missing in:\n{text}");
     }
     let limits = endpoint.limits();
-    let buffers = options.send_buffers + options.receive_buffers;
+    let buffers = 2 * (options.send_buffers + options.receive_buffers);
     assert!(endpoint.description().memory_bytes >= buffers * limits.send_bytes_max);
 }
 

@@ -135,44 +135,58 @@ pub(crate) fn line_4_sources_are_free_on_return<E: Endpoint>(mut world: World<E>
     assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
 }
 
-/// Line 5: packets arrive in order, each once, unchanged, also while the receiver has no buffers.
+/// Line 5: packets of a class arrive in order, each once, unchanged, also while the receiver has no
+/// buffers.
 pub(crate) fn line_5_packets_arrive_in_order_under_pressure<E: Endpoint>(mut world: World<E>) {
-    const COUNT: u64 = 10_000;
-    let mut sent = 0u64;
-    let mut received = 0u64;
-    let mut refused = 0;
+    const COUNT: u64 = 5_000;
+    // Lengths vary, so that small and large paths of the provider mix.
+    let payload =
+        |class: usize, index: u64| pattern([0, 8, 100, 600][index as usize % 4], index << 1 | class as u64);
+    let (mut sent, mut received, mut refused) = ([0u64; 2], [0u64; 2], [0; 2]);
+    let buffers = world.nodes[1].ep.limits().receive_buffers;
     world.nodes[1].holds_packets = true;
-    world.until("10000 packets", |world| {
-        let peer = world.nodes[0].peers[1];
-        while sent < COUNT {
-            // Lengths vary, so that small and large paths of the provider mix.
-            let payload = pattern([0, 8, 100, 600][sent as usize % 4], sent);
-            match world.nodes[0].ep.send(peer, &sent.to_le_bytes(), &payload, SendClass::Request) {
-                Ok(()) => sent += 1,
-                Err(PostError::Again) => {
-                    refused += 1;
-                    break;
+    world.until("5000 packets of each class", |world| {
+        let (sender, receiver) = world.pair();
+        for (class, kind) in CLASSES.into_iter().enumerate() {
+            while sent[class] < COUNT {
+                let header = [class as u64, sent[class]].map(u64::to_le_bytes).concat();
+                match sender.ep.send(sender.peers[1], &header, &payload(class, sent[class]), kind) {
+                    Ok(()) => sent[class] += 1,
+                    Err(PostError::Again) => {
+                        refused[class] += 1;
+                        break;
+                    }
+                    Err(PostError::Failed(code)) => panic!("{code}"),
                 }
-                Err(PostError::Failed(code)) => panic!("{code}"),
             }
         }
-        let buffers = world.nodes[1].ep.limits().receive_buffers;
-        if world.nodes[1].held.len() == buffers || (sent == COUNT && !world.nodes[1].held.is_empty()) {
-            world.nodes[1].let_go();
-            world.nodes[1].holds_packets = sent < COUNT;
+        let is_over = sent == [COUNT; 2];
+        if receiver.held.len() >= buffers || is_over {
+            receiver.let_go();
+            receiver.holds_packets = !is_over;
         }
-        while let Some(packet) = world.nodes[1].packets.pop_front() {
-            assert_eq!(packet[..8], received.to_le_bytes(), "packet {received}");
-            assert_eq!(packet[8..], pattern([0, 8, 100, 600][received as usize % 4], received));
-            received += 1;
+        while let Some(packet) = receiver.packets.pop_front() {
+            let class = word(&packet, 0) as usize;
+            assert_eq!(word(&packet, 1), received[class], "class {class}");
+            assert!(packet[16..] == payload(class, received[class]), "class {class}: {packet:?}");
+            received[class] += 1;
         }
-        received == COUNT
+        received == [COUNT; 2]
     });
-    assert!(refused > 0, "no pressure: {COUNT} packets were accepted at once");
+    assert!(
+        refused.iter().all(|&refused| refused > 0),
+        "no pressure: packets were accepted at once: {refused:?}"
+    );
     for _ in 0..100 {
         world.poll();
     }
     assert!(world.nodes[1].packets.is_empty(), "a packet came twice");
+}
+
+const CLASSES: [SendClass; 2] = [SendClass::Request, SendClass::Reply];
+
+fn word(packet: &[u8], index: usize) -> u64 {
+    u64::from_le_bytes(packet[index * 8..index * 8 + 8].try_into().unwrap())
 }
 
 /// Line 6: a completed put is in the target's memory, and a third endpoint that learns of the
@@ -249,10 +263,13 @@ pub(crate) fn line_8_poll_serves_the_target_role<E: Endpoint>(mut world: World<E
     assert_eq!(world.nodes[0].ep.poll(&mut full), 0, "a full batch takes nothing");
 }
 
-/// Line 9: when requests are refused, a reply still finds room.
+/// Line 9 at the sender: when requests are refused, a reply still finds room.
 pub(crate) fn line_9_replies_find_room<E: Endpoint>(mut world: World<E>) {
-    world.send(0, 1, b"first", b"");
-    world.receive(1);
+    for class in CLASSES {
+        // Connections are made on first use, and until then there is room for nothing.
+        world.send_as(0, 1, b"first", b"", class);
+        world.receive(1);
+    }
     let peer = world.nodes[0].peers[1];
     let packet = vec![1u8; 4096];
     let mut requests = 0;
@@ -264,10 +281,61 @@ pub(crate) fn line_9_replies_find_room<E: Endpoint>(mut world: World<E>) {
     let mut replies = 0;
     while world.nodes[0].ep.send(peer, b"reply", b"", SendClass::Reply).is_ok() {
         replies += 1;
+        assert!(replies < 100_000, "replies are never refused");
     }
     assert!(replies > 0, "{requests} requests left no room for a reply");
     world.until("all packets", |world| world.nodes[1].packets.len() == requests + replies);
-    assert!(world.nodes[1].packets.range(requests..).all(|packet| packet == b"reply"));
+    let arrived = world.nodes[1].packets.iter().filter(|packet| *packet == b"reply").count();
+    assert_eq!(arrived, replies);
+}
+
+/// Line 9 at the receiver: two endpoints flood each other with requests and keep what they get, until
+/// no request moves any more. Replies still pass, in both directions.
+pub(crate) fn line_9_replies_pass_requests_that_are_kept<E: Endpoint>(mut world: World<E>) {
+    // Providers that take in what nobody receives yet accept so many; the others refuse long before.
+    const REQUESTS_MAX: u64 = 4_000;
+    const REFUSALS: u32 = 500;
+    let buffers = world.nodes[0].ep.limits().receive_buffers;
+    let (mut sent, mut refusals) = ([0u64; 2], [0; 2]);
+    let packet = vec![1u8; 7_000];
+    world.nodes.iter_mut().for_each(|node| node.holds_packets = true);
+    world.until("two endpoints full of requests", |world| {
+        for from in 0..2 {
+            let node = &mut world.nodes[from];
+            if sent[from] == REQUESTS_MAX {
+                refusals[from] = REFUSALS;
+                continue;
+            }
+            match node.ep.send(node.peers[1 - from], &sent[from].to_le_bytes(), &packet, SendClass::Request) {
+                Ok(()) => (sent[from], refusals[from]) = (sent[from] + 1, 0),
+                Err(PostError::Again) => refusals[from] += 1,
+                Err(PostError::Failed(code)) => panic!("{code}"),
+            }
+        }
+        let are_full = world.nodes.iter().all(|node| node.held.len() == buffers);
+        are_full && refusals.iter().all(|&refusals| refusals >= REFUSALS)
+    });
+    for index in 0..buffers as u64 {
+        for from in 0..2 {
+            world.send_as(from, 1 - from, &index.to_le_bytes(), b"", SendClass::Reply);
+        }
+    }
+    world.until("the replies", |world| world.nodes.iter().all(|node| node.held.len() == 2 * buffers));
+    for _ in 0..100 {
+        world.poll();
+    }
+    for (at, node) in world.nodes.iter_mut().enumerate() {
+        assert_eq!(node.held.len(), 2 * buffers, "more than the buffers of both classes");
+        node.let_go();
+        let replies: Vec<_> =
+            node.packets.drain(buffers..).map(|packet| (packet.len(), word(&packet, 0))).collect();
+        assert_eq!(replies, (0..buffers as u64).map(|index| (8, index)).collect::<Vec<_>>(), "at {at}");
+    }
+    world
+        .until("the requests", |world| (0..2).all(|at| world.nodes[at].packets.len() as u64 == sent[1 - at]));
+    for node in &world.nodes {
+        assert!((0..).zip(&node.packets).all(|(index, packet)| word(packet, 0) == index), "out of order");
+    }
 }
 
 /// Flushes complete after everything before them, and twice in a row at once.
@@ -318,12 +386,11 @@ pub(crate) fn a_thread_can_sleep_on_the_descriptor<E: Endpoint>(mut world: World
         return;
     };
     for round in 0..20u64 {
+        let class = CLASSES[round as usize % 2];
         world.until("the endpoint arms", |world| world.nodes[1].ep.arm_wait());
         world.nodes[0].poll();
         let peer = world.nodes[0].peers[1];
-        world.until("send", |world| {
-            world.nodes[0].ep.send(peer, &round.to_le_bytes(), b"", SendClass::Request).is_ok()
-        });
+        world.until("send", |world| world.nodes[0].ep.send(peer, &round.to_le_bytes(), b"", class).is_ok());
         // Some wake-ups bring nothing; each is followed by a poll, and armed again.
         let deadline = Instant::now() + crate::world::LIMIT;
         while world.nodes[1].packets.is_empty() {

@@ -134,6 +134,33 @@ pub(crate) fn line_3_an_idle_peer_that_died_is_noticed(setup: &Setup) {
     assert_eq!(world.nodes[0].downs.len(), 1);
 }
 
+/// The same when nothing but replies is sent to it, over connections that were never used before or
+/// were: the peer is down for everything, and said to be so once.
+pub(crate) fn line_3_a_peer_that_died_is_noticed_by_replies(setup: &Setup) {
+    for is_connected in [false, true] {
+        let mut world = World::new(vec![setup.endpoint()]);
+        let own = world.nodes[0].ep.address();
+        let mut helper = Helper::start(setup, &[own]);
+        let peer = world.nodes[0].ep.connect(&helper.address).unwrap();
+        world.nodes[0].peers.push(peer);
+        let class = if is_connected { SendClass::Reply } else { SendClass::Request };
+        world.send_as(0, 1, &Ask::Echo(1).encode(), b"", class);
+        world.receive(0);
+        helper.kill();
+        world.until("replies to the dead peer fail", |world| {
+            let reply = world.nodes[0].ep.send(peer, &Ask::Echo(2).encode(), b"", SendClass::Reply);
+            matches!(reply, Err(PostError::Failed(_)))
+        });
+        world.until("the peer is said to be down", |world| !world.nodes[0].downs.is_empty());
+        let node = &mut world.nodes[0];
+        assert!(matches!(node.ep.send(peer, b"x", b"", SendClass::Request), Err(PostError::Failed(_))));
+        for _ in 0..1000 {
+            world.poll();
+        }
+        assert_eq!(world.nodes[0].downs.len(), 1);
+    }
+}
+
 /// A peer that does not run for a while is not taken for dead, and asking after it does no harm.
 pub(crate) fn a_sleeping_peer_is_not_taken_for_dead(setup: &Setup) {
     let mut world = World::new(vec![setup.endpoint()]);

@@ -153,10 +153,27 @@ impl<E: Endpoint> World<E> {
         });
     }
 
+    /// The first two nodes.
+    pub(crate) fn pair(&mut self) -> (&mut Node<E>, &mut Node<E>) {
+        let (first, others) = self.nodes.split_at_mut(1);
+        (&mut first[0], &mut others[0])
+    }
+
     pub(crate) fn send(&mut self, from: usize, to: usize, header: &[u8], payload: &[u8]) {
+        self.send_as(from, to, header, payload, SendClass::Request);
+    }
+
+    pub(crate) fn send_as(
+        &mut self,
+        from: usize,
+        to: usize,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) {
         self.post("send", |world| {
             let peer = world.nodes[from].peers[to];
-            world.nodes[from].ep.send(peer, header, payload, SendClass::Request)
+            world.nodes[from].ep.send(peer, header, payload, class)
         });
     }
 
