@@ -89,6 +89,36 @@ skip() {
     skipped_lanes+=("$1 ($2)")
 }
 
+# Lets lane test run on a libfabric 2.x beside the system's; lists that as skipped where there is none.
+second_libfabric() {
+    local directory reason status=0
+    if ! is_wanted test || [[ -n "${RMA_TEST_LIBFABRIC2:-}" ]]; then
+        return
+    fi
+    directory="$(ci/libfabric2.sh 2>"$log")" || status="$?"
+    reason="$(<"$log")"
+    case "$status" in
+    0) export RMA_TEST_LIBFABRIC2="$directory" ;;
+    3)
+        printf '\n=== test: not on libfabric 2.x, %s\n' "$reason"
+        skipped_lanes+=("test on libfabric 2.x ($reason)")
+        ;;
+    *)
+        printf '\n=== test: ci/libfabric2.sh FAILED with status %d: %s\n' "$status" "$reason"
+        failed_lanes+=("test on libfabric 2.x")
+        ;;
+    esac
+}
+
+bindings() {
+    local reason
+    if reason="$(ofi-sys/regenerate.sh --ready 2>&1)"; then
+        lane bindings 120 ofi-sys/regenerate.sh --check
+    else
+        skip bindings "$reason"
+    fi
+}
+
 has_nightly() {
     # Asked of rustup, as `cargo +nightly` may download one.
     [[ "$(rustup toolchain list 2>/dev/null)" == *nightly* ]]
@@ -123,15 +153,17 @@ lane clippy 300 cargo clippy --locked --workspace --all-targets -- -D warnings
 lane doc 300 env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 lane tidy 120 cargo run --locked --quiet -p tidy
 if command -v shellcheck >/dev/null; then
-    lane shellcheck 60 shellcheck ci/*.sh .ci/run
+    lane shellcheck 60 shellcheck ci/*.sh .ci/run ofi-sys/regenerate.sh
 else
     skip shellcheck "it is not installed"
 fi
 # The dev profile: optimised enough for the multi-process tests, and debug assertions are on. The
 # fuzz corpus is replayed by tests of the crates that decode.
+second_libfabric
 lane test 900 cargo test --locked --workspace --no-fail-fast
 lane sim 420 cargo run --locked --release -p rma-sim -- run --seeds 200
 sanitizers
+bindings
 lane icount 420 ci/icount.sh
 if command -v cargo-deny >/dev/null; then
     lane deny 120 cargo deny check licenses bans sources

@@ -1,7 +1,11 @@
 #!/bin/sh
-# Makes src/bindings.rs from the libfabric 1.17 headers, the oldest version this project supports; with
-# --check, only says whether the checked-in file is what they give. Needs cargo, libclang and the
-# headers (Debian 12: apt install libfabric-dev libclang-dev). Users of the crate need none of them.
+# Makes src/bindings.rs from the libfabric 1.17 headers, the oldest version this project supports. Needs
+# cargo, libclang and the headers (Debian 12: apt install libfabric-dev libclang-dev). Users of the crate
+# need none of them.
+#
+#   regenerate.sh           make the file; installs bindgen below target/ if need be
+#   regenerate.sh --check   only say whether the checked-in file is what the headers give
+#   regenerate.sh --ready   only say what is missing, with status 2, or nothing
 set -eu
 cd "$(dirname "$0")"
 
@@ -9,13 +13,23 @@ header_dir=${FABRIC_INCLUDE:-/usr/include}
 bindgen_version=0.72.1
 tools=${BINDGEN_ROOT:-../target/bindgen-$bindgen_version}
 
-if ! grep -q 'FI_MAJOR_VERSION 1$' "$header_dir/rdma/fabric.h" || ! grep -q 'FI_MINOR_VERSION 17$' "$header_dir/rdma/fabric.h"
+if ! grep -qs 'FI_MAJOR_VERSION 1$' "$header_dir/rdma/fabric.h" \
+    || ! grep -qs 'FI_MINOR_VERSION 17$' "$header_dir/rdma/fabric.h"
 then
     echo "regenerate.sh: $header_dir/rdma is not libfabric 1.17; set FABRIC_INCLUDE" >&2
     exit 2
 fi
-if [ ! -x "$tools/bin/bindgen" ]; then
+bindgen=$tools/bin/bindgen
+if [ ! -x "$bindgen" ] && [ "$(bindgen --version 2>&1)" = "bindgen $bindgen_version" ]; then
+    bindgen=bindgen
+elif [ ! -x "$bindgen" ] && [ "${1:-}" = --ready ]; then
+    echo "regenerate.sh: bindgen $bindgen_version is not installed" >&2
+    exit 2
+elif [ ! -x "$bindgen" ]; then
     cargo install bindgen-cli --version "$bindgen_version" --locked --root "$tools"
+fi
+if [ "${1:-}" = --ready ]; then
+    exit
 fi
 
 made=$(mktemp -d)
@@ -35,7 +49,7 @@ HEADER
 # table or a fid points to one of those, the pointer stays as a pointer to an opaque type.
 opaque='.*collective.*|.*tagged.*|.*trigger.*|.*wait_set.*|fi_mutex_cond|f?i?_?poll.*|fid_poll|fid_wait|fi_ops_wait'
 opaque="$opaque|fi_ops_poll|fi_poll_attr|fid_mc|fid_av_set|fi_av_set_attr|fi_ops_av_set|fid_stx|pthread.*|__pthread.*"
-"$tools/bin/bindgen" "$made/wrapper.h" --output "$made/raw.rs" \
+"$bindgen" "$made/wrapper.h" --output "$made/raw.rs" \
     --use-core --generate types,vars --rust-target 1.85 --no-prepend-enum-name --no-doc-comments \
     --allowlist-type 'fi_(info|.*_attr|ops.*|context2?|cq_.*|eq_.*|cntr_.*|msg.*|rma_io[vc]|ioc|op|datatype|type|alias)' \
     --allowlist-type 'fid|fid_(fabric|domain|ep|pep|cq|eq|cntr|av|mr|nic)' \
