@@ -102,7 +102,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     }
 
     /// Operations that are complete at both sides before this returns.
-    fn batch<'inner, R>(
+    fn run_batch<'inner, R>(
         &'inner self,
         target: Option<Rank>,
         body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'inner, T>) -> Result<R>,
@@ -128,7 +128,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         flushed
     }
 
-    fn put_value(&self, target: Rank, disp: u64, value: T) -> Result<()> {
+    fn put_now(&self, target: Rank, disp: u64, value: T) -> Result<()> {
         let source = &raw const value;
         self.complete(target, |raw| {
             // SAFETY: `value` lives until `complete` returns.
@@ -136,7 +136,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         })
     }
 
-    fn get_value(&self, target: Rank, disp: u64) -> Result<T> {
+    fn get_now(&self, target: Rank, disp: u64) -> Result<T> {
         let mut value = T::default();
         let result = &raw mut value;
         self.complete(target, |raw| {
@@ -146,7 +146,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         Ok(value)
     }
 
-    fn fetch_and_op(&self, target: Rank, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
+    fn fetch_and_op_now(&self, target: Rank, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
         let mut value = T::default();
         let (origin, result) = (&raw const operand, &raw mut value);
         self.complete(target, |raw| {
@@ -156,7 +156,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         Ok(value)
     }
 
-    fn compare_and_swap(&self, target: Rank, disp: u64, compare: T, new: T) -> Result<T> {
+    fn compare_and_swap_now(&self, target: Rank, disp: u64, compare: T, new: T) -> Result<T> {
         let mut value = T::default();
         let (origin, compare, result) = (&raw const new, &raw const compare, &raw mut value);
         self.complete(target, |raw| {
@@ -241,7 +241,7 @@ impl<'scope, 'env, T: Element> LockEpoch<'scope, 'env, T> {
         body: impl for<'batch> FnOnce(&'batch LockEpoch<'batch, 'inner, T>) -> Result<R>,
     ) -> Result<R> {
         let inner = LockEpoch::new(Epoch::new(self.epoch.window), self.target);
-        self.epoch.batch(Some(self.target), |_| body(&inner))
+        self.epoch.run_batch(Some(self.target), |_| body(&inner))
     }
 
     /// Writes one element; complete at both sides when it returns.
@@ -249,7 +249,7 @@ impl<'scope, 'env, T: Element> LockEpoch<'scope, 'env, T> {
     /// # Errors
     /// See [`Epoch::put`].
     pub fn put_value(&self, disp: u64, value: T) -> Result<()> {
-        self.epoch.put_value(self.target, disp, value)
+        self.epoch.put_now(self.target, disp, value)
     }
 
     /// Reads one element.
@@ -257,7 +257,7 @@ impl<'scope, 'env, T: Element> LockEpoch<'scope, 'env, T> {
     /// # Errors
     /// See [`Epoch::put`].
     pub fn get_value(&self, disp: u64) -> Result<T> {
-        self.epoch.get_value(self.target, disp)
+        self.epoch.get_now(self.target, disp)
     }
 
     /// Combines `operand` into one element, atomically, and returns what it was before.
@@ -265,7 +265,7 @@ impl<'scope, 'env, T: Element> LockEpoch<'scope, 'env, T> {
     /// # Errors
     /// See [`Epoch::accumulate`].
     pub fn fetch_and_op(&self, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
-        self.epoch.fetch_and_op(self.target, disp, operand, op)
+        self.epoch.fetch_and_op_now(self.target, disp, operand, op)
     }
 }
 
@@ -275,7 +275,7 @@ impl<T: Integer> LockEpoch<'_, '_, T> {
     /// # Errors
     /// See [`Epoch::accumulate`].
     pub fn compare_and_swap(&self, disp: u64, compare: T, new: T) -> Result<T> {
-        self.epoch.compare_and_swap(self.target, disp, compare, new)
+        self.epoch.compare_and_swap_now(self.target, disp, compare, new)
     }
 }
 
@@ -315,7 +315,7 @@ impl<'scope, 'env, T: Element> LockAllEpoch<'scope, 'env, T> {
         &'inner self,
         body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'inner, T>) -> Result<R>,
     ) -> Result<R> {
-        self.epoch.batch(None, body)
+        self.epoch.run_batch(None, body)
     }
 
     /// Writes one element; complete at both sides when it returns.
@@ -323,7 +323,7 @@ impl<'scope, 'env, T: Element> LockAllEpoch<'scope, 'env, T> {
     /// # Errors
     /// See [`Epoch::put`].
     pub fn put_value(&self, target: Rank, disp: u64, value: T) -> Result<()> {
-        self.epoch.put_value(target, disp, value)
+        self.epoch.put_now(target, disp, value)
     }
 
     /// Reads one element.
@@ -331,7 +331,7 @@ impl<'scope, 'env, T: Element> LockAllEpoch<'scope, 'env, T> {
     /// # Errors
     /// See [`Epoch::put`].
     pub fn get_value(&self, target: Rank, disp: u64) -> Result<T> {
-        self.epoch.get_value(target, disp)
+        self.epoch.get_now(target, disp)
     }
 
     /// Combines `operand` into one element, atomically, and returns what it was before.
@@ -339,7 +339,7 @@ impl<'scope, 'env, T: Element> LockAllEpoch<'scope, 'env, T> {
     /// # Errors
     /// See [`Epoch::accumulate`].
     pub fn fetch_and_op(&self, target: Rank, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
-        self.epoch.fetch_and_op(target, disp, operand, op)
+        self.epoch.fetch_and_op_now(target, disp, operand, op)
     }
 }
 
@@ -349,7 +349,7 @@ impl<T: Integer> LockAllEpoch<'_, '_, T> {
     /// # Errors
     /// See [`Epoch::accumulate`].
     pub fn compare_and_swap(&self, target: Rank, disp: u64, compare: T, new: T) -> Result<T> {
-        self.epoch.compare_and_swap(target, disp, compare, new)
+        self.epoch.compare_and_swap_now(target, disp, compare, new)
     }
 }
 

@@ -1,12 +1,32 @@
 //! One-sided communication for Rust programs: memory windows that other processes put to, get from and
-//! accumulate into, with every synchronization of MPI's one-sided chapter (MPI-4.1 chapter 12).
+//! accumulate into, with the synchronization of MPI's one-sided chapter (MPI-4.1 chapter 12), over whatever
+//! fabric libfabric finds.
 //!
 //! A program joins its job, makes windows, accesses other ranks' windows within epochs, and finalizes:
 //!
 //! ```
-//! let job = rma::Job::init()?;
+//! use rma::{Job, LockType, Rank, ReduceOp};
+//!
+//! let job = Job::init()?;
+//! let window = job.allocate::<u64>(1)?;
+//! // A ticket from the counter of rank 0, which need not do anything for it.
+//! let ticket = window.lock(Rank(0), LockType::Shared, |epoch| epoch.fetch_and_op(0, 1, ReduceOp::Sum))?;
+//! println!("rank {} has ticket {ticket}", job.rank());
+//! job.barrier()?;
+//! window.free()?;
+//! job.finalize()?;
 //! # Ok::<(), rma::Error>(())
 //! ```
+//!
+//! Started by itself, the program is a job of one rank; `rmarun -n 4 program` makes it four.
+//!
+//! * [`Window`] is the safe layer. Epochs are scopes ([`Window::fence`], [`Window::lock`],
+//!   [`Window::lock_all`]); operations exist only within them, and the compiler keeps buffers of operations
+//!   in flight from being touched.
+//! * [`raw`] is the unsafe layer with MPI's own calls, for ports and bindings.
+//! * Misuse that the compiler cannot find is an [`Error`] that names the call, the state and the rule.
+//! * While the program is outside of the library, an agent thread serves the other ranks
+//!   (`RMA_PROGRESS=none` does without). It stands aside while the program makes progress itself.
 
 pub mod raw;
 

@@ -1,0 +1,23 @@
+//! Each rank writes a greeting into the window of the next one.
+//!
+//! `rmarun -n 4 target/debug/examples/hello_put`
+
+use rma::{Job, LockType, Rank};
+
+fn main() -> rma::Result<()> {
+    let job = Job::init()?;
+    let window = job.allocate::<u8>(64)?;
+    let greeting = format!("hello from rank {} of {}", job.rank(), job.size());
+    let next = Rank((job.rank().0 + 1) % job.size());
+
+    // Lock, put and unlock are one packet, and one comes back; the other rank does nothing for it.
+    window.lock(next, LockType::Exclusive, |epoch| epoch.put(0, greeting.as_bytes()))?;
+
+    // Every rank has been greeted when every rank has greeted.
+    job.barrier()?;
+    let received = window.local().to_vec();
+    println!("rank {}: {}", job.rank(), String::from_utf8_lossy(&received).trim_end_matches('\0'));
+
+    window.free()?;
+    job.finalize()
+}
