@@ -140,16 +140,48 @@ fn every_operation(job: &Job, epoch: Epoch) -> Result<(), Error> {
     window.free()
 }
 
+fn every_epoch(job: &Job) -> Result<(), Error> {
+    for _ in 0..20 {
+        every_operation(job, Epoch::Fence)?;
+        every_operation(job, Epoch::Lock(LockType::Shared))?;
+        every_operation(job, Epoch::Lock(LockType::Exclusive))?;
+        every_operation(job, Epoch::LockAll)?;
+        every_operation(job, Epoch::LockFlush)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn every_operation_in_every_epoch() {
-    ranks("every_operation_in_every_epoch", 3, |job| {
-        for _ in 0..20 {
-            every_operation(job, Epoch::Fence)?;
-            every_operation(job, Epoch::Lock(LockType::Shared))?;
-            every_operation(job, Epoch::Lock(LockType::Exclusive))?;
-            every_operation(job, Epoch::LockAll)?;
-            every_operation(job, Epoch::LockFlush)?;
-        }
-        Ok(())
-    });
+    ranks("every_operation_in_every_epoch", 3, every_epoch);
+}
+
+#[test]
+fn every_operation_by_messages() {
+    ranks_with("every_operation_by_messages", 3, &[("RMA_FORCE_MESSAGE_PATH", "1")], every_epoch);
+}
+
+#[test]
+fn every_operation_with_pools_of_one() {
+    let variables = [
+        ("RMA_TARGET_POOL", "1"),
+        ("RMA_TARGET_POOL_GLOBAL", "0"),
+        ("RMA_OPERATION_POOL", "1"),
+        ("RMA_OPERATION_POOL_GLOBAL", "0"),
+        ("RMA_SLOTS", "1"),
+    ];
+    ranks_with("every_operation_with_pools_of_one", 3, &variables, every_epoch);
+}
+
+#[test]
+fn every_operation_without_any_optimization_or_agent() {
+    let variables = [
+        ("RMA_SINGLE_OP_LOCK", "0"),
+        ("RMA_PIGGYBACK", "0"),
+        ("RMA_COALESCE", "0"),
+        ("RMA_GET_TO_TAIL", "0"),
+        ("RMA_LAZY_TARGETS", "0"),
+        ("RMA_PROGRESS", "none"),
+    ];
+    ranks_with("every_operation_without_any_optimization_or_agent", 3, &variables, every_epoch);
 }

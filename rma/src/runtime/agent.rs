@@ -2,7 +2,8 @@
 //! windows serve the other ranks meanwhile.
 //!
 //! *Standby.* The program is inside, or was a moment ago: the agent looks at `activity` every 50 to
-//! 100 microseconds and does nothing else: no guard, no endpoint, no shared wake-up. While the
+//! 200 microseconds and does nothing else: no guard, no endpoint, no shared wake-up. It looks again at once
+//! when much less has happened than before, since the program has then probably just left. While the
 //! program sleeps in a blocking call, the agent is parked until it is back.
 //!
 //! *Takeover.* Between two looks the program made no progress: the agent takes the guard, makes progress
@@ -30,8 +31,12 @@ use crate::error::{Error, Result};
 /// Time between two looks when the program may just have left.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Time between two looks while it stays inside.
+/// Time between two looks when it probably has.
+const LOOK_SOON: Duration = Duration::from_micros(20);
+
+/// Longest time between two looks while it stays inside, with a processor for the agent and without.
 const LOOK_LATER: Duration = Duration::from_micros(100);
+const LOOK_LATER_CROWDED: Duration = Duration::from_micros(200);
 
 /// Longest sleep on the descriptor: what the descriptor cannot tell (time limits of look-ups) waits no
 /// longer.
@@ -128,8 +133,9 @@ fn block_signals() {
 
 /// Returns when the program has left the library.
 fn stand_by(core: &Core, stop: &Stop) {
+    let longest = if core.has_spare_processors { LOOK_LATER } else { LOOK_LATER_CROWDED };
     let mut last = core.activity.load(Ordering::Relaxed);
-    let mut interval = LOOK;
+    let (mut interval, mut rate) = (LOOK, 0);
     let mut was_asleep = false;
     while !stop.is_asked.load(Ordering::SeqCst) {
         if core.sleepers.load(Ordering::SeqCst) > 0 {
@@ -148,8 +154,11 @@ fn stand_by(core: &Core, stop: &Stop) {
         if now == last {
             return;
         }
+        // Progress per time, so that looks of different lengths compare.
+        let rate_now = now.wrapping_sub(last) * 1000 / interval.as_micros() as u64;
+        interval = if rate_now < rate / 2 { LOOK_SOON } else { (2 * interval).clamp(LOOK, longest) };
+        rate = rate_now;
         last = now;
-        interval = LOOK_LATER;
     }
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct Core {
     descriptors: Vec<i32>,
     /// Ranks on this host do not outnumber its processors, so that waiting may spin.
     may_spin: bool,
+    /// There are processors for the agents of this host's ranks besides those of their programs.
+    has_spare_processors: bool,
     timeout: Option<Duration>,
     pub(crate) rank: u32,
     pub(crate) size: u32,
@@ -87,6 +89,7 @@ impl Core {
             has_failed: AtomicBool::new(false),
             sleeper,
             descriptors,
+            has_spare_processors: 2 * engine.bootstrap().local_size() as usize <= processors,
             may_spin: engine.bootstrap().local_size() as usize <= processors,
             timeout,
             rank,
