@@ -136,8 +136,9 @@ sanitizers() {
         return
     fi
     target="$(rustc +nightly --print host-tuple)"
-    lane asan 300 env RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
-        cargo +nightly test --locked -p rma-core --lib --target "$target"
+    lane asan 600 env RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
+        cargo +nightly test --locked -p rma-core -p rma-conformance --lib --test sim --test hostile \
+        --target "$target"
     if has_rust_src; then
         # Without an instrumented standard library it reports races inside of the test harness.
         lane tsan 400 env RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/tsan \
@@ -160,8 +161,9 @@ fi
 # The dev profile: optimised enough for the multi-process tests, and debug assertions are on. The
 # fuzz corpus is replayed by tests of the crates that decode.
 second_libfabric
-lane test 900 cargo test --locked --workspace --no-fail-fast
-lane sim 420 cargo run --locked --release -p rma-sim -- run --seeds 200
+lane test 1500 cargo test --locked --workspace --no-fail-fast
+lane sim 420 cargo run --locked --release -p rma-sim -- run --seeds 2000
+lane sim-deaths 420 cargo run --locked --release -p rma-sim -- run --deaths --seeds 500
 sanitizers
 bindings
 lane icount 420 ci/icount.sh

@@ -135,7 +135,8 @@ pub fn window_protocol_releases_after_errors<E: Endpoint, B: Bootstrap>(make: &i
     let mut result = Ok(());
     for target in [1, 2, 3, 4] {
         let disp = if target == 2 { 1000 } else { 0 };
-        result = result.and(world.put(0, window, target, disp, &data));
+        let put = world.put(0, window, target, disp, &data);
+        result = result.and(put);
     }
     let started = world.engines[0].start_unlock_all(window);
     let end = world.wait(0, started);
