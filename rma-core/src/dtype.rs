@@ -1,4 +1,4 @@
-//! Predefined element types (MPI-4.1 section 3.2.2, the numeric ones that Rust has).
+//! Predefined element types (MPI-4.1, Message Data, the numeric ones that Rust has).
 
 /// The type of one element of an accumulate-family operation, and the unit of a put or get.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -88,7 +88,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// A rule of the one-sided chapter (MPI-4.1 chapter 12) that a call broke.
+/// A rule of the one-sided chapter (MPI-4.1 chapter 13) that a call broke.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rule {
     /// An operation needs an open access epoch.
@@ -130,11 +130,11 @@ impl Rule {
     /// Where MPI-4.1 states it.
     pub const fn section(self) -> &'static str {
         match self {
-            Self::NoEpoch | Self::OtherEpochOpen | Self::Busy => "MPI-4.1 section 12.5",
-            Self::NotLocked | Self::AlreadyLocked | Self::NoSuchEpoch => "MPI-4.1 section 12.5.3",
-            Self::FlushOutsidePassive => "MPI-4.1 section 12.5.4",
-            Self::NoPrecedeBroken => "MPI-4.1 section 12.5.5",
-            Self::FreeInsideEpoch => "MPI-4.1 section 12.2.5",
+            Self::NoEpoch | Self::OtherEpochOpen | Self::Busy => "MPI-4.1 section 13.5",
+            Self::NotLocked | Self::AlreadyLocked | Self::NoSuchEpoch => "MPI-4.1 section 13.5.3",
+            Self::FlushOutsidePassive => "MPI-4.1 section 13.5.4",
+            Self::NoPrecedeBroken => "MPI-4.1 section 13.5.5",
+            Self::FreeInsideEpoch => "MPI-4.1 section 13.2.5",
         }
     }
 }
@@ -298,7 +298,7 @@ impl fmt::Display for RmaError {
             }
             Self::Argument { what, .. } => f.write_str(what),
             Self::Operation { op, dtype, .. } => {
-                write!(f, "{op} is not defined for {dtype}; logical and bitwise reductions want integers [MPI-4.1 section 6.9.2]")
+                write!(f, "{op} is not defined for {dtype}; logical and bitwise reductions want integers [MPI-4.1, Predefined Reduction Operations]")
             }
             Self::Window { window, .. } => write!(f, "window {window} does not exist (was it freed?)"),
             Self::NotHeld { target, .. } => {

@@ -1,4 +1,4 @@
-//! Predefined reduction operations (MPI-4.1 section 6.9.2 and, for the last two, section 12.3.4).
+//! Predefined reduction operations (MPI-4.1, Predefined Reduction Operations; the last two: section 13.3.4).
 
 use crate::dtype::Dtype;
 
@@ -75,7 +75,7 @@ impl ReduceOp {
     }
 
     /// Whether MPI defines the operation on this type: logical and bitwise ones want integers
-    /// (MPI-4.1 section 6.9.2).
+    /// (MPI-4.1, Predefined Reduction Operations).
     #[inline]
     pub const fn is_defined_for(self, dtype: Dtype) -> bool {
         match self {

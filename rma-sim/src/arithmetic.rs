@@ -1,4 +1,4 @@
-//! The predefined reductions on plain bytes (MPI-4.1 section 6.9.2), written apart from the engine's so that
+//! The predefined reductions on plain bytes (MPI-4.1, Predefined Reduction Operations), written apart from the engine's so that
 //! one checks the other. Little-endian or big-endian does not matter: values are the machine's own.
 
 use rma_core::dtype::Dtype;

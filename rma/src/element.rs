@@ -12,7 +12,7 @@ pub trait Element: Access + Copy + Default + PartialEq + fmt::Debug + Send + Syn
     const DTYPE: Dtype;
 }
 
-/// The elements on which compare-and-swap is defined: integers (MPI-4.1 section 12.3.4).
+/// The elements on which compare-and-swap is defined: integers (MPI-4.1 section 13.3.4).
 pub trait Integer: Element {}
 
 /// How this process's own window memory is accessed while others may access it too. Cannot be implemented

@@ -1,5 +1,5 @@
 //! One-sided communication for Rust programs: memory windows that other processes put to, get from and
-//! accumulate into, with the synchronization of MPI's one-sided chapter (MPI-4.1 chapter 12), over whatever
+//! accumulate into, with the synchronization of MPI's one-sided chapter (MPI-4.1 chapter 13), over whatever
 //! fabric libfabric finds.
 //!
 //! A program joins its job, makes windows, accesses other ranks' windows within epochs, and finalizes:

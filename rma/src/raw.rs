@@ -1,7 +1,7 @@
 //! The MPI-shaped layer: raw pointers, displacements, and the user's word for both. For ports of MPI
 //! programs and for bindings; [`crate::Window`] is the safe way.
 //!
-//! Names, arguments and meaning are those of MPI-4.1 chapter 12. Every call may be made from every
+//! Names, arguments and meaning are those of MPI-4.1 chapter 13. Every call may be made from every
 //! thread; calls that MPI lets block return when they are complete.
 
 use std::fmt;

@@ -166,7 +166,7 @@ impl<T: Element> Window<T> {
         Local::new(&self.raw)
     }
 
-    /// A fence epoch (MPI-4.1 section 12.5.1): all ranks enter it, access each other, and leave it together.
+    /// A fence epoch (MPI-4.1 section 13.5.1): all ranks enter it, access each other, and leave it together.
     /// When it returns, the operations of all ranks are complete. Collective.
     ///
     /// ```
@@ -192,7 +192,7 @@ impl<T: Element> Window<T> {
         self.scope(|| body(&epoch), |engine, id| engine.start_fence(id, CLOSE_FENCE))
     }
 
-    /// A lock epoch to `target` (MPI-4.1 section 12.5.3): this rank alone enters it, and the target need do nothing.
+    /// A lock epoch to `target` (MPI-4.1 section 13.5.3): this rank alone enters it, and the target need do nothing.
     /// While it lasts, nobody else holds a lock on the target's window that conflicts with `lock_type`.
     ///
     /// Small operations, the lock and the unlock travel in one packet, so that nothing has happened before
@@ -214,7 +214,7 @@ impl<T: Element> Window<T> {
         self.scope(|| body(&epoch), |engine, id| engine.start_unlock(id, target))
     }
 
-    /// A lock epoch to all ranks at once, shared (MPI-4.1 section 12.5.3). Ranks that are not accessed cost
+    /// A lock epoch to all ranks at once, shared (MPI-4.1 section 13.5.3). Ranks that are not accessed cost
     /// nothing.
     ///
     /// # Errors

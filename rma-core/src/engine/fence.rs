@@ -1,4 +1,4 @@
-//! fence (MPI-4.1 section 12.5.1) on a nonblocking dissemination barrier.
+//! fence (MPI-4.1 section 13.5.1) on a nonblocking dissemination barrier.
 
 use core::task::Poll;
 
@@ -11,7 +11,7 @@ use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::Sync;
 
-/// The promises of a fence call (MPI-4.1 section 12.5.5). `no_precede` and `no_succeed` must be given by
+/// The promises of a fence call (MPI-4.1 section 13.5.5). `no_precede` and `no_succeed` must be given by
 /// all ranks or by none; the others are each rank's own.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FenceAssert {

@@ -1,4 +1,4 @@
-//! flush, flush_all, flush_local, flush_local_all (MPI-4.1 section 12.5.4).
+//! flush, flush_all, flush_local, flush_local_all (MPI-4.1 section 13.5.4).
 
 use core::task::Poll;
 

@@ -1,4 +1,4 @@
-//! lock and unlock of one rank (MPI-4.1 section 12.5.3).
+//! lock and unlock of one rank (MPI-4.1 section 13.5.3).
 
 use core::task::Poll;
 

@@ -44,7 +44,7 @@ pub struct Operation {
 }
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
-    /// Writes `len` bytes to the target at displacement `disp` (MPI-4.1 section 12.3.1). `Pending`:
+    /// Writes `len` bytes to the target at displacement `disp` (MPI-4.1 section 13.3.1). `Pending`:
     /// no resources now, nothing happened; make progress and call again.
     ///
     /// # Safety
@@ -71,7 +71,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         unsafe { self.transfer(window, OpKind::Put, target, disp, origin, result, len) }
     }
 
-    /// Reads `len` bytes from the target at displacement `disp` (MPI-4.1 section 12.3.2). `Pending` as
+    /// Reads `len` bytes from the target at displacement `disp` (MPI-4.1 section 13.3.2). `Pending` as
     /// for [`Engine::put`].
     ///
     /// # Safety

@@ -28,7 +28,7 @@ const AGREED: usize = 5;
 const FAILED: usize = 2 * AGREED;
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
-    /// Begins to make a window over the user's memory (MPI-4.1 section 12.2.1). Collective. A length
+    /// Begins to make a window over the user's memory (MPI-4.1 section 13.2.1). Collective. A length
     /// of 0 is legal; `base` may be null then.
     ///
     /// # Safety
@@ -51,7 +51,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Begins to make a window whose memory, zeroed and page-aligned, belongs to the library (section
-    /// 12.2.2). Collective.
+    /// 13.2.2). Collective.
     ///
     /// # Errors
     /// As for [`Engine::start_create`].

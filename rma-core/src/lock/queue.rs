@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use super::deferred::Span;
 use crate::ids::Rank;
 
-/// How a window is locked (MPI-4.1 section 12.5.3).
+/// How a window is locked (MPI-4.1 section 13.5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LockType {
     /// Together with other shared holders.

@@ -6,7 +6,7 @@ use core::fmt;
 use crate::dtype::Dtype;
 use crate::op::ReduceOp;
 
-/// The access does not lie inside the window (MPI-4.1 section 12.6.2: `MPI_ERR_RMA_RANGE`).
+/// The access does not lie inside the window (MPI-4.1 section 13.6.2: `MPI_ERR_RMA_RANGE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfWindow {
     /// Where the access begins, bytes from the base of the window.
@@ -32,14 +32,14 @@ impl Error for OutOfWindow {}
 pub enum AccumulateError {
     /// The elements do not all lie inside the window.
     OutOfWindow(OutOfWindow),
-    /// MPI does not define the reduction on this type (MPI-4.1 section 6.9.2).
+    /// MPI does not define the reduction on this type (MPI-4.1, Predefined Reduction Operations).
     UndefinedReduction {
         /// The reduction asked for.
         op: ReduceOp,
         /// The type of the elements.
         dtype: Dtype,
     },
-    /// MPI defines compare-and-swap on integers only (MPI-4.1 section 12.3.4).
+    /// MPI defines compare-and-swap on integers only (MPI-4.1 section 13.3.4).
     UndefinedCompareAndSwap {
         /// The type of the element.
         dtype: Dtype,

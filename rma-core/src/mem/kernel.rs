@@ -23,7 +23,7 @@ pub(super) trait Visit {
 }
 
 /// Calls `visit` with the reduction of the pair; `None` where MPI defines none
-/// (MPI-4.1 section 6.9.2). `NoOp` is here a reduction that keeps the target's element.
+/// (MPI-4.1, Predefined Reduction Operations). `NoOp` is here a reduction that keeps the target's element.
 #[inline]
 pub(super) fn with_reduction<V: Visit>(dtype: Dtype, op: ReduceOp, visit: V) -> Option<V::Output> {
     match dtype {

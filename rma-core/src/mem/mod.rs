@@ -6,7 +6,7 @@
 //! that uses CPU atomics of the same size on it. It is not atomic against a NIC: one window, one
 //! atomicity domain. An element at another address is read and written back plainly: operations
 //! executed by one engine stay atomic among each other, as the engine executes them one after the
-//! other, but another thread or process may see half of it or lose an update. MPI-4.1 section 12.7.1
+//! other, but another thread or process may see half of it or lose an update. MPI-4.1 section 13.7.1
 //! wants element-wise atomicity for accumulates of the same predefined type without saying at which
 //! addresses; C and Fortran make no misaligned variables, so that only byte-addressed layouts get
 //! there. Copies ([`WindowMemory::read`], [`WindowMemory::write`]) are never atomic: MPI leaves the
@@ -15,7 +15,7 @@
 //! **Ordering.** The atomics are `Relaxed`. Nothing is published through an element: a program may
 //! conclude anything about *other* memory only after a synchronization (the completion of a flush or
 //! unlock, a barrier, `sync`), and those carry acquire and release themselves. What MPI orders
-//! without one, accumulates from one origin to one location (MPI-4.1 section 12.7.2), is the order in
+//! without one, accumulates from one origin to one location (MPI-4.1 section 13.7.2), is the order in
 //! which one thread touches one atomic, which every ordering keeps.
 //!
 //! **Floating point.** Minimum and maximum are IEEE 754 minNum and maxNum: a number wins over a NaN;
@@ -221,7 +221,7 @@ impl WindowMemory {
     /// element as it was before.
     ///
     /// # Errors
-    /// [`AccumulateError`] if the type is a floating-point type (MPI-4.1 section 12.3.4), a buffer is
+    /// [`AccumulateError`] if the type is a floating-point type (MPI-4.1 section 13.3.4), a buffer is
     /// not one element long, or the element is not inside.
     #[inline]
     pub fn compare_and_swap(

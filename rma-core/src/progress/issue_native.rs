@@ -54,7 +54,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> Result<bool, Again> {
         let Some(peer) = self.targets[t].peer else { return Err(Again) };
         let atomic = !matches!(self.operations[op].kind, OpKind::Put | OpKind::Get);
-        // MPI orders accumulates of one origin to one location (MPI-4.1 section 12.7.2); fabrics need
+        // MPI orders accumulates of one origin to one location (MPI-4.1 section 13.7.2); fabrics need
         // not, so one at a time.
         if atomic && self.targets[t].native_atomics > self.operations[op].outstanding {
             return Ok(false);

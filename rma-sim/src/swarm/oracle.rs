@@ -1,6 +1,6 @@
 //! What the windows must hold: a shadow of each, kept by MPI's rules, and the checks against it.
 //!
-//! Plans contain only accesses whose outcome MPI-4.1 section 12.7 defines, so that one shadow is enough:
+//! Plans contain only accesses whose outcome MPI-4.1 section 13.7 defines, so that one shadow is enough:
 //! an operation changes it when it is posted, and the memory must agree when the operation is complete.
 
 use rma_core::op::ReduceOp;

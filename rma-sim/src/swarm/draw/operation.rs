@@ -16,7 +16,7 @@ enum Use {
     /// Puts below this offset in the span.
     Puts(usize),
     Gets,
-    /// Accumulates on this type: ordered among each other (MPI-4.1 section 12.7.2).
+    /// Accumulates on this type: ordered among each other (MPI-4.1 section 13.7.2).
     Accumulates(Dtype),
 }
 
