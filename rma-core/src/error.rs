@@ -248,7 +248,9 @@ pub enum RmaError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A blocking call took the longest time that the user allows.
+    /// A blocking call took the longest time that the user allows. A lock or lock_all has opened no epoch
+    /// then. Any other call goes on without its caller: its epoch stays open, and the window cannot be used
+    /// or freed any more. Meant for programs that end with it.
     Stalled {
         /// The call.
         call: Call,

@@ -198,6 +198,23 @@ fn a_rank_that_leaves_without_finalize_ends_the_job() {
 }
 
 #[test]
+fn a_rank_that_leaves_while_another_is_in_a_barrier_ends_the_job() {
+    if is_rank() {
+        let job = Job::init().unwrap();
+        let window = job.allocate::<u8>(1).unwrap();
+        if job.rank() == TARGET {
+            return;
+        }
+        // Meets the barrier of the other's end, and is alone from then on.
+        job.barrier().unwrap();
+        window.fence(|_| Ok(())).unwrap();
+        return;
+    }
+    let name = "a_rank_that_leaves_while_another_is_in_a_barrier_ends_the_job";
+    fails(name, &[], &["without Job::finalize"]);
+}
+
+#[test]
 fn a_call_that_others_never_make_ends_at_the_time_limit() {
     if is_rank() {
         return run_body(|job| {

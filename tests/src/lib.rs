@@ -25,7 +25,7 @@ macro_rules! suite {
                 operations: every_type_and_reduction, puts_and_gets_of_all_sizes, fetching_operations,
                     operations_on_oneself, zero_bytes, switches_never_change_results;
                 locks: exclusive_excludes, first_come_first_served, full_queue_asks_again,
-                    operations_wait_with_their_lock, lock_all_counts, own_window_is_locked_at_once;
+                    operations_wait_with_their_lock, lock_all_counts, own_window_is_locked_at_once, abandoned_lock_is_nobodys;
                 fences: everybody_sees_everything, fences_in_a_row, fence_then_lock;
                 misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;
                 resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,

@@ -108,6 +108,23 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Pending
     }
 
+    /// Gives up a call that did not become ready in the caller's time. A lock or lock_all has then opened
+    /// no epoch, and nobody waits for it; any other call has to be polled to its end all the same.
+    #[cold]
+    #[inline(never)]
+    pub fn abandon(&mut self, sync: &SyncCall) {
+        let Some(w) = self.windows.get_mut(sync.window) else { return };
+        match sync.stage {
+            Stage::SelfLock { .. } if sync.call == Call::LockAll => {
+                let _ = w.transition(|state| state.on_unlock_all());
+                self.process.release_self(w);
+            }
+            Stage::SelfLock { .. } => self.process.release_self(w),
+            Stage::Lock { .. } => self.process.leave_per_target(w),
+            _ => {}
+        }
+    }
+
     /// Ends the lock epoch to `target`: all its operations are complete at origin and target, and the
     /// lock is released, when the call is done.
     ///
@@ -186,18 +203,20 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         self.make_rma_progress_target(w, t);
     }
 
-    /// Releases this process's lock on its own window.
+    /// Releases this process's lock on its own window, or no longer waits for it.
     pub(crate) fn release_self(&mut self, w: &mut Window<E::Region>) {
-        if w.self_lock == SelfLock::Held {
+        match w.self_lock {
             // It is held, so the release is one that the lock knows.
-            let _ = w.lock.release(self.rank);
+            SelfLock::Held => w.lock.release(self.rank).unwrap_or_default(),
+            SelfLock::Waiting => w.lock.forget(self.rank),
+            SelfLock::None | SelfLock::NoCheck => {}
         }
         w.self_lock = SelfLock::None;
         self.serve_grants(w);
         self.leave_per_target(w);
     }
 
-    fn leave_per_target(&mut self, w: &mut Window<E::Region>) {
+    pub(crate) fn leave_per_target(&mut self, w: &mut Window<E::Region>) {
         if w.state() == WindowState::PerTarget && w.remote_locks() == 0 && w.self_lock == SelfLock::None {
             let _ = w.transition(|state| state.on_last_unlock());
         }

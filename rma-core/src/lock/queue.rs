@@ -120,6 +120,11 @@ impl WindowLock {
         }
     }
 
+    /// Takes what `origin` waits for out of the queue.
+    pub fn forget(&mut self, origin: Rank) {
+        self.waiters.retain(|waiter| waiter.origin != origin);
+    }
+
     /// The next waiter whose turn has come; the lock is its own from now on.
     pub fn poll_grant(&mut self) -> Option<Waiter> {
         let waiter = self.waiters.remove(self.next_grant()?)?;

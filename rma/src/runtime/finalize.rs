@@ -39,7 +39,8 @@ impl Awaited for AllFinalized {
 
 impl Core {
     /// Waits for all ranks, tells the launcher, and goes on making progress until it says that all ranks
-    /// are done. The first part takes at most `limit`, the second as long as the bootstrap allows.
+    /// are done. Each part takes at most `limit`: what another rank waits for in a barrier of its own is
+    /// met by the first, and then it may never come to the second.
     pub(crate) fn finalize(&self, limit: Option<Duration>) -> Result<()> {
         let mut guarded = self.enter_anyway();
         if guarded.is_finalized {
@@ -53,7 +54,7 @@ impl Core {
         told.map_err(|error| {
             self.fail(RmaError::Bootstrap { call: Call::Finalize, message: error.message })
         })?;
-        self.wait(guarded, &mut AllFinalized, None)
+        self.wait(guarded, &mut AllFinalized, limit)
     }
 
     /// Whether the job has been finalized.

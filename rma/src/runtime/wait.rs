@@ -204,7 +204,13 @@ impl Core {
                 Ok(())
             }
             Poll::Ready(Err(error)) => Err(self.fail(error)),
-            Poll::Pending => self.wait(guarded, &mut sync, self.timeout),
+            Poll::Pending => {
+                let waited = self.wait(guarded, &mut sync, self.timeout);
+                if waited.is_err() {
+                    self.enter_anyway().engine.abandon(&sync);
+                }
+                waited
+            }
         }
     }
 

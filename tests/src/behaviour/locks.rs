@@ -189,3 +189,31 @@ pub fn own_window_is_locked_at_once<E: Endpoint, B: Bootstrap>(make: &impl Make<
     world.unlock(0, window, 1).unwrap();
     world.check_idle();
 }
+
+/// A lock call that its caller gives up opens no epoch, and nobody is kept out by it later.
+pub fn abandoned_lock_is_nobodys<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = world.allocate(64);
+    for all in [false, true] {
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.put(0, window, 1, 0, &[1; 8]).unwrap();
+        world.flush(0, window, 1).unwrap();
+        let started = if all {
+            world.engines[1].start_lock_all(window, false)
+        } else {
+            world.engines[1].start_lock(window, Rank(1), Exclusive, false)
+        };
+        let mut sync = started.unwrap();
+        assert!(is_stuck(&mut world, 1, &mut sync));
+        world.engines[1].abandon(&sync);
+        world.unlock(0, window, 1).unwrap();
+        world.settle();
+        // The queue is empty, so that the next one gets in.
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.put(0, window, 1, 0, &[2; 8]).unwrap();
+        world.unlock(0, window, 1).unwrap();
+        world.lock(1, window, 1, Exclusive).unwrap();
+        world.unlock(1, window, 1).unwrap();
+    }
+    world.check_idle();
+}
