@@ -78,7 +78,7 @@ impl Options {
             })
         };
         for (what, given, least) in [
-            ("packet_bytes", self.packet_bytes, 512),
+            ("packet_bytes (RMA_EAGER_BYTES)", self.packet_bytes, 512),
             ("receive_buffers", self.receive_buffers, 1),
             ("send_buffers", self.send_buffers, 1),
             ("outstanding", self.outstanding, 1),
@@ -102,7 +102,7 @@ mod tests {
     fn sizes_out_of_range_are_errors_that_name_the_option() {
         Options::default().check().unwrap();
         let small = Options { packet_bytes: 511, ..Options::default() };
-        assert!(small.check().unwrap_err().message.contains("packet_bytes is 511"));
+        assert!(small.check().unwrap_err().message.contains("packet_bytes (RMA_EAGER_BYTES) is 511"));
         let none = Options { receive_buffers: 0, ..Options::default() };
         assert!(none.check().unwrap_err().message.contains("receive_buffers is 0"));
         let many = Options { outstanding: SIZE_MAX + 1, ..Options::default() };

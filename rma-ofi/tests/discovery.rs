@@ -96,5 +96,5 @@ fn the_description_says_what_was_opened() {
 
 #[test]
 fn sizes_are_checked_before_anything_is_opened() {
-    assert!(message(&Options { packet_bytes: 100, ..Options::default() }).contains("packet_bytes is 100"));
+    assert!(message(&Options { packet_bytes: 100, ..Options::default() }).contains("RMA_EAGER_BYTES) is 100"));
 }

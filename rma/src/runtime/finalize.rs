@@ -3,12 +3,34 @@
 use std::task::Poll;
 use std::time::Duration;
 
+use rma_core::engine::SyncCall;
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::WindowId;
 
 use super::wait::Awaited;
 use super::{Core, Engine};
 use crate::error::Result;
+
+/// The barrier before it, under the name of the call that the program made.
+struct LastBarrier(SyncCall);
+
+impl Awaited for LastBarrier {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
+        engine.poll(&mut self.0)
+    }
+
+    fn call(&self) -> Call {
+        Call::Finalize
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        None
+    }
+
+    fn waiting_for(&self) -> &'static str {
+        "the other ranks to finalize"
+    }
+}
 
 /// All ranks, as the launcher knows them.
 struct AllFinalized;
@@ -46,8 +68,8 @@ impl Core {
         if guarded.is_finalized {
             return Ok(());
         }
-        let mut barrier = guarded.engine.start_barrier().map_err(|error| self.fail(error))?;
-        self.wait(guarded, &mut barrier, limit)?;
+        let barrier = guarded.engine.start_barrier().map_err(|error| self.fail(error))?;
+        self.wait(guarded, &mut LastBarrier(barrier), limit)?;
         let mut guarded = self.enter_anyway();
         guarded.is_finalized = true;
         let told = guarded.engine.bootstrap().finalize();
