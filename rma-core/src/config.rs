@@ -1,13 +1,5 @@
 //! What the user may set: the optimizations' switches, thresholds, and the sizes of everything.
 
-/// Which protocol acquires window locks.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum LockProtocol {
-    /// Packets to the target's progress, with piggyback.
-    #[default]
-    Message,
-}
-
 /// Settings of an engine and of the windows made with it. Every switch only changes cost, never
 /// results.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,8 +18,6 @@ pub struct Config {
     pub get_to_tail: bool,
     /// Target elements stay until the epoch ends or somebody needs them (`RMA_LAZY_TARGETS`).
     pub lazy_targets: bool,
-    /// Window-lock protocol (`RMA_LOCK_PROTOCOL`).
-    pub lock_protocol: LockProtocol,
     /// Put, get and atomics travel as packets even where the fabric could do them
     /// (`RMA_FORCE_MESSAGE_PATH`).
     pub force_message_path: bool,
@@ -62,7 +52,6 @@ impl Default for Config {
             coalesce: true,
             get_to_tail: true,
             lazy_targets: true,
-            lock_protocol: LockProtocol::Message,
             force_message_path: false,
             small_bytes_max: 2048,
             slots: 64,

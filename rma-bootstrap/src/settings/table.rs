@@ -94,7 +94,6 @@ pub const SETTINGS: &[Setting] = &[
         "1",
         "make target elements at the first operation, not at the lock",
     ),
-    user("RMA_LOCK_PROTOCOL", Kind::OneOf(&["message"]), "message", "how window locks are taken"),
     user("RMA_FORCE_MESSAGE_PATH", Kind::Switch, "0", "execute every operation by message, none natively"),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "", "use the fabric's atomics (default: where they are native)"),
     user("RMA_EAGER_BYTES", Kind::Count, "", "longest packet that carries its operations' data, in bytes"),
