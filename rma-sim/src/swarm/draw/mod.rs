@@ -64,7 +64,6 @@ fn config(random: &mut Random) -> Config {
         deferred_bytes: random.pick(&[0, 64, 8192]),
         peers: random.pick(&[2, 3, 16, 1024]),
         reply_buffers: random.pick(&[1, 2, 16]),
-        ..Config::default()
     };
     // A good part of the runs as users have it.
     if random.chance(150) {
