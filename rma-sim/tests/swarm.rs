@@ -83,12 +83,13 @@ fn two_exclusive_locks_are_found() {
         |_| true,
         |fabric| {
             fabric.intercept(|_, bytes| {
-                let is_lock = header(bytes).is_some_and(|header| {
+                let lock = header(bytes).filter(|header| {
                     header.kind == PacketKind::Batch
                         && BatchFlags(header.flags).has(BatchFlags::LOCK_EXCLUSIVE)
                 });
-                if is_lock {
-                    bytes[1] = bytes[1] & !BatchFlags::LOCK_EXCLUSIVE.0 | BatchFlags::LOCK_SHARED.0;
+                if let Some(lock) = lock {
+                    let flags = lock.flags & !BatchFlags::LOCK_EXCLUSIVE.0 | BatchFlags::LOCK_SHARED.0;
+                    bytes[..Header::BYTES].copy_from_slice(&Header { flags, ..lock }.encode());
                 }
                 Fate::Deliver
             });

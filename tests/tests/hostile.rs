@@ -6,7 +6,9 @@ use rma_conformance::hostile::feed;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::op::ReduceOp;
-use rma_core::wire::{Header, OpKind, PacketKind, Record, ResultRecord, Writer};
+use rma_core::wire::{
+    BatchFlags, Header, OpKind, PacketKind, PostFlags, Record, ReplyFlags, ResultRecord, Writer,
+};
 use rma_sim::Random;
 
 #[test]
@@ -37,10 +39,24 @@ fn nearly_right_packets_are_harmless() {
 }
 
 fn nearly_right(random: &mut Random) -> Vec<u8> {
-    let kinds = [PacketKind::Batch, PacketKind::Reply, PacketKind::Barrier, PacketKind::MetadataReply];
+    let kinds = [
+        PacketKind::Batch,
+        PacketKind::Reply,
+        PacketKind::Barrier,
+        PacketKind::MetadataReply,
+        PacketKind::Post,
+        PacketKind::PostQuery,
+    ];
+    let kind = random.pick(&kinds);
+    let known = match kind {
+        PacketKind::Batch => BatchFlags::ALL.0,
+        PacketKind::Reply => ReplyFlags::ALL.0,
+        PacketKind::Post => PostFlags::ALL.0,
+        _ => 0,
+    };
     let header = Header {
-        kind: random.pick(&kinds),
-        flags: random.bits() as u8 & random.bits() as u8,
+        kind,
+        flags: (random.bits() & random.bits()) as u16 & known,
         count: random.pick(&[0, 1, 1, 2, 3, 255]),
         window: WindowId(random.pick(&[0, 0, 0, 0, 1])),
         sender: Rank(random.pick(&[1, 1, 1, 1, 2, 0])),

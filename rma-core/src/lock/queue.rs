@@ -22,7 +22,7 @@ pub struct Waiter {
     /// For what.
     pub lock_type: LockType,
     /// The request's flags, for the answer.
-    pub flags: u8,
+    pub flags: u16,
     /// The request's token, for the answer.
     pub token: u32,
     /// Operations that came with it.

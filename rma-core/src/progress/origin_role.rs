@@ -134,7 +134,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         flags: ReplyFlags,
         reader: &mut Reader<'_>,
     ) -> Result<(), WireError> {
-        let unexpected = WireError::Flags(flags.0.into());
+        let unexpected = WireError::Flags(flags.0);
         if !flags.any(ReplyFlags::ERROR | ReplyFlags::DETACHED) {
             return Err(unexpected);
         }

@@ -154,9 +154,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn on_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
         // SAFETY: the packet came from this endpoint's poll just now and is released below or kept whole.
         let bytes = unsafe { packet.bytes() };
-        let is_request = bytes.first().is_some_and(|&kind| {
-            kind == PacketKind::Batch as u8 || kind == PacketKind::MetadataRequest as u8
-        });
+        let kind = bytes.first().map(|&byte| PacketKind::of_first_byte(byte));
+        let is_request = matches!(kind, Some(Ok(kind)) if kind.is_request());
         if is_request && !(self.held.is_empty() && self.replies.has_room()) {
             self.held.push_back(packet);
             return;
@@ -208,6 +207,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 Ok(())
             }
             PacketKind::MetadataReply => self.on_metadata(w, header.sender, &mut reader),
+            PacketKind::Post | PacketKind::PostQuery => Err(WireError::Kind(header.kind as u8)),
             PacketKind::Reduce => Ok(()),
         }
     }
@@ -218,10 +218,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let mut replies = core::mem::take(&mut self.replies);
         replies.flush(|to, packet| {
-            let kind = match packet.first() {
-                Some(&kind) if kind == PacketKind::MetadataReply as u8 => PacketKind::MetadataReply,
-                _ => PacketKind::Reply,
-            };
+            let kind = packet.first().and_then(|&byte| PacketKind::of_first_byte(byte).ok());
+            let kind = kind.unwrap_or(PacketKind::Reply);
             self.try_send_reply(to, kind, packet)
         });
         self.replies = replies;

@@ -19,14 +19,26 @@ pub enum PacketKind {
     MetadataRequest = 4,
     /// The answer.
     MetadataReply = 5,
+    /// Target to origin: the window is exposed to you (post), or: it was when you asked.
+    Post = 6,
+    /// Origin asks whether the target's window is exposed to it.
+    PostQuery = 7,
 }
 
 impl PacketKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 8;
 
-    const ALL: [Self; Self::COUNT] =
-        [Self::Batch, Self::Reply, Self::Barrier, Self::Reduce, Self::MetadataRequest, Self::MetadataReply];
+    const ALL: [Self; Self::COUNT] = [
+        Self::Batch,
+        Self::Reply,
+        Self::Barrier,
+        Self::Reduce,
+        Self::MetadataRequest,
+        Self::MetadataReply,
+        Self::Post,
+        Self::PostQuery,
+    ];
 
     /// Name for tables.
     pub const fn name(self) -> &'static str {
@@ -37,23 +49,43 @@ impl PacketKind {
             Self::Reduce => "reduce",
             Self::MetadataRequest => "metadata-request",
             Self::MetadataReply => "metadata-reply",
+            Self::Post => "post",
+            Self::PostQuery => "post-query",
         }
     }
 
     /// Whether a packet of this kind is answered, so that it may have to wait for room.
     pub const fn is_request(self) -> bool {
-        matches!(self, Self::Batch | Self::MetadataRequest)
+        matches!(self, Self::Batch | Self::MetadataRequest | Self::PostQuery)
+    }
+
+    /// The kind of a packet that is not decoded yet, by its first byte.
+    ///
+    /// # Errors
+    /// When there is no such kind.
+    #[inline]
+    pub fn of_first_byte(byte: u8) -> Result<Self, WireError> {
+        let code = byte & KIND_MASK;
+        Self::ALL.get(code as usize).copied().ok_or(WireError::Kind(code))
     }
 }
+
+/// The low bits of the first byte are the kind; those above are flags 8 to 11.
+const KIND_MASK: u8 = 0x0f;
+
+/// Bits that a header has for flags.
+const FLAG_BITS: u32 = 12;
 
 macro_rules! flags {
     ($(#[$meta:meta])* $name:ident { $($(#[$flag_meta:meta])* $flag:ident = $value:literal),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-        pub struct $name(pub u8);
+        pub struct $name(pub u16);
 
         impl $name {
             $($(#[$flag_meta])* pub const $flag: Self = Self($value);)+
+            /// Every flag that has a meaning.
+            pub const ALL: Self = Self($($value)|+);
 
             /// Whether every bit of `other` is set.
             #[inline]
@@ -97,6 +129,8 @@ flags! {
         /// With LOCK_SHARED: the origin may hold locks of other ranks, as under lock_all, and so must not
         /// wait for requests that only wait themselves.
         OVERTAKE = 128,
+        /// The origin's access epoch is over (complete): nothing of it follows.
+        COMPLETE = 256,
     }
 }
 
@@ -122,13 +156,23 @@ flags! {
     }
 }
 
+flags! {
+    /// What the notice of a post says besides that.
+    PostFlags {
+        /// It answers the [`PacketKind::PostQuery`] with the same token.
+        ANSWER = 1,
+        /// The window's metadata follows the header.
+        METADATA = 2,
+    }
+}
+
 /// The first 16 bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// What follows.
     pub kind: PacketKind,
-    /// [`BatchFlags`] or [`ReplyFlags`]; 0 in other kinds.
-    pub flags: u8,
+    /// [`BatchFlags`], [`ReplyFlags`] or [`PostFlags`]; 0 in other kinds. At most 12 bits.
+    pub flags: u16,
     /// Records in the packet; the round of a barrier or reduction.
     pub count: u16,
     /// The window.
@@ -147,8 +191,9 @@ impl Header {
     #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[0] = self.kind as u8;
-        bytes[1] = self.flags;
+        debug_assert!(self.flags >> FLAG_BITS == 0, "flags that the header has no room for");
+        bytes[0] = self.kind as u8 | (self.flags >> 8 << 4) as u8;
+        bytes[1] = self.flags as u8;
         bytes[2..4].copy_from_slice(&self.count.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.window.0.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.sender.0.to_le_bytes());
@@ -162,21 +207,38 @@ impl Header {
     /// When there are too few bytes, the kind is unknown, or the flags contradict each other.
     #[inline]
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        let kind = reader.u8()?;
+        let first = reader.u8()?;
         let header = Self {
-            kind: *PacketKind::ALL.get(kind as usize).ok_or(WireError::Kind(kind))?,
-            flags: reader.u8()?,
+            kind: PacketKind::of_first_byte(first)?,
+            flags: u16::from(first >> 4) << 8 | u16::from(reader.u8()?),
             count: reader.u16()?,
             window: WindowId(reader.u32()?),
             sender: Rank(reader.u32()?),
             token: reader.u32()?,
         };
-        let flags = BatchFlags(header.flags);
-        let both = BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE;
-        let stray = flags.has(BatchFlags::OVERTAKE) && !flags.has(BatchFlags::LOCK_SHARED);
-        if header.kind == PacketKind::Batch && (flags.has(both) || stray) {
-            return Err(WireError::Flags(header.flags.into()));
+        if header.has_sound_flags() {
+            Ok(header)
+        } else {
+            Err(WireError::Flags(header.flags))
         }
-        Ok(header)
+    }
+
+    /// Whether all flags have a meaning in a packet of this kind, and none contradicts another.
+    #[inline]
+    fn has_sound_flags(&self) -> bool {
+        let known = match self.kind {
+            PacketKind::Batch => BatchFlags::ALL.0,
+            PacketKind::Reply => ReplyFlags::ALL.0,
+            PacketKind::Post => PostFlags::ALL.0,
+            _ => 0,
+        };
+        let flags = BatchFlags(self.flags);
+        let locks = flags.any(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);
+        let both = flags.has(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);
+        let stray = flags.has(BatchFlags::OVERTAKE) && !flags.has(BatchFlags::LOCK_SHARED);
+        // A lock belongs to a passive-target epoch, complete ends one of another kind.
+        let mixed = flags.has(BatchFlags::COMPLETE) && (locks || flags.has(BatchFlags::UNLOCK));
+        let contradicts = self.kind == PacketKind::Batch && (both || stray || mixed);
+        self.flags & !known == 0 && !contradicts
     }
 }

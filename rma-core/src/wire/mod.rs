@@ -7,7 +7,7 @@ mod header;
 mod record;
 mod reply;
 
-pub use header::{BatchFlags, Header, PacketKind, ReplyFlags};
+pub use header::{BatchFlags, Header, PacketKind, PostFlags, ReplyFlags};
 pub use record::{OpKind, Record, RECORD_BYTES_MAX};
 pub use reply::{ErrorRecord, Metadata, ResultRecord};
 

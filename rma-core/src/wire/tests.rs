@@ -46,6 +46,48 @@ fn lock_put_unlock_is_forty_bytes_and_these() {
 }
 
 #[test]
+fn flags_above_eight_share_the_first_byte_with_the_kind() {
+    let header = Header {
+        kind: PacketKind::Batch,
+        flags: (BatchFlags::COMPLETE | BatchFlags::DONE).0,
+        count: 0,
+        window: WindowId(0),
+        sender: Rank(1),
+        token: 0,
+    };
+    let bytes = header.encode();
+    assert_eq!(bytes[..2], [0x10, 8]);
+    assert_eq!(Header::decode(&mut Reader::new(&bytes)), Ok(header));
+    let post = Header { kind: PacketKind::Post, flags: PostFlags::METADATA.0, ..header };
+    assert_eq!(post.encode()[..2], [6, 2]);
+    assert_eq!(Header::decode(&mut Reader::new(&post.encode())), Ok(post));
+}
+
+#[test]
+fn flags_that_have_no_meaning_or_contradict_are_refused() {
+    let header =
+        |kind, flags| Header { kind, flags, count: 0, window: WindowId(0), sender: Rank(1), token: 0 };
+    let both = BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE;
+    let refused = [
+        (PacketKind::Batch, 0x800),
+        (PacketKind::Batch, both.0),
+        (PacketKind::Batch, BatchFlags::OVERTAKE.0),
+        (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::UNLOCK).0),
+        (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::LOCK_SHARED).0),
+        (PacketKind::Reply, 0x100),
+        (PacketKind::Post, 4),
+        (PacketKind::PostQuery, 1),
+        (PacketKind::Barrier, 1),
+    ];
+    for (kind, flags) in refused {
+        let bytes = header(kind, flags).encode();
+        assert_eq!(Header::decode(&mut Reader::new(&bytes)), Err(WireError::Flags(flags)), "{kind:?}");
+    }
+    assert_eq!(PacketKind::of_first_byte(0xf6), Ok(PacketKind::Post));
+    assert_eq!(PacketKind::of_first_byte(8), Err(WireError::Kind(8)));
+}
+
+#[test]
 fn every_record_survives_the_wire() {
     for kind in [OpKind::Put, OpKind::Get, OpKind::Accumulate, OpKind::GetAccumulate, OpKind::CompareAndSwap]
     {
