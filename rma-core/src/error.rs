@@ -43,6 +43,12 @@ pub enum Call {
     FlushAll,
     FlushLocal,
     FlushLocalAll,
+    RequestPut,
+    RequestGet,
+    RequestAccumulate,
+    RequestGetAccumulate,
+    Test,
+    Wait,
     Barrier,
     Progress,
     Finalize,
@@ -73,6 +79,12 @@ impl Call {
             Self::FlushAll => "flush_all",
             Self::FlushLocal => "flush_local",
             Self::FlushLocalAll => "flush_local_all",
+            Self::RequestPut => "rput",
+            Self::RequestGet => "rget",
+            Self::RequestAccumulate => "raccumulate",
+            Self::RequestGetAccumulate => "rget_accumulate",
+            Self::Test => "test",
+            Self::Wait => "wait",
             Self::Barrier => "barrier",
             Self::Progress => "progress",
             Self::Finalize => "finalize",
@@ -103,6 +115,8 @@ pub enum Rule {
     NoSuchEpoch,
     /// Flush calls belong to passive-target epochs.
     FlushOutsidePassive,
+    /// Operations with a request belong to passive-target epochs.
+    RequestOutsidePassive,
     /// A fence that promises that nothing precedes was called with operations outstanding.
     NoPrecedeBroken,
     /// A window may be freed only when no epoch is open on it.
@@ -121,6 +135,7 @@ impl Rule {
             Self::OtherEpochOpen => "an epoch of another kind is open on this window; close it first",
             Self::NoSuchEpoch => "there is no such epoch to close; the opening call (lock, lock_all) is missing",
             Self::FlushOutsidePassive => "flush needs a lock or lock_all epoch; in a fence epoch the closing fence completes operations",
+            Self::RequestOutsidePassive => "operations with a request need a lock or lock_all epoch; use put, get and the others here",
             Self::NoPrecedeBroken => "NOPRECEDE promises that no operation was issued since the last fence, but some were; drop the assertion",
             Self::FreeInsideEpoch => "close the open epoch (unlock, unlock_all, or a fence with NOSUCCEED) before freeing the window",
             Self::Busy => "a synchronization call on this window is still in progress in another thread; wait for it",
@@ -133,6 +148,7 @@ impl Rule {
             Self::NoEpoch | Self::OtherEpochOpen | Self::Busy => "MPI-4.1 section 13.5",
             Self::NotLocked | Self::AlreadyLocked | Self::NoSuchEpoch => "MPI-4.1 section 13.5.3",
             Self::FlushOutsidePassive => "MPI-4.1 section 13.5.4",
+            Self::RequestOutsidePassive => "MPI-4.1 section 13.3.5",
             Self::NoPrecedeBroken => "MPI-4.1 section 13.5.5",
             Self::FreeInsideEpoch => "MPI-4.1 section 13.2.5",
         }
@@ -248,6 +264,13 @@ pub enum RmaError {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// An operation with a request failed, and a synchronization call has said why.
+    Reported {
+        /// The call.
+        call: Call,
+        /// The target.
+        target: Rank,
+    },
     /// A blocking call took the longest time that the user allows. A lock or lock_all has opened no epoch
     /// then. Any other call goes on without its caller: its epoch stays open, and the window cannot be used
     /// or freed any more. Meant for programs that end with it.
@@ -278,6 +301,7 @@ impl RmaError {
             | Self::Provider { call, .. }
             | Self::Bootstrap { call, .. }
             | Self::Memory { call, .. }
+            | Self::Reported { call, .. }
             | Self::Stalled { call, .. } => *call,
         }
     }
@@ -315,6 +339,10 @@ impl fmt::Display for RmaError {
             Self::Endpoint { code, .. } => write!(f, "the endpoint is broken: {code}"),
             Self::Provider { message, .. } | Self::Bootstrap { message, .. } => f.write_str(message),
             Self::Memory { bytes, .. } => write!(f, "{bytes} bytes of memory could not be had"),
+            Self::Reported { target, .. } => write!(
+                f,
+                "the operation to rank {target} failed, and a synchronization call of its epoch has reported why"
+            ),
             Self::Stalled { seconds, waiting_for, .. } => write!(
                 f,
                 "not complete after {seconds} s, still waiting for {waiting_for}; if that is expected raise RMA_TIMEOUT"

@@ -38,6 +38,11 @@ id! {
 }
 
 impl Rank {
+    /// No rank (`MPI_PROC_NULL`): every operation to it, in every form, succeeds and does nothing.
+    ///
+    /// Implements: MPI_PROC_NULL.
+    pub const NULL: Self = Self(u32::MAX);
+
     /// The rank as an index into nothing in particular: arithmetic on ranks wants `usize`.
     #[inline]
     pub fn index(self) -> usize {

@@ -4,6 +4,8 @@
 //! Names, arguments and meaning are those of MPI-4.1 chapter 13. Every call may be made from every
 //! thread; calls that MPI lets block return when they are complete.
 
+mod requests;
+
 use std::fmt;
 use std::ptr;
 use std::sync::{Arc, MutexGuard};
@@ -21,6 +23,8 @@ use rma_core::wire::OpKind;
 use crate::error::Result;
 use crate::job::Job;
 use crate::runtime::{Core, Engine, Guarded, PendingOperation};
+
+pub use requests::Request;
 
 /// A window of raw memory.
 ///

@@ -7,6 +7,7 @@
 
 pub mod behaviour;
 pub mod hostile;
+mod requests;
 mod world;
 
 pub use world::{Driver, Spec, World};
@@ -28,6 +29,11 @@ macro_rules! suite {
                     operations_wait_with_their_lock, lock_all_counts, own_window_is_locked_at_once, abandoned_lock_is_nobodys;
                 fences: everybody_sees_everything, fences_in_a_row, fence_then_lock;
                 misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;
+                requests: every_request_form, requests_are_passive, small_requests_are_done_at_once,
+                    waiting_lets_operations_leave, a_request_waits_for_its_data, dropped_requests,
+                    requests_outlive_their_epoch, requests_to_many_targets, failed_requests,
+                    requests_with_few_elements, requests_wait_for_the_lock, requests_under_all_switches,
+                    operations_to_no_rank;
                 resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,
                     windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;

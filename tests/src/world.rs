@@ -61,7 +61,7 @@ impl<E: Endpoint, B: Bootstrap> fmt::Debug for World<E, B> {
 }
 
 /// Steps after which a call that is not done is reported as hanging.
-const STEPS_MAX: usize = 20_000_000;
+pub(crate) const STEPS_MAX: usize = 20_000_000;
 
 impl<E: Endpoint, B: Bootstrap> World<E, B> {
     /// A world of engines that were opened, and what moves their fabric.

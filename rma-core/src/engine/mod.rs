@@ -7,6 +7,7 @@ mod flush;
 mod lock;
 mod lock_all;
 mod operation;
+mod request;
 mod window;
 
 use core::task::Poll;
@@ -27,6 +28,7 @@ use crate::window::Window;
 
 pub use fence::FenceAssert;
 pub use operation::Operation;
+pub use request::Request;
 
 /// A blocking call under way: to be polled until it is ready, on the engine that started it.
 #[derive(Debug)]

@@ -43,6 +43,17 @@ pub struct Operation {
     pub compare: *const u8,
 }
 
+/// What became of a posted operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Posted {
+    /// It is done.
+    Complete,
+    /// The fabric has it, and only its target element counts it.
+    Counted,
+    /// It is, or was, in this operation element, in this generation of it.
+    Element(u32, u32),
+}
+
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Writes `len` bytes to the target at displacement `disp` (MPI-4.1 section 13.3.1). `Pending`:
     /// no resources now, nothing happened; make progress and call again.
@@ -213,8 +224,26 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// reduction is not defined for the type. A range that only the target can judge is reported by the
     /// call that completes the operation.
     pub unsafe fn post(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post_tracked(window, operation, false) }.map_ok(|_| ())
+    }
+
+    /// The same; says where the operation is. `tracked`: in an element, if it is not complete at once.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline]
+    pub(super) unsafe fn post_tracked(
+        &mut self,
+        window: WindowId,
+        operation: &Operation,
+        tracked: bool,
+    ) -> Poll<Result<Posted, RmaError>> {
         if let Err(error) = self.check_operation(window, operation) {
             return Poll::Ready(Err(error));
+        }
+        if operation.target == Rank::NULL {
+            return Poll::Ready(Ok(Posted::Complete));
         }
         let Some(w) = self.windows.get_mut(window) else {
             return Poll::Ready(Err(RmaError::Window { call: operation.call, window }));
@@ -224,7 +253,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             || w.paths.of(operation.kind, operation.dtype) == Path::Message;
         if operation.target == self.process.rank && by_cpu {
             // SAFETY: the caller's promise; the operation is complete on return.
-            return Poll::Ready(unsafe { self.post_to_self(window, operation) });
+            let done = unsafe { self.post_to_self(window, operation) };
+            return Poll::Ready(done.map(|()| Posted::Complete));
         }
         let t = match self.process.find_or_make_target(w, operation) {
             Poll::Ready(Ok(t)) => t,
@@ -239,11 +269,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.fence_active = true;
         let changes_nothing = operation.kind == OpKind::Accumulate && operation.op == ReduceOp::NoOp;
         if operation.len == 0 || changes_nothing {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(Ok(Posted::Complete));
         }
         // SAFETY: the caller's promise.
-        if unsafe { self.process.post_counted(w, t, operation) } {
-            return Poll::Ready(Ok(()));
+        if !tracked && unsafe { self.process.post_counted(w, t, operation) } {
+            return Poll::Ready(Ok(Posted::Counted));
         }
         let Some(op) = self.process.poll_operation_element(w, t) else {
             return Poll::Pending;
@@ -251,16 +281,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.process.targets[t].is_dead() {
             // Found out just now, by what was issued to win the element back.
             self.process.operations.give(&mut w.operations, op);
-            return Poll::Ready(self.process.take_error(t, operation.call));
+            return Poll::Ready(self.process.take_error(t, operation.call).map(|()| Posted::Complete));
         }
         // SAFETY: the caller's promise.
-        unsafe { self.process.enqueue(w, t, op, operation) };
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(Posted::Element(op, unsafe { self.process.enqueue(w, t, op, operation) })))
     }
 
     fn check_operation(&mut self, window: WindowId, operation: &Operation) -> Result<(), RmaError> {
         let &Operation { call, kind, dtype, op, target, len, .. } = operation;
-        self.check_rank(call, target)?;
+        if target != Rank::NULL {
+            self.check_rank(call, target)?;
+        }
         let state = self.window(call, window)?.state();
         if !state.is_access_epoch() {
             return Err(epoch_error(call, state, Rule::NoEpoch));
@@ -447,15 +478,17 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         true
     }
 
-    /// Fills an element and puts it into its target's list; issues what need not be kept back.
+    /// Fills an element and puts it into its target's list; issues what need not be kept back. Returns the
+    /// element's generation.
     ///
     /// # Safety
     /// As for [`Engine::post`].
-    unsafe fn enqueue(&mut self, w: &mut Window<E::Region>, t: u32, op: u32, operation: &Operation) {
+    unsafe fn enqueue(&mut self, w: &mut Window<E::Region>, t: u32, op: u32, operation: &Operation) -> u32 {
         let &Operation { kind, dtype, op: reduction, disp, len, origin, result, compare, .. } = operation;
         let element = &mut self.operations[op];
         element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
         element.target = t;
+        let generation = element.generation;
         if kind == OpKind::CompareAndSwap {
             // SAFETY: readable for one element by the caller's promise.
             let compare = unsafe { core::slice::from_raw_parts(compare, len) };
@@ -475,6 +508,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         }
         // What the fabric does not take now stays pending; progress tries again.
         self.make_rma_progress_target(w, t);
+        generation
     }
 
     /// Whether the lock request may wait for the epoch's end, so that all goes in one packet.

@@ -80,6 +80,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn unlink_pending(&mut self, t: u32, op: u32) {
         self.targets[t].pending_bytes -= self.packet_share(op);
         self.targets[t].pending.remove(&mut self.operations, op);
+        self.targets[t].hurried &= !self.targets[t].pending.is_empty();
     }
 
     pub(crate) fn link_issued(&mut self, t: u32, op: u32) {

@@ -117,6 +117,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn may_keep_back(&self, w: &Window<E::Region>, t: u32) -> bool {
         let te = &self.targets[t];
         te.sync == Sync::None
+            && !te.hurried
             && self.config.piggyback
             && !w.pressure
             && te.pending.count < self.config.piggyback_threshold

@@ -189,6 +189,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let error = ErrorRecord::Range { offset, len: element.len, size: metadata.size };
                 self.targets[t].error.get_or_insert(TargetError::Record(error));
                 if element.outstanding == 0 {
+                    self.operations[op].failed = true;
                     self.unlink_pending(t, op);
                     self.free_operation(w, t, op);
                 }

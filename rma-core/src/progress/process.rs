@@ -19,7 +19,7 @@ use crate::provider::{
     CompletionBatch, CompletionScope, Endpoint, Limits, PostError, ReceivedPacket, SendClass,
 };
 use crate::state::TargetLockState;
-use crate::table::{Direct, OperationElement, TargetElement, TargetError};
+use crate::table::{Direct, OperationElement, OperationState, TargetElement, TargetError};
 use crate::window::Window;
 use crate::wire::PacketKind;
 
@@ -238,6 +238,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.dirty = true;
         while self.targets[t].pending.head != NONE {
             let op = self.targets[t].pending.head;
+            self.operations[op].failed = true;
             self.unlink_pending(t, op);
             if self.operations[op].native && self.operations[op].outstanding > 0 {
                 // Its tags are still out: the fabric may touch the user's memory until they are back.
@@ -251,6 +252,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         while op != NONE {
             let next = self.operations[op].next;
             let element = &mut self.operations[op];
+            element.failed |= element.state == OperationState::Issued;
             element.with_lock = false;
             if !element.native {
                 element.outstanding = 0;

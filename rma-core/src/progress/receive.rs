@@ -132,7 +132,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     fn on_failed(&mut self, windows: &mut Windows<E::Region>, tag: Tag, code: FabricCode) {
         let (kind, _, index) = TagKind::parse(tag);
-        let t = if kind == TagKind::Operation { self.operations[index].target } else { index };
+        let t = if kind == TagKind::Operation {
+            self.operations[index].failed = true;
+            self.operations[index].target
+        } else {
+            index
+        };
         self.on_done(windows, tag);
         if let Some(w) = windows.get_mut(self.targets[t].window) {
             self.fail_target(w, t, code);

@@ -41,6 +41,8 @@ pub(crate) struct OperationElement {
     pub(crate) with_lock: bool,
     /// Executed by the fabric, not by a packet.
     pub(crate) native: bool,
+    /// It did not happen, or not wholly. Stays when the element is freed, for who has a request of it.
+    pub(crate) failed: bool,
     inline_len: u8,
     /// Pieces (packets or native operations) handed out and not answered.
     pub(crate) outstanding: u32,
@@ -72,6 +74,7 @@ impl Default for OperationElement {
             op: ReduceOp::Replace,
             with_lock: false,
             native: false,
+            failed: false,
             inline_len: 0,
             outstanding: 0,
             len: 0,
@@ -101,7 +104,7 @@ impl OperationElement {
         self.state = OperationState::Pending;
         (self.kind, self.dtype, self.op, self.disp, self.len) = (kind, dtype, op, disp, len);
         (self.origin, self.result) = (origin, result);
-        (self.with_lock, self.native, self.inline_len) = (false, false, 0);
+        (self.with_lock, self.native, self.failed, self.inline_len) = (false, false, false, 0);
         (self.outstanding, self.posted) = (0, 0);
     }
 
@@ -168,6 +171,8 @@ impl OperationElement {
         if self.result.is_null() || end > self.len || self.outstanding == 0 {
             return false;
         }
+        // A target that does not execute an operation answers it with nothing.
+        self.failed |= bytes.is_empty();
         let place = self.result.wrapping_add(offset as usize);
         // SAFETY: the user promised that the result buffer is writable for `len` bytes until the
         // operation is complete, and `end <= len` was checked.

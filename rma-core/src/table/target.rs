@@ -79,6 +79,8 @@ pub(crate) struct TargetElement {
     pub(crate) sync_sent: bool,
     /// The lock must be asked for without waiting for a synchronization call.
     pub(crate) lock_wanted: bool,
+    /// What is pending must leave: somebody waits for a part of it. Until nothing is pending.
+    pub(crate) hurried: bool,
     /// Packets with operations that only a DONE or UNLOCK acknowledges were sent.
     pub(crate) needs_done: bool,
     pub(crate) unlock_acked: bool,
@@ -127,6 +129,7 @@ impl TargetElement {
             phases: 0,
             sync_sent: false,
             lock_wanted: false,
+            hurried: false,
             needs_done: false,
             unlock_acked: false,
             metadata_requested: false,

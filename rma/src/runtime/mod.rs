@@ -9,6 +9,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod finalize;
+mod requests;
 mod sleep;
 mod wait;
 
@@ -26,6 +27,7 @@ use rma_ofi::OfiEndpoint;
 use crate::error::{Error, ErrorKind, Result};
 use sleep::Sleeper;
 
+pub(crate) use requests::{AwaitedRequests, PendingRequest};
 pub(crate) use wait::PendingOperation;
 
 /// The engine over libfabric, as every job of this crate runs it.

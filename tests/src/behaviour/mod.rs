@@ -6,6 +6,7 @@ pub mod fences;
 pub mod locks;
 pub mod misuse;
 pub mod operations;
+pub mod requests;
 pub mod resources;
 
 use rma_core::bootstrap::Bootstrap;

@@ -1,0 +1,185 @@
+//! Operations with a request of their own (MPI-4.1 section 13.3.5), and what requests are complete.
+#![allow(unsafe_code)] // posts operations on user buffers, which come as raw pointers
+
+use core::task::Poll;
+
+use super::operation::Posted;
+use super::{epoch_error, Engine, Operation};
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError, Rule};
+use crate::ids::{Rank, WindowId};
+use crate::progress::Failure;
+use crate::provider::Endpoint;
+use crate::state::TargetLockState;
+use crate::table::OperationState;
+
+/// Something under way that may be waited for by itself: a name, without resources of its own.
+///
+/// Dropping one is like `MPI_Request_free`: what it names goes on, is completed by the epoch's next
+/// synchronization call, and its buffers are in use until then. A request that was reported done is null
+/// (`MPI_REQUEST_NULL`), and may be asked again. It outlives its epoch and its window, whose ends complete
+/// what it names.
+///
+/// It is recognized by the generation of its operation element, a number of 28 bits: one that is kept, and
+/// not asked, while its element serves 268,435,456 other operations could be taken for a later one's.
+#[derive(Debug)]
+#[must_use = "a request that is dropped cannot be waited for; its operation goes on"]
+pub struct Request {
+    call: Call,
+    window: WindowId,
+    target: Rank,
+    named: Named,
+}
+
+/// What a request names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Named {
+    /// Nothing: it was reported.
+    Null,
+    /// Something that is complete, which nobody has asked yet.
+    Complete,
+    /// An operation.
+    Operation { element: u32, generation: u32 },
+}
+
+impl Request {
+    /// A request of nothing (`MPI_REQUEST_NULL`), as place in an array.
+    pub const NULL: Self =
+        Self { call: Call::Wait, window: WindowId(u32::MAX), target: Rank::NULL, named: Named::Null };
+
+    /// The call that made it.
+    pub fn call(&self) -> Call {
+        self.call
+    }
+
+    /// The window.
+    pub fn window(&self) -> WindowId {
+        self.window
+    }
+
+    /// Whether it was reported done already, or never named anything.
+    pub fn is_null(&self) -> bool {
+        self.named == Named::Null
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Posts an operation and returns its request: rput, rget, raccumulate, rget_accumulate by
+    /// [`Operation::kind`] and [`Operation::call`]. The request is done when the operation is complete at
+    /// this rank: the buffers of a put or accumulate may be used again, the data of a get are there. Small
+    /// payloads are copied, so that such a request is done at once. Completion at the target is the business
+    /// of flush and unlock. `Pending` as for [`Engine::post`].
+    ///
+    /// Implements: MPI_Rput, MPI_Rget, MPI_Raccumulate, MPI_Rget_accumulate.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`]; the buffers are free when the request is done, also with an error.
+    ///
+    /// # Errors
+    /// As for [`Engine::post`], and when no passive-target epoch is open.
+    pub unsafe fn post_request(
+        &mut self,
+        window: WindowId,
+        operation: &Operation,
+    ) -> Poll<Result<Request, RmaError>> {
+        let call = operation.call;
+        let state = match self.window(call, window) {
+            Ok(w) => w.state(),
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if state.is_access_epoch() && !state.is_passive() {
+            return Poll::Ready(Err(epoch_error(call, state, Rule::RequestOutsidePassive)));
+        }
+        // SAFETY: the caller's promise.
+        let posted = unsafe { self.post_tracked(window, operation, true) };
+        posted.map_ok(|posted| {
+            let named = match posted {
+                Posted::Element(element, generation) => Named::Operation { element, generation },
+                Posted::Complete | Posted::Counted => Named::Complete,
+            };
+            let request = Request { call, window, target: operation.target, named };
+            match named {
+                Named::Operation { element, .. } if self.is_copied(element) => {
+                    Request { named: Named::Complete, ..request }
+                }
+                _ => request,
+            }
+        })
+    }
+
+    /// Whether an operation needs nothing of the user's memory any more.
+    fn is_copied(&self, element: u32) -> bool {
+        self.process.operations.get(element).is_some_and(|element| !element.refers_to_user_memory())
+    }
+
+    /// Whether a request is done; lets what it waits for leave, but makes no progress itself. When it is,
+    /// with or without an error, the request is null. An error of its operation is reported here when it is
+    /// known, and by the epoch's next synchronization call in any case.
+    ///
+    /// # Errors
+    /// When its operation failed, or the endpoint is broken.
+    pub fn poll_request(&mut self, request: &mut Request) -> Poll<Result<(), RmaError>> {
+        let result = match request.named {
+            Named::Null => return Poll::Ready(Ok(())),
+            Named::Complete => Poll::Ready(Ok(())),
+            Named::Operation { element, generation } => self.poll_operation(request, element, generation),
+        };
+        let result = match (&self.process.failure, result) {
+            (Some(failure @ Failure::Endpoint(_)), Poll::Pending) => {
+                Poll::Ready(Err(failure.report(request.call)))
+            }
+            (_, result) => result,
+        };
+        if result.is_ready() {
+            request.named = Named::Null;
+        }
+        result
+    }
+
+    fn poll_operation(
+        &mut self,
+        request: &Request,
+        index: u32,
+        generation: u32,
+    ) -> Poll<Result<(), RmaError>> {
+        if self.operation_state(index, generation) == Some(OperationState::Pending) {
+            self.hurry(request.window, index);
+        }
+        match self.operation_state(index, generation) {
+            Some(OperationState::Pending | OperationState::Issued) => Poll::Pending,
+            Some(_) if self.process.operations[index].failed => Poll::Ready(Err(self.request_error(request))),
+            Some(_) | None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// The state of an element's use; `None` when the element serves another by now.
+    fn operation_state(&self, index: u32, generation: u32) -> Option<OperationState> {
+        let element = self.process.operations.get(index)?;
+        (element.generation == generation).then_some(element.state)
+    }
+
+    /// Somebody waits for a pending operation: it, and what is before it, must not be kept back.
+    fn hurry(&mut self, window: WindowId, index: u32) {
+        let Some(w) = self.windows.get_mut(window) else { return };
+        let t = self.process.operations[index].target;
+        let te = &mut self.process.targets[t];
+        te.hurried = true;
+        te.lock_wanted |= te.lock == TargetLockState::Called;
+        w.dirty = true;
+        self.process.make_rma_progress_target(w, t);
+    }
+
+    /// Why an operation failed, as far as it is still known; it stays for the next synchronization call.
+    #[cold]
+    #[inline(never)]
+    fn request_error(&mut self, request: &Request) -> RmaError {
+        let &Request { call, window, target, .. } = request;
+        let unknown = RmaError::Reported { call, target };
+        let Some(w) = self.windows.get_mut(window) else { return unknown };
+        let error = match w.find(&self.process.targets, target) {
+            Some(t) => self.process.targets[t].error,
+            None => w.detached_error.filter(|(rank, _)| *rank == target).map(|(_, error)| error),
+        };
+        error.map_or(unknown, |error| error.report(call, target))
+    }
+}

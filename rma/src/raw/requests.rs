@@ -1,0 +1,226 @@
+//! Operations with a request (MPI-4.1 section 13.3.5), and the calls that wait for requests.
+
+use std::task::Poll;
+
+use rma_core::dtype::Dtype;
+use rma_core::engine::Operation;
+use rma_core::error::Call;
+use rma_core::ids::Rank;
+use rma_core::op::ReduceOp;
+use rma_core::wire::OpKind;
+
+pub use rma_core::engine::Request;
+
+use super::RawWindow;
+use crate::error::Result;
+use crate::job::Job;
+use crate::runtime::{AwaitedRequests, PendingRequest};
+
+impl RawWindow {
+    /// Writes `len` bytes to `target` (MPI_Rput). The request is done when `origin` may be written again;
+    /// at the target the bytes are complete with the next flush or unlock. Lock and lock_all epochs only.
+    ///
+    /// Implements: MPI_Rput.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::put`]; `origin` is also free when the request was reported done.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::put`], and when no lock or lock_all epoch is open.
+    pub unsafe fn rput(&self, origin: *const u8, len: usize, target: Rank, disp: u64) -> Result<Request> {
+        let operation = Operation { len, origin, ..self.bytes(Call::RequestPut, OpKind::Put, target, disp) };
+        // SAFETY: the caller's promise covers the only buffer of a put.
+        unsafe { self.request(&operation) }
+    }
+
+    /// Reads `len` bytes from `target` (MPI_Rget). The request is done when they are in `result`.
+    ///
+    /// Implements: MPI_Rget.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::get`]; `result` is also free when the request was reported done.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::rput`].
+    pub unsafe fn rget(&self, result: *mut u8, len: usize, target: Rank, disp: u64) -> Result<Request> {
+        let operation = Operation { len, result, ..self.bytes(Call::RequestGet, OpKind::Get, target, disp) };
+        // SAFETY: the caller's promise covers the only buffer of a get.
+        unsafe { self.request(&operation) }
+    }
+
+    /// Combines `count` elements into the target's, each atomically (MPI_Raccumulate). The request is done
+    /// when `origin` may be written again.
+    ///
+    /// Implements: MPI_Raccumulate.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::rput`], for `count` elements of `dtype`.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::rput`], and when `op` is not defined for `dtype`.
+    pub unsafe fn raccumulate(
+        &self,
+        origin: *const u8,
+        count: usize,
+        dtype: Dtype,
+        target: Rank,
+        disp: u64,
+        op: ReduceOp,
+    ) -> Result<Request> {
+        let kind = (Call::RequestAccumulate, OpKind::Accumulate);
+        let operation = Operation { origin, ..self.elements(kind, count, dtype, target, disp, op)? };
+        // SAFETY: the caller's promise covers the only buffer of an accumulate.
+        unsafe { self.request(&operation) }
+    }
+
+    /// The same, and `result` gets the elements as they were before (MPI_Rget_accumulate). The request is done
+    /// when they are there.
+    ///
+    /// Implements: MPI_Rget_accumulate.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::get_accumulate`]; both buffers are also free when the request was reported done.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::raccumulate`].
+    #[allow(clippy::too_many_arguments)] // MPI's own
+    pub unsafe fn rget_accumulate(
+        &self,
+        origin: *const u8,
+        result: *mut u8,
+        count: usize,
+        dtype: Dtype,
+        target: Rank,
+        disp: u64,
+        op: ReduceOp,
+    ) -> Result<Request> {
+        let kind = (Call::RequestGetAccumulate, OpKind::GetAccumulate);
+        let operation = Operation { origin, result, ..self.elements(kind, count, dtype, target, disp, op)? };
+        // SAFETY: the caller's promise.
+        unsafe { self.request(&operation) }
+    }
+
+    /// # Safety
+    /// The operation's buffers are as [`rma_core::engine::Engine::post_request`] wants them.
+    unsafe fn request(&self, operation: &Operation) -> Result<Request> {
+        let mut guarded = self.core.enter(operation.call)?;
+        // SAFETY: the caller's promise.
+        match unsafe { guarded.engine.post_request(self.id, operation) } {
+            Poll::Ready(Ok(request)) => {
+                self.core.posted(&mut guarded);
+                Ok(request)
+            }
+            Poll::Ready(Err(error)) => Err(self.core.fail(error)),
+            Poll::Pending => {
+                // SAFETY: the caller's promise.
+                let mut pending = unsafe { PendingRequest::new(self.id, operation) };
+                self.core.wait(guarded, &mut pending, self.core.timeout())?;
+                Ok(pending.into_request())
+            }
+        }
+    }
+}
+
+/// Requests of any windows of the job.
+impl Job {
+    /// Whether a request is done (MPI_Test); makes progress. A request that was reported done is null, and
+    /// done from then on.
+    ///
+    /// Implements: ours: test.
+    ///
+    /// # Errors
+    /// When its operation failed and the reason is still known; the epoch's next synchronization call reports
+    /// it in any case.
+    pub fn test(&self, request: &mut Request) -> Result<bool> {
+        let mut guarded = self.core().enter(Call::Test)?;
+        self.core().progress(&mut guarded);
+        match guarded.engine.poll_request(request) {
+            Poll::Ready(Ok(())) => Ok(true),
+            Poll::Ready(Err(error)) => Err(self.core().fail(error)),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    /// Waits for a request (MPI_Wait). What the library has kept back of its operation leaves.
+    ///
+    /// # Errors
+    /// As for [`Job::test`].
+    pub fn wait(&self, request: &mut Request) -> Result<()> {
+        self.wait_all(std::slice::from_mut(request))
+    }
+
+    /// Waits for all of them (MPI_Waitall).
+    ///
+    /// # Errors
+    /// The first error; all requests are done then, too, unless the call took longer than the job's time limit.
+    pub fn wait_all(&self, requests: &mut [Request]) -> Result<()> {
+        let mut awaited = AwaitedRequests::all(requests);
+        self.wait_requests(&mut awaited)?;
+        awaited.error().map_or(Ok(()), |error| Err(self.core().fail(error)))
+    }
+
+    /// Waits for one of them (MPI_Waitany) and returns its index; `None` when all are null already.
+    ///
+    /// # Errors
+    /// As for [`Job::test`]; the failed request is null then, and so it is known by it.
+    pub fn wait_any(&self, requests: &mut [Request]) -> Result<Option<usize>> {
+        if requests.iter().all(Request::is_null) {
+            return Ok(None);
+        }
+        let mut awaited = AwaitedRequests::any(requests);
+        self.wait_requests(&mut awaited)?;
+        match awaited.error() {
+            Some(error) => Err(self.core().fail(error)),
+            None => Ok(awaited.first()),
+        }
+    }
+
+    /// Waits for at least one of them (MPI_Waitsome). Hands the index of each that is done to `each`, and
+    /// returns how many there were: 0 only when all were null already.
+    ///
+    /// # Errors
+    /// The first error of those that are done; the others are handed to `each` all the same.
+    pub fn wait_some(&self, requests: &mut [Request], mut each: impl FnMut(usize)) -> Result<usize> {
+        let Some(first) = self.wait_any(requests)? else { return Ok(0) };
+        each(first);
+        let (mut count, mut failed) = (1, None);
+        let mut guarded = self.core().enter(Call::Wait)?;
+        for (index, request) in requests.iter_mut().enumerate() {
+            if request.is_null() {
+                continue;
+            }
+            match guarded.engine.poll_request(request) {
+                Poll::Ready(Ok(())) => {
+                    count += 1;
+                    each(index);
+                }
+                Poll::Ready(Err(error)) => failed = failed.or(Some(error)),
+                Poll::Pending => {}
+            }
+        }
+        drop(guarded);
+        failed.map_or(Ok(count), |error| Err(self.core().fail(error)))
+    }
+
+    /// Whether all are done (MPI_Testall); makes progress. Those that are done are null then.
+    ///
+    /// # Errors
+    /// As for [`Job::test`]; the first error of those that are done.
+    pub fn test_all(&self, requests: &mut [Request]) -> Result<bool> {
+        let mut guarded = self.core().enter(Call::Test)?;
+        self.core().progress(&mut guarded);
+        let mut awaited = AwaitedRequests::all(requests);
+        let is_done = awaited.poll_each(&mut guarded.engine);
+        drop(guarded);
+        awaited.error().map_or(Ok(is_done), |error| Err(self.core().fail(error)))
+    }
+
+    fn wait_requests(&self, awaited: &mut AwaitedRequests<'_>) -> Result<()> {
+        let mut guarded = self.core().enter(Call::Wait)?;
+        if awaited.poll_each(&mut guarded.engine) {
+            self.core().posted(&mut guarded);
+            return Ok(());
+        }
+        self.core().wait(guarded, awaited, self.core().timeout())
+    }
+}
