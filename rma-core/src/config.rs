@@ -1,5 +1,7 @@
 //! What the user may set: the optimizations' switches, thresholds, and the sizes of everything.
 
+use crate::info::MemoryModel;
+
 /// Settings of an engine and of the windows made with it. Every switch only changes cost, never
 /// results.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +43,10 @@ pub struct Config {
     pub peers: usize,
     /// Packets that may wait at this process for room in the fabric, as a target.
     pub reply_buffers: usize,
+    /// Windows look for conflicting accesses, unless their options say otherwise (`RMA_CHECK`).
+    pub check: bool,
+    /// The memory model of windows whose options do not say (`RMA_MEMORY_MODEL`).
+    pub memory_model: MemoryModel,
 }
 
 impl Default for Config {
@@ -63,6 +69,8 @@ impl Default for Config {
             deferred_bytes: 8192,
             peers: 1024,
             reply_buffers: 16,
+            check: false,
+            memory_model: MemoryModel::Unified,
         }
     }
 }

@@ -1,9 +1,13 @@
 //! What can go wrong, as values that name the call, the state, the rule and the remedy.
 
+mod class;
+
 use alloc::string::String;
 use core::fmt;
 
 use crate::ids::{Rank, WindowId};
+
+pub use class::ErrorClass;
 
 /// A number from the fabric that says why something failed, with the provider's text for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +58,14 @@ pub enum Call {
     Finalize,
     LocalRead,
     LocalWrite,
+    GetInfo,
+    SetInfo,
+    Sync,
+    CreateDynamic,
+    AllocateShared,
+    SharedQuery,
+    Attach,
+    Detach,
 }
 
 impl Call {
@@ -90,6 +102,14 @@ impl Call {
             Self::Finalize => "finalize",
             Self::LocalRead => "local read",
             Self::LocalWrite => "local write",
+            Self::GetInfo => "get_info",
+            Self::SetInfo => "set_info",
+            Self::Sync => "sync",
+            Self::CreateDynamic => "create_dynamic",
+            Self::AllocateShared => "allocate_shared",
+            Self::SharedQuery => "shared_query",
+            Self::Attach => "attach",
+            Self::Detach => "detach",
         }
     }
 }
@@ -123,6 +143,10 @@ pub enum Rule {
     FreeInsideEpoch,
     /// Another call of this kind on the window has not finished.
     Busy,
+    /// The window was made with the promise that nobody locks it.
+    NoLocks,
+    /// sync belongs to passive-target epochs, and to windows of shared memory.
+    SyncOutsidePassive,
 }
 
 impl Rule {
@@ -139,6 +163,8 @@ impl Rule {
             Self::NoPrecedeBroken => "NOPRECEDE promises that no operation was issued since the last fence, but some were; drop the assertion",
             Self::FreeInsideEpoch => "close the open epoch (unlock, unlock_all, or a fence with NOSUCCEED) before freeing the window",
             Self::Busy => "a synchronization call on this window is still in progress in another thread; wait for it",
+            Self::NoLocks => "the window was made with no_locks, so that it has no lock; make it without",
+            Self::SyncOutsidePassive => "sync needs a lock or lock_all epoch, unless the window's memory is shared",
         }
     }
 
@@ -147,8 +173,9 @@ impl Rule {
         match self {
             Self::NoEpoch | Self::OtherEpochOpen | Self::Busy => "MPI-4.1 section 13.5",
             Self::NotLocked | Self::AlreadyLocked | Self::NoSuchEpoch => "MPI-4.1 section 13.5.3",
-            Self::FlushOutsidePassive => "MPI-4.1 section 13.5.4",
             Self::RequestOutsidePassive => "MPI-4.1 section 13.3.5",
+            Self::FlushOutsidePassive | Self::SyncOutsidePassive => "MPI-4.1 section 13.5.4",
+            Self::NoLocks => "MPI-4.1 section 13.2.1",
             Self::NoPrecedeBroken => "MPI-4.1 section 13.5.5",
             Self::FreeInsideEpoch => "MPI-4.1 section 13.2.5",
         }
@@ -196,6 +223,35 @@ pub enum RmaError {
         call: Call,
         /// Which argument, what is wrong, what would be right.
         what: &'static str,
+    },
+    /// The same with a class of its own (`MPI_ERR_BASE`, `MPI_ERR_SIZE`, `MPI_ERR_DISP`, ...).
+    Invalid {
+        /// The call.
+        call: Call,
+        /// MPI's class.
+        class: ErrorClass,
+        /// Which argument, what is wrong, what would be right.
+        what: &'static str,
+    },
+    /// A known info key has a value that it cannot have (`MPI_ERR_INFO_VALUE`).
+    Info {
+        /// The call.
+        call: Call,
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What it can be.
+        wanted: &'static str,
+    },
+    /// A collective call could not be done because of another rank.
+    Elsewhere {
+        /// The call.
+        call: Call,
+        /// MPI's class of that rank's error.
+        class: ErrorClass,
+        /// The rank; one of them, if there are several.
+        target: Rank,
     },
     /// The reduction is not defined for the type (`MPI_ERR_OP`).
     Operation {
@@ -292,6 +348,9 @@ impl RmaError {
             | Self::Range { call, .. }
             | Self::Rank { call, .. }
             | Self::Argument { call, .. }
+            | Self::Invalid { call, .. }
+            | Self::Info { call, .. }
+            | Self::Elsewhere { call, .. }
             | Self::Operation { call, .. }
             | Self::Window { call, .. }
             | Self::NotHeld { call, .. }
@@ -312,7 +371,8 @@ impl fmt::Display for RmaError {
         write!(f, "{}: ", self.call())?;
         match self {
             Self::Epoch { state, rule, .. } => {
-                write!(f, "not possible in window state {state}: {} [{}]", rule.text(), rule.section())
+                let (class, section) = (self.class(), rule.section());
+                return write!(f, "not possible in window state {state}: {} [{class}, {section}]", rule.text());
             }
             Self::Range { target, offset_bytes, len_bytes, window_bytes, .. } => write!(
                 f,
@@ -322,7 +382,13 @@ impl fmt::Display for RmaError {
             Self::Rank { target, size, .. } => {
                 write!(f, "rank {target} is not in the window; ranks are 0 to {}", size.saturating_sub(1))
             }
-            Self::Argument { what, .. } => f.write_str(what),
+            Self::Argument { what, .. } | Self::Invalid { what, .. } => f.write_str(what),
+            Self::Info { key, value, wanted, .. } => {
+                write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
+            }
+            Self::Elsewhere { target, .. } => {
+                write!(f, "rank {target} could not do its part, so that nobody did; its own message says why")
+            }
             Self::Operation { op, dtype, .. } => {
                 write!(f, "{op} is not defined for {dtype}; logical and bitwise reductions want integers [MPI-4.1, Predefined Reduction Operations]")
             }
@@ -347,7 +413,8 @@ impl fmt::Display for RmaError {
                 f,
                 "not complete after {seconds} s, still waiting for {waiting_for}; if that is expected raise RMA_TIMEOUT"
             ),
-        }
+        }?;
+        write!(f, " [{}]", self.class())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::dtype::Dtype;
+use crate::info::WindowOptions;
 use crate::provider::NativeOps;
 use crate::wire::OpKind;
 
@@ -13,6 +14,9 @@ pub enum Path {
     /// A packet carries it; the target's process executes it.
     Message,
 }
+
+/// Most bytes that one atomic of a fabric covers.
+const FABRIC_ATOMIC_BYTES: u32 = 8;
 
 /// The paths of one window. One atomicity domain per element type: either the fabric executes every
 /// accumulate-family operation on it, or the target's CPU executes every one.
@@ -26,15 +30,18 @@ pub(crate) struct Paths {
 
 impl Paths {
     /// What this rank could do.
-    pub(crate) fn offered(native: &NativeOps, config: &Config) -> Self {
-        if config.force_message_path {
+    pub(crate) fn offered(native: &NativeOps, config: &Config, options: &WindowOptions) -> Self {
+        // Only the target's process sees every access, and compares them.
+        if config.force_message_path || options.check == Some(true) {
             return Self::default();
         }
         let atomic_dtypes = Dtype::ALL
             .iter()
             .filter(|&&dtype| !dtype.is_float() && native.is_complete_for(dtype))
             .fold(0, |bits, &dtype| bits | 1 << dtype as u16);
-        Self { put: native.put, get: native.get, atomic_dtypes }
+        // The fabric's atomics cover one element each.
+        let is_coarse = options.accumulate_granularity > FABRIC_ATOMIC_BYTES;
+        Self { put: native.put, get: native.get, atomic_dtypes: if is_coarse { 0 } else { atomic_dtypes } }
     }
 
     /// As one number for the agreement.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rma_bootstrap::settings::SettingsError;
 use rma_core::bootstrap::BootstrapError;
-use rma_core::error::RmaError;
+use rma_core::error::{ErrorClass, RmaError};
 use rma_core::provider::ProviderError;
 
 /// The outcome of every call that can fail.
@@ -50,6 +50,11 @@ impl Error {
             ErrorKind::Rma(error) => Some(error),
             _ => None,
         }
+    }
+
+    /// MPI's class of the error.
+    pub fn class(&self) -> ErrorClass {
+        self.rma().map_or(ErrorClass::Other, RmaError::class)
     }
 
     #[cold]

@@ -48,9 +48,12 @@ pub use options::{Options, Progress};
 pub use rma_core::config::Config;
 pub use rma_core::counters::Counters;
 pub use rma_core::dtype::Dtype;
-pub use rma_core::engine::FenceAssert;
-pub use rma_core::error::{Call, RmaError, Rule};
+pub use rma_core::engine::{FenceAssert, WindowAttributes};
+pub use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 pub use rma_core::ids::{Rank, WindowId};
+pub use rma_core::info::{
+    AccumulateOps, AccumulateOrdering, Flavor, MemoryKinds, MemoryModel, WindowInfo, WindowOptions,
+};
 pub use rma_core::lock::LockType;
 pub use rma_core::op::ReduceOp;
 pub use rma_core::path::Path;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rma_bootstrap::settings::{Settings, Source};
 use rma_core::config::Config;
+use rma_core::info::MemoryModel;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -90,6 +91,10 @@ fn config_of(settings: &Settings) -> Result<Config> {
     switch("RMA_GET_TO_TAIL", &mut config.get_to_tail);
     switch("RMA_LAZY_TARGETS", &mut config.lazy_targets);
     switch("RMA_FORCE_MESSAGE_PATH", &mut config.force_message_path);
+    switch("RMA_CHECK", &mut config.check);
+    if settings.text("RMA_MEMORY_MODEL") == Some("separate") {
+        config.memory_model = MemoryModel::Separate;
+    }
     count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold)?;
     count(settings, "RMA_SLOTS", &mut config.slots)?;
     count(settings, "RMA_OPERATION_POOL", &mut config.operation_pool)?;
@@ -166,6 +171,8 @@ mod tests {
             ("RMA_GET_TO_TAIL", "0"),
             ("RMA_LAZY_TARGETS", "0"),
             ("RMA_FORCE_MESSAGE_PATH", "1"),
+            ("RMA_CHECK", "1"),
+            ("RMA_MEMORY_MODEL", "separate"),
             ("RMA_PIGGYBACK_THRESHOLD", "2"),
             ("RMA_SLOTS", "3"),
             ("RMA_OPERATION_POOL", "4"),
@@ -185,6 +192,8 @@ mod tests {
         ]);
         let expected = Config {
             force_message_path: true,
+            check: true,
+            memory_model: MemoryModel::Separate,
             piggyback_threshold: 2,
             slots: 3,
             operation_pool: 4,

@@ -6,9 +6,10 @@ use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::Duration;
 
-use rma_core::engine::{FenceAssert, SyncCall};
+use rma_core::engine::{FenceAssert, SyncCall, WindowAttributes};
 use rma_core::error::{Call, RmaError, Rule};
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::WindowOptions;
 use rma_core::lock::LockType;
 use rma_core::path::Path;
 
@@ -121,11 +122,28 @@ impl Job {
     /// # Errors
     /// When there is not as much memory, or the fabric cannot register it (the message names the limit).
     pub fn allocate<T: Element>(&self, elements: usize) -> Result<Window<T>> {
+        self.allocate_with(elements, &WindowOptions::DEFAULT)
+    }
+
+    /// [`Job::allocate`] with options.
+    ///
+    /// ```
+    /// # let job = rma::Job::init()?;
+    /// let options = rma::WindowOptions { no_locks: true, ..Default::default() };
+    /// let window = job.allocate_with::<u32>(4, &options)?;
+    /// assert!(window.options()?.no_locks);
+    /// window.free()?;
+    /// # Ok::<(), rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Job::allocate`].
+    pub fn allocate_with<T: Element>(&self, elements: usize, options: &WindowOptions) -> Result<Window<T>> {
         let Some(len) = elements.checked_mul(size_of::<T>()) else {
             let bytes = usize::MAX;
             return Err(self.core().fail(RmaError::Memory { call: Call::Allocate, bytes }));
         };
-        let raw = RawWindow::allocate(self, len, T::DTYPE.size() as u32)?;
+        let raw = RawWindow::allocate_with(self, len, T::DTYPE.size() as u32, options)?;
         Ok(Window { raw, memory: None, open: Cell::new(Open::Nothing) })
     }
 
@@ -135,11 +153,23 @@ impl Job {
     /// # Errors
     /// When the fabric cannot register the memory; it then stays with the job until its end.
     pub fn create<T: Element>(&self, memory: impl Into<Vec<T>>) -> Result<Window<T>> {
+        self.create_with(memory, &WindowOptions::DEFAULT)
+    }
+
+    /// [`Job::create`] with options.
+    ///
+    /// # Errors
+    /// As for [`Job::create`].
+    pub fn create_with<T: Element>(
+        &self,
+        memory: impl Into<Vec<T>>,
+        options: &WindowOptions,
+    ) -> Result<Window<T>> {
         let memory = Memory::new(memory.into());
         let (base, len) = (memory.base.cast::<u8>(), memory.len * size_of::<T>());
         // SAFETY: the elements are valid until `Memory` is dropped. The window keeps it until it is freed,
         // and hands it to the job otherwise, which drops it after the engine. Nobody has a reference.
-        match unsafe { RawWindow::create(self, base, len, T::DTYPE.size() as u32) } {
+        match unsafe { RawWindow::create_with(self, base, len, T::DTYPE.size() as u32, options) } {
             Ok(raw) => Ok(Window { raw, memory: Some(memory), open: Cell::new(Open::Nothing) }),
             Err(error) => {
                 // It may have failed half-way, with the memory already known to others.
@@ -247,6 +277,22 @@ impl<T: Element> Window<T> {
     /// How put, get and accumulates travel on this window.
     pub fn paths(&self) -> [Path; 3] {
         self.raw.paths(T::DTYPE)
+    }
+
+    /// The options that are in force.
+    ///
+    /// # Errors
+    /// When the window exists no more.
+    pub fn options(&self) -> Result<WindowOptions> {
+        self.raw.options()
+    }
+
+    /// Base, size, displacement unit, flavor and memory model.
+    ///
+    /// # Errors
+    /// When the window exists no more.
+    pub fn attributes(&self) -> Result<WindowAttributes> {
+        self.raw.attributes()
     }
 
     pub(crate) fn raw(&self) -> &RawWindow {

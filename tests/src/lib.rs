@@ -8,6 +8,7 @@
 pub mod behaviour;
 pub mod hostile;
 mod requests;
+mod windows;
 mod world;
 
 pub use world::{Driver, Spec, World};
@@ -28,6 +29,13 @@ macro_rules! suite {
                 locks: exclusive_excludes, first_come_first_served, full_queue_asks_again,
                     operations_wait_with_their_lock, lock_all_counts, own_window_is_locked_at_once, abandoned_lock_is_nobodys;
                 fences: everybody_sees_everything, fences_in_a_row, fence_then_lock;
+                info: no_locks_refuses_locks, what_ranks_say_differently_is_not_in_force, options_are_reported,
+                    set_info_changes_what_can_change, same_size_is_believed, same_size_is_verified_when_checking,
+                    allocated_memory_is_aligned, coarse_accumulates_are_messages, checking_takes_messages,
+                    attributes_are_what_was_given, the_separate_model_can_be_chosen, sync_belongs_to_passive_epochs,
+                    errors_of_one_rank_are_everybodys;
+                overlapping: fences_on_both_make_updates_visible, parts_have_their_own_bounds,
+                    epochs_are_each_windows_own, one_goes_and_the_other_stays;
                 misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;
                 requests: every_request_form, requests_are_passive, small_requests_are_done_at_once,
                     waiting_lets_operations_leave, a_request_waits_for_its_data, dropped_requests,

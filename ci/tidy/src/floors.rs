@@ -15,7 +15,7 @@ pub const FLOORS: [(u8, &[&str]); 7] = [
     (4, &["window", "table", "path"]),
     (3, &["epoch", "lock", "message"]),
     (2, &["provider", "bootstrap"]),
-    (1, &["wire", "state", "pool", "dtype", "op", "mem", "primitive", "counters", "config"]),
+    (1, &["wire", "state", "pool", "dtype", "op", "mem", "primitive", "counters", "config", "info"]),
     (0, &["ids", "error"]),
 ];
 

@@ -95,6 +95,13 @@ pub const SETTINGS: &[Setting] = &[
         "keep target elements until the epoch ends or somebody needs them",
     ),
     user("RMA_FORCE_MESSAGE_PATH", Kind::Switch, "0", "execute every operation by message, none natively"),
+    user("RMA_CHECK", Kind::Switch, "0", "look for conflicting accesses in every window (slow)"),
+    user(
+        "RMA_MEMORY_MODEL",
+        Kind::OneOf(&["unified", "separate"]),
+        "unified",
+        "memory model that windows have, and are checked against",
+    ),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let the fabric execute accumulates, where it really can"),
     user("RMA_EAGER_BYTES", Kind::Count, "", "longest packet that carries its operations' data, in bytes"),
     user("RMA_SLOTS", Kind::Count, "", "slots for target elements in each window"),

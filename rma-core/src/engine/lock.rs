@@ -33,6 +33,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let own = target == self.process.rank;
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
+        if w.options.no_locks {
+            return Err(epoch_error(call, state, Rule::NoLocks));
+        }
         if state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
         }

@@ -26,6 +26,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.check_endpoint(call)?;
         let w = self.window(call, window)?;
         let state = w.state();
+        if w.options.no_locks {
+            return Err(epoch_error(call, state, Rule::NoLocks));
+        }
         if state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
         }

@@ -2,6 +2,7 @@
 //! [`Engine::poll`]; whoever calls makes [`Engine::progress`] between two polls. An operation that needs
 //! resources that are not there answers `Poll::Pending`, has no effect, and is called again.
 
+mod attributes;
 mod fence;
 mod flush;
 mod lock;
@@ -26,6 +27,7 @@ use crate::state::WindowState;
 use crate::table::{OperationElement, TargetElement};
 use crate::window::Window;
 
+pub use attributes::WindowAttributes;
 pub use fence::FenceAssert;
 pub use operation::Operation;
 pub use request::Request;

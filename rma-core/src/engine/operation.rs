@@ -261,7 +261,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => return Poll::Pending,
         };
-        if let Some(metadata) = &self.process.targets[t].metadata {
+        if let Some(metadata) = self.process.targets[t].metadata.as_ref().or(w.uniform.as_ref()) {
             if let Err(error) = check_range(operation, metadata) {
                 return Poll::Ready(Err(error));
             }

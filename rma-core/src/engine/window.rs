@@ -6,8 +6,9 @@ use core::task::Poll;
 
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
-use crate::error::{Call, RmaError, Rule};
-use crate::ids::{RemoteKey, WindowId};
+use crate::error::{Call, ErrorClass, RmaError, Rule};
+use crate::ids::{Rank, RemoteKey, WindowId};
+use crate::info::{Flavor, WindowOptions};
 use crate::mem::WindowMemory;
 use crate::path::Paths;
 use crate::pool::NONE;
@@ -22,14 +23,36 @@ const KEY_BASE: u64 = 0x1000;
 
 /// What this rank brings to the agreement, and the index of each number's complement: equal everywhere
 /// exactly when the maximum of the one is the complement of the maximum of the other.
-const AGREED: usize = 5;
+const AGREED: usize = 6;
 
-/// Index of the number that is not 0 when a rank cannot take part.
+/// Index of the number that is not 0 when a rank cannot take part: the class of its error, and who it is.
 const FAILED: usize = 2 * AGREED;
+
+/// The agreement's numbers by what they are.
+const SIZE: usize = 0;
+const DISP_UNIT: usize = 1;
+const BASE: usize = 2;
+const KEY: usize = 3;
+const PATHS: usize = 4;
+const OPTIONS: usize = 5;
+
+/// A window that is about to be made at this rank.
+struct Making<'a> {
+    call: Call,
+    flavor: Flavor,
+    memory: WindowMemory,
+    owned: Option<OwnedMemory>,
+    disp_unit: u32,
+    options: &'a WindowOptions,
+    /// Why this rank cannot take part.
+    error: Option<RmaError>,
+}
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins to make a window over the user's memory (MPI-4.1 section 13.2.1). Collective. A length
     /// of 0 is legal; `base` may be null then.
+    ///
+    /// Implements: MPI_Win_create.
     ///
     /// # Safety
     /// Until the window is freed: `base` stays valid for `len` bytes of reads and writes, and is
@@ -46,41 +69,74 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         disp_unit: u32,
     ) -> Result<(WindowId, SyncCall), RmaError> {
         // SAFETY: the caller's promise.
+        unsafe { self.start_create_with(base, len, disp_unit, &WindowOptions::DEFAULT) }
+    }
+
+    /// [`Engine::start_create`] with options. Other windows may be made over the same memory, or parts of it.
+    ///
+    /// # Safety
+    /// As for [`Engine::start_create`].
+    ///
+    /// # Errors
+    /// As for [`Engine::start_create`].
+    pub unsafe fn start_create_with(
+        &mut self,
+        base: *mut u8,
+        len: usize,
+        disp_unit: u32,
+        options: &WindowOptions,
+    ) -> Result<(WindowId, SyncCall), RmaError> {
+        let call = Call::Create;
+        let error = check_span(call, base, len).err();
+        let len = if error.is_some() { 0 } else { len };
+        // SAFETY: the caller's promise.
         let memory = unsafe { WindowMemory::new(base, len) };
-        self.start_window(Call::Create, memory, None, disp_unit, None)
+        let flavor = Flavor::Create;
+        self.start_window(Making { call, flavor, memory, owned: None, disp_unit, options, error })
     }
 
     /// Begins to make a window whose memory, zeroed and page-aligned, belongs to the library (section
     /// 13.2.2). Collective.
     ///
+    /// Implements: MPI_Win_allocate.
+    ///
     /// # Errors
     /// As for [`Engine::start_create`].
     pub fn start_allocate(&mut self, len: usize, disp_unit: u32) -> Result<(WindowId, SyncCall), RmaError> {
-        let owned = OwnedMemory::new(len);
+        self.start_allocate_with(len, disp_unit, &WindowOptions::DEFAULT)
+    }
+
+    /// [`Engine::start_allocate`] with options.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_create`].
+    pub fn start_allocate_with(
+        &mut self,
+        len: usize,
+        disp_unit: u32,
+        options: &WindowOptions,
+    ) -> Result<(WindowId, SyncCall), RmaError> {
+        let (call, flavor) = (Call::Allocate, Flavor::Allocate);
+        let owned = OwnedMemory::new(len, options.memory_alignment as usize);
         let (base, len_had) =
             owned.as_ref().map_or((core::ptr::null_mut(), 0), |owned| (owned.base().as_ptr(), len));
         // SAFETY: the window keeps `owned` and is dropped with it; nobody else has the pointer but
         // through the window.
         let memory = unsafe { WindowMemory::new(base, len_had) };
-        let missing = owned.is_none().then_some(RmaError::Memory { call: Call::Allocate, bytes: len });
-        self.start_window(Call::Allocate, memory, owned, disp_unit, missing)
+        let error = owned.is_none().then_some(RmaError::Memory { call, bytes: len });
+        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, error })
     }
 
-    fn start_window(
-        &mut self,
-        call: Call,
-        memory: WindowMemory,
-        owned: Option<OwnedMemory>,
-        disp_unit: u32,
-        mut error: Option<RmaError>,
-    ) -> Result<(WindowId, SyncCall), RmaError> {
+    fn start_window(&mut self, making: Making<'_>) -> Result<(WindowId, SyncCall), RmaError> {
+        let Making { call, flavor, memory, owned, disp_unit, options, mut error } = making;
         self.check_endpoint(call)?;
         let id = self.windows.next_id();
         let process = &mut self.process;
-        let paths = Paths::offered(process.endpoint.native(), &process.config);
+        let options = process.options_in_force(options);
+        let paths = Paths::offered(process.endpoint.native(), &process.config, &options);
         if disp_unit == 0 {
             let what = "the displacement unit is 0; it must be at least 1 byte";
-            error.get_or_insert(RmaError::Argument { call, what });
+            error.get_or_insert(RmaError::Invalid { call, class: ErrorClass::Disp, what });
         }
         let mut region = None;
         if let (true, None, Some(base)) =
@@ -114,7 +170,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             operations,
             targets,
         );
-        w.paths = paths;
+        (w.paths, w.flavor, w.options) = (paths, flavor, options);
         self.windows.insert(w);
         let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
         sync.error = error;
@@ -127,7 +183,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sequence: Option<u32>,
     ) -> Poll<Result<(), RmaError>> {
         let id = sync.window;
-        let failed = u64::from(sync.error.is_some());
+        let rank = self.process.rank;
+        let failed =
+            sync.error.as_ref().map_or(0, |error| 1 << 40 | (error.class() as u64) << 32 | u64::from(rank.0));
         let agreed = self.poll_reduce(sequence, |engine| {
             let mut values = engine.windows.get(id).map_or([0; REDUCE_VALUES], creation_values);
             values[FAILED] = failed;
@@ -140,23 +198,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let values = *self.process.reduce.values();
         if values[FAILED] != 0 {
             self.remove_window(id);
-            let elsewhere = || RmaError::Provider {
-                call: sync.call,
-                message: "another rank could not provide its part of the window; its own message says why"
-                    .into(),
-            };
-            return Poll::Ready(Err(sync.error.take().unwrap_or_else(elsewhere)));
+            let class = ErrorClass::from_code((values[FAILED] >> 32) as u8).unwrap_or(ErrorClass::Other);
+            let elsewhere =
+                RmaError::Elsewhere { call: sync.call, class, target: Rank(values[FAILED] as u32) };
+            return Poll::Ready(Err(sync.error.take().unwrap_or(elsewhere)));
         }
         let Some(w) = self.windows.get_mut(id) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: id }));
         };
-        let same = |index: usize| values[index] == !values[index + AGREED];
-        if (0..4).all(same) {
-            w.symmetric = Some(w.own);
+        if let Err((class, what)) = agree(w, &values) {
+            self.remove_window(id);
+            return Poll::Ready(Err(RmaError::Invalid { call: sync.call, class, what }));
         }
-        // Paths are everybody's or nobody's.
-        w.paths = if same(4) { Paths::from_bits(values[4]) } else { Paths::default() };
-        w.usable = true;
         Poll::Ready(Ok(()))
     }
 
@@ -251,12 +304,78 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 }
 
+/// Options and flavor in one number: what MPI wants all ranks to say alike. Windows over the user's memory
+/// and over the library's may be parts of one.
+fn agreement<R>(w: &Window<R>) -> u64 {
+    let kind = match w.flavor {
+        Flavor::Create | Flavor::Allocate => 0,
+        Flavor::Dynamic => 1,
+        Flavor::Shared => 2,
+    };
+    w.options.agreement() | kind << 56
+}
+
 fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
-    let own = [w.own.size, u64::from(w.own.disp_unit), w.own.base, w.own.key.0, w.paths.to_bits()];
+    let mut own = [0; AGREED];
+    own[SIZE] = w.own.size;
+    own[DISP_UNIT] = u64::from(w.own.disp_unit);
+    own[BASE] = w.own.base;
+    own[KEY] = w.own.key.0;
+    own[PATHS] = w.paths.to_bits();
+    own[OPTIONS] = agreement(w);
     let mut values = [0; REDUCE_VALUES];
     for (index, value) in own.into_iter().enumerate() {
         values[index] = value;
         values[index + AGREED] = !value;
     }
     values
+}
+
+/// What all ranks said decides what this one does with its window from now on.
+fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (ErrorClass, &'static str)> {
+    let same = |index: usize| values[index] == !values[index + AGREED];
+    if !same(OPTIONS) {
+        // The numbers' highest bits tell the kinds apart, so one that all ranks share is the maximum's.
+        if values[OPTIONS] >> 56 != !values[OPTIONS + AGREED] >> 56 {
+            return Err((
+                ErrorClass::RmaFlavor,
+                "not every rank makes the same kind of window; make them all alike",
+            ));
+        }
+        w.options.disagree();
+    }
+    if w.options.check == Some(true) {
+        if w.options.same_size && !same(SIZE) {
+            return Err((ErrorClass::Size, "same_size was given, but not every rank has the same size"));
+        }
+        if w.options.same_disp_unit && !same(DISP_UNIT) {
+            return Err((ErrorClass::Disp, "same_disp_unit was given, but not every rank has the same unit"));
+        }
+    }
+    let uniform = (w.options.same_size || same(SIZE)) && (w.options.same_disp_unit || same(DISP_UNIT));
+    if uniform {
+        w.uniform = Some(w.own);
+        if same(BASE) && same(KEY) {
+            w.symmetric = Some(w.own);
+        }
+    }
+    // Paths are everybody's or nobody's.
+    w.paths = if same(PATHS) { Paths::from_bits(values[PATHS]) } else { Paths::default() };
+    if w.options.no_locks {
+        w.drop_lock();
+    }
+    w.usable = true;
+    Ok(())
+}
+
+/// Whether `len` bytes at `base` can be memory of a window.
+fn check_span(call: Call, base: *mut u8, len: usize) -> Result<(), RmaError> {
+    let (class, what) = if base.is_null() && len > 0 {
+        (ErrorClass::Base, "the base is null, but the length is not 0")
+    } else if isize::try_from(len).is_err() || base.addr().checked_add(len).is_none() {
+        (ErrorClass::Size, "the memory would reach beyond the end of the address space")
+    } else {
+        return Ok(());
+    };
+    Err(RmaError::Invalid { call, class, what })
 }

@@ -14,6 +14,7 @@ use crate::counters::Counters;
 use crate::epoch::Dissemination;
 use crate::error::{Call, FabricCode, RmaError};
 use crate::ids::{PeerAddr, Rank};
+use crate::info::WindowOptions;
 use crate::pool::{Arena, NONE};
 use crate::provider::{
     CompletionBatch, CompletionScope, Endpoint, Limits, PostError, ReceivedPacket, SendClass,
@@ -24,7 +25,7 @@ use crate::window::Window;
 use crate::wire::PacketKind;
 
 /// Numbers in the reduction with which windows are made.
-pub(crate) const REDUCE_VALUES: usize = 11;
+pub(crate) const REDUCE_VALUES: usize = 13;
 
 /// The reason in errors about a rank whose address cannot be had; the bootstrap's own message is
 /// reported once beside it.
@@ -99,6 +100,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             counters: Counters::default(),
             failure: None,
             config,
+        }
+    }
+
+    /// The options of a window with what the settings say where they say nothing.
+    pub(crate) fn options_in_force(&self, options: &WindowOptions) -> WindowOptions {
+        WindowOptions {
+            model: options.model.or(Some(self.config.memory_model)),
+            check: options.check.or(Some(self.config.check)),
+            ..*options
         }
     }
 

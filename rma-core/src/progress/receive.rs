@@ -10,7 +10,7 @@ use crate::ids::{PeerAddr, Tag};
 use crate::provider::{Completion, Endpoint, ReceivedPacket};
 use crate::table::Sync;
 use crate::window::Window;
-use crate::wire::{Header, PacketKind, Reader, WireError};
+use crate::wire::{BatchFlags, Header, PacketKind, Reader, WireError};
 
 /// Rounds of cleanup and issue in one call, while there is something to do.
 const ROUNDS_MAX: usize = 4;
@@ -201,6 +201,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let w = windows.get_mut(header.window).ok_or(WireError::Length(header.window.0))?;
         match header.kind {
             PacketKind::Batch => {
+                if w.refuses_lock(BatchFlags(header.flags)) {
+                    return Err(WireError::Flags(header.flags.into()));
+                }
                 let operations = reader.take(reader.remaining())?;
                 self.on_batch(w, &header, operations);
                 Ok(())

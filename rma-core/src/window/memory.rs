@@ -18,9 +18,11 @@ pub(crate) struct OwnedMemory {
 unsafe impl Send for OwnedMemory {}
 
 impl OwnedMemory {
-    /// `len` bytes, at least one page; `None` when they cannot be had.
-    pub(crate) fn new(len: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(len.max(1).checked_next_multiple_of(ALIGN)?, ALIGN).ok()?;
+    /// `len` bytes, at least one page, at a multiple of `alignment` (0 or a power of two) and of a page;
+    /// `None` when they cannot be had.
+    pub(crate) fn new(len: usize, alignment: usize) -> Option<Self> {
+        let bytes = len.max(1).checked_next_multiple_of(ALIGN)?;
+        let layout = Layout::from_size_align(bytes, alignment.max(ALIGN)).ok()?;
         // SAFETY: the layout's size is not zero.
         let base = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) })?;
         Some(Self { base, layout })

@@ -7,13 +7,14 @@ pub(crate) use memory::OwnedMemory;
 use crate::config::Config;
 use crate::epoch::{Dissemination, LockAllCursor};
 use crate::ids::{Rank, WindowId};
+use crate::info::{Flavor, WindowOptions};
 use crate::lock::{DeferredRing, LockType, WindowLock};
 use crate::mem::WindowMemory;
 use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
 use crate::state::WindowState;
 use crate::table::{OperationElement, Slots, TargetElement, TargetError};
-use crate::wire::Metadata;
+use crate::wire::{BatchFlags, Metadata};
 
 /// This process's lock on its own window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +57,11 @@ pub(crate) struct Window<R> {
     pub(crate) own: Metadata,
     /// One record for everybody, when all ranks have the same.
     pub(crate) symmetric: Option<Metadata>,
+    /// Size and displacement unit are everybody's, if it is there; base and key need not be.
+    pub(crate) uniform: Option<Metadata>,
+    /// What the program said about the window, as far as it is in force.
+    pub(crate) options: WindowOptions,
+    pub(crate) flavor: Flavor,
     pub(crate) paths: Paths,
     pub(crate) slots: Slots,
     pub(crate) operations: FreeList,
@@ -113,6 +119,9 @@ impl<R> Window<R> {
             usable: false,
             own,
             symmetric: None,
+            uniform: None,
+            options: WindowOptions::DEFAULT,
+            flavor: Flavor::Create,
             paths: Paths::default(),
             slots: Slots::new(config.slots),
             operations,
@@ -132,6 +141,18 @@ impl<R> Window<R> {
             detached_error: None,
             restore_victim: NONE,
         }
+    }
+
+    /// Drops the lock's queue and what requests bring with them: nobody locks this window.
+    pub(crate) fn drop_lock(&mut self) {
+        self.lock = WindowLock::new(0);
+        self.deferred = DeferredRing::new(0);
+    }
+
+    /// Whether a batch with these flags breaks the promise that nobody locks the window.
+    pub(crate) fn refuses_lock(&self, flags: BatchFlags) -> bool {
+        let asks = BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE;
+        self.usable && self.options.no_locks && flags.any(asks)
     }
 
     #[inline]

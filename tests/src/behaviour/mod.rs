@@ -3,9 +3,11 @@
 pub mod counts;
 pub mod deaths;
 pub mod fences;
+pub mod info;
 pub mod locks;
 pub mod misuse;
 pub mod operations;
+pub mod overlapping;
 pub mod requests;
 pub mod resources;
 

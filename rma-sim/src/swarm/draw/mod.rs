@@ -6,6 +6,7 @@ mod passive;
 mod span;
 
 use rma_core::config::Config;
+use rma_core::info::MemoryModel;
 
 pub(super) use span::numbers;
 
@@ -64,6 +65,8 @@ fn config(random: &mut Random) -> Config {
         deferred_bytes: random.pick(&[0, 64, 8192]),
         peers: random.pick(&[2, 3, 16, 1024]),
         reply_buffers: random.pick(&[1, 2, 16]),
+        check: random.chance(100),
+        memory_model: random.pick(&[MemoryModel::Unified, MemoryModel::Separate]),
     };
     // A good part of the runs as users have it.
     if random.chance(150) {

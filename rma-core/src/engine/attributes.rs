@@ -1,0 +1,86 @@
+//! What a window is, what was said about it, and sync.
+
+use core::sync::atomic::{fence, Ordering};
+
+use super::{epoch_error, Engine};
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError, Rule};
+use crate::ids::WindowId;
+use crate::info::{Flavor, MemoryModel, WindowOptions};
+use crate::provider::Endpoint;
+use crate::state::WindowState;
+
+/// What MPI keeps as a window's attributes (MPI-4.1 section 13.2.6), at this rank.
+///
+/// Implements: MPI_WIN_BASE, MPI_WIN_SIZE, MPI_WIN_DISP_UNIT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowAttributes {
+    /// First byte of the window's memory; null when it has none, and for dynamic windows.
+    pub base: *mut u8,
+    /// Bytes of it; 0 for dynamic windows.
+    pub len: usize,
+    /// Bytes of one unit of displacement.
+    pub disp_unit: u32,
+    /// How the memory was had.
+    pub flavor: Flavor,
+    /// The memory model.
+    pub model: MemoryModel,
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// The window's attributes (MPI_Win_get_attr), if there is such a window.
+    ///
+    /// Implements: MPI_Win_get_attr.
+    pub fn window_attributes(&self, window: WindowId) -> Option<WindowAttributes> {
+        let w = self.windows.get(window)?;
+        let base = if w.memory.is_empty() { core::ptr::null_mut() } else { w.memory.base_ptr() };
+        Some(WindowAttributes {
+            base,
+            len: w.memory.len(),
+            disp_unit: w.own.disp_unit,
+            flavor: w.flavor,
+            model: w.options.model.unwrap_or_default(),
+        })
+    }
+
+    /// The options that are in force (MPI_Win_get_info), if there is such a window.
+    ///
+    /// Implements: MPI_Win_get_info.
+    pub fn window_options(&self, window: WindowId) -> Option<WindowOptions> {
+        self.windows.get(window).map(|w| w.options)
+    }
+
+    /// Changes what may change while a window exists: the order of accumulates, and which of them meet
+    /// (MPI_Win_set_info). Everything else is decided when the window is made, and stays. Every rank has
+    /// to do it, between epochs; it needs no packet.
+    ///
+    /// Implements: MPI_Win_set_info.
+    ///
+    /// # Errors
+    /// When there is no such window.
+    pub fn set_window_options(&mut self, window: WindowId, options: &WindowOptions) -> Result<(), RmaError> {
+        let w = self.window(Call::SetInfo, window)?;
+        w.options.accumulate_ordering = options.accumulate_ordering;
+        w.options.accumulate_ops = options.accumulate_ops;
+        Ok(())
+    }
+
+    /// Makes the window's private and public copies agree at this rank (MPI-4.1 section 13.5.4): both are one
+    /// memory, so it is a full barrier for this thread's loads and stores. Completes no operation.
+    ///
+    /// Implements: MPI_Win_sync, seed: MEM_SYNC.
+    ///
+    /// # Errors
+    /// Outside of a lock or lock_all epoch, unless the window's memory is shared.
+    pub fn sync(&mut self, window: WindowId) -> Result<(), RmaError> {
+        let call = Call::Sync;
+        let w = self.window(call, window)?;
+        let state = w.state();
+        let is_passive = state.is_lock_all() || state == WindowState::PerTarget;
+        if !is_passive && w.flavor != Flavor::Shared {
+            return Err(epoch_error(call, state, Rule::SyncOutsidePassive));
+        }
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! What a window is, and what was said about it.
+
+use rma_core::engine::WindowAttributes;
+use rma_core::error::{Call, RmaError};
+use rma_core::info::{WindowInfo, WindowOptions};
+
+use super::RawWindow;
+use crate::error::Result;
+use crate::job::Job;
+
+impl RawWindow {
+    /// [`RawWindow::create`] with options (MPI's info argument). Other windows may be made over the same
+    /// memory, or parts of it; each has its own epochs.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::create`].
+    ///
+    /// # Errors
+    /// As for [`RawWindow::create`].
+    pub unsafe fn create_with(
+        job: &Job,
+        base: *mut u8,
+        len: usize,
+        disp_unit: u32,
+        options: &WindowOptions,
+    ) -> Result<Self> {
+        Self::make(job, Call::Create, |engine| {
+            // SAFETY: the caller's promise.
+            unsafe { engine.start_create_with(base, len, disp_unit, options) }
+        })
+    }
+
+    /// [`RawWindow::allocate`] with options.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::allocate`].
+    pub fn allocate_with(job: &Job, len: usize, disp_unit: u32, options: &WindowOptions) -> Result<Self> {
+        Self::make(job, Call::Allocate, |engine| engine.start_allocate_with(len, disp_unit, options))
+    }
+
+    /// The window's attributes (MPI_Win_get_attr).
+    ///
+    /// # Errors
+    /// When the window exists no more.
+    pub fn attributes(&self) -> Result<WindowAttributes> {
+        let guarded = self.core.enter(Call::GetInfo)?;
+        guarded.engine.window_attributes(self.id).ok_or_else(|| self.is_gone(Call::GetInfo))
+    }
+
+    /// The options that are in force.
+    ///
+    /// # Errors
+    /// When the window exists no more.
+    pub fn options(&self) -> Result<WindowOptions> {
+        let guarded = self.core.enter(Call::GetInfo)?;
+        guarded.engine.window_options(self.id).ok_or_else(|| self.is_gone(Call::GetInfo))
+    }
+
+    /// The same as MPI's keys and values (MPI_Win_get_info).
+    ///
+    /// # Errors
+    /// When the window exists no more.
+    pub fn info(&self) -> Result<WindowInfo> {
+        Ok(WindowInfo::of(self.options()?))
+    }
+
+    /// Changes what may change while the window exists: `accumulate_ordering` and `accumulate_ops`
+    /// (MPI_Win_set_info). Collective, between epochs; waits for nobody.
+    ///
+    /// # Errors
+    /// When the window exists no more.
+    pub fn set_info(&self, info: &WindowInfo) -> Result<()> {
+        let mut guarded = self.core.enter(Call::SetInfo)?;
+        let set = guarded.engine.set_window_options(self.id, &info.options());
+        set.map_err(|error| self.core.fail(error))
+    }
+
+    /// A full barrier for this thread's loads and stores of the window (MPI_Win_sync). Completes no operation.
+    ///
+    /// # Errors
+    /// Outside of a lock or lock_all epoch, unless the window's memory is shared.
+    pub fn sync(&self) -> Result<()> {
+        let mut guarded = self.core.enter(Call::Sync)?;
+        guarded.engine.sync(self.id).map_err(|error| self.core.fail(error))
+    }
+
+    #[cold]
+    fn is_gone(&self, call: Call) -> crate::Error {
+        self.core.fail(RmaError::Window { call, window: self.id })
+    }
+}

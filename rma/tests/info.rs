@@ -1,0 +1,65 @@
+//! Options of windows through the public API, as types and as MPI's strings.
+
+use rma::raw::RawWindow;
+use rma::{AccumulateOrdering, Error, ErrorClass, Flavor, Job, MemoryModel, WindowInfo, WindowOptions};
+
+#[test]
+fn what_is_set_is_in_force_and_reported() -> Result<(), Error> {
+    let job = Job::init()?;
+    let mut info = WindowInfo::new();
+    info.set("no_locks", "true")?;
+    info.set("accumulate_ordering", "none")?;
+    info.set("alloc_shm", "true")?;
+    let window = RawWindow::allocate_with(&job, 64, 4, &info.options())?;
+    assert_eq!(window.info()?.get("no_locks").as_deref(), Some("true"));
+    assert_eq!(window.info()?.get("accumulate_ordering").as_deref(), Some("none"));
+    assert_eq!(window.info()?.get("alloc_shm"), None);
+    let refused = window.lock_all(false).unwrap_err();
+    assert_eq!(refused.class(), ErrorClass::RmaSync);
+    assert!(refused.to_string().contains("no_locks"), "{refused}");
+    info.set("accumulate_ordering", "rar,raw")?;
+    info.set("no_locks", "false")?;
+    window.set_info(&info)?;
+    let options = window.options()?;
+    assert_eq!(
+        options.accumulate_ordering,
+        AccumulateOrdering { war: false, waw: false, ..Default::default() }
+    );
+    assert!(options.no_locks, "decided when the window is made");
+    window.free()?;
+    job.finalize()
+}
+
+#[test]
+fn attributes_are_mpis() -> Result<(), Error> {
+    let job = Job::init()?;
+    let window = job.allocate_with::<u32>(5, &WindowOptions::default())?;
+    let attributes = window.attributes()?;
+    assert_eq!((attributes.len, attributes.disp_unit), (20, 4));
+    assert_eq!((attributes.flavor, attributes.model), (Flavor::Allocate, MemoryModel::Unified));
+    let mut byte = 1u8;
+    // SAFETY: the byte outlives the window, and nobody else accesses it.
+    let raw = unsafe { RawWindow::create(&job, &raw mut byte, 1, 1) }?;
+    assert_eq!((raw.attributes()?.base, raw.attributes()?.flavor), (&raw mut byte, Flavor::Create));
+    raw.free()?;
+    window.free()?;
+    job.finalize()
+}
+
+#[test]
+fn errors_name_their_class() -> Result<(), Error> {
+    let job = Job::init()?;
+    // SAFETY: refused before anything is accessed.
+    let null = unsafe { RawWindow::create(&job, std::ptr::null_mut(), 8, 1) }.unwrap_err();
+    let classes = [
+        (null, ErrorClass::Base),
+        (RawWindow::allocate(&job, 8, 0).unwrap_err(), ErrorClass::Disp),
+        (job.allocate::<u64>(usize::MAX / 16).unwrap_err(), ErrorClass::NoMemory),
+        (WindowInfo::new().set("no_locks", "x").unwrap_err().into(), ErrorClass::InfoValue),
+    ];
+    for (error, class) in classes {
+        assert_eq!(error.class(), class);
+        assert!(error.to_string().contains(class.name()), "{error}");
+    }
+    job.finalize()
+}
