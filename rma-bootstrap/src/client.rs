@@ -8,6 +8,7 @@ use rma_core::ids::Rank;
 
 use crate::control::Control;
 use crate::environment::Place;
+use crate::member::Member;
 use crate::requests::{Ask, Requests};
 use crate::wire::{fit_text, Reply, Request, KEY_BYTES_MAX, VERSION};
 use crate::{Fetch, ADDRESS_KEY};
@@ -54,136 +55,6 @@ impl LauncherClient {
         client.control.send(&hello).map_err(|error| client.error("joining the job", &error.to_string()))?;
         client.await_welcome()?;
         Ok(client)
-    }
-
-    /// Rank of this process among the ranks on its host.
-    pub fn local_rank(&self) -> u32 {
-        self.place.local_rank
-    }
-
-    /// Number of ranks on this host.
-    pub fn local_size(&self) -> u32 {
-        self.place.local_size
-    }
-
-    /// A name that no other job on this host has at the same time.
-    pub fn job_id(&self) -> &str {
-        &self.place.job_id
-    }
-
-    /// Makes `value` visible to all ranks under (this rank, `key`).
-    ///
-    /// # Errors
-    /// When key or value are too long or the launcher is gone. A refusal by the launcher comes back
-    /// from the next call.
-    pub fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
-        check_key("put", key)?;
-        self.exchange();
-        self.check_alive("put")?;
-        let request = self.requests.take_number();
-        let message = Request::Put { request, key: key.to_owned(), value: value.to_vec() };
-        self.control
-            .send(&message)
-            .map_err(|error| self.error(&format!("put of key '{key}'"), &error.to_string()))
-    }
-
-    /// The value that `rank` put under `key`. The first call asks, later ones look whether the answer
-    /// has come; none blocks.
-    ///
-    /// # Errors
-    /// When the rank is not in the job, has ended without publishing the key or has not published it
-    /// within the time limit, or when the launcher is gone.
-    pub fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
-        check_key("get", key)?;
-        if rank.0 >= self.place.size {
-            return Err(rank_outside_job("get", rank, self.place.size));
-        }
-        self.exchange();
-        match self.requests.ask(rank.0, key, self.epoch.elapsed()) {
-            Ask::Answered(Ok(value)) => Ok(Fetch::Found(value)),
-            Ask::Answered(Err(reason)) => Err(self.error(&get_name(rank, key), &reason)),
-            Ask::Expired => Err(self.expired_slow(rank, key)),
-            Ask::Waiting => self.check_alive("get").map(|()| Fetch::Pending),
-            Ask::Send(request) => {
-                self.check_alive("get")?;
-                let message = Request::Get { request, rank: rank.0, key: key.to_owned() };
-                let sent = self.control.send(&message);
-                sent.map_err(|error| self.error(&get_name(rank, key), &error.to_string()))?;
-                Ok(Fetch::Pending)
-            }
-        }
-    }
-
-    /// Sleeps until the launcher has said something, at most `timeout`; returns whether it has.
-    ///
-    /// # Errors
-    /// When the operating system refuses to wait.
-    pub fn wait_readable(&mut self, timeout: Duration) -> Result<bool, BootstrapError> {
-        // A launcher that is gone has nothing more to say, and the next call reports it.
-        if self.lost.is_some() {
-            return Ok(true);
-        }
-        let waited = self.control.wait(self.control.has_unsent(), timeout);
-        waited.map_err(|error| self.error("waiting for the launcher", &error.to_string()))
-    }
-
-    /// Takes what the launcher has said, without a question of its own.
-    pub fn receive(&mut self) {
-        self.exchange();
-    }
-
-    /// A descriptor that is readable while the launcher has said something that was not taken yet;
-    /// `None` once it is gone.
-    pub fn wait_fd(&self) -> Option<i32> {
-        self.lost.is_none().then(|| self.control.as_fd().as_raw_fd())
-    }
-
-    /// Tells the launcher that this rank ends in an orderly way. A second call does nothing.
-    ///
-    /// # Errors
-    /// When the launcher is gone or refused something before.
-    pub fn finalize(&mut self) -> Result<(), BootstrapError> {
-        if self.finalized_at.is_some() {
-            return Ok(());
-        }
-        self.exchange();
-        self.check_alive("finalize")?;
-        self.send_to_the_end("finalize", &Request::Finalize)?;
-        self.finalized_at = Some(self.epoch.elapsed());
-        Ok(())
-    }
-
-    /// Whether every rank of the job has finalized or ended. Never blocks; `false` until this rank has
-    /// finalized itself.
-    ///
-    /// # Errors
-    /// When others have not finalized within the time limit, counted from this rank's finalize, or
-    /// the launcher is gone.
-    pub fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
-        const CALL: &str = "waiting for all ranks to finalize";
-        self.exchange();
-        if self.all_finalized {
-            return Ok(true);
-        }
-        self.check_alive(CALL)?;
-        let waited = self.finalized_at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
-        if waited < self.limit {
-            return Ok(false);
-        }
-        let what = format!(
-            "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
-            seconds(self.limit)
-        );
-        Err(self.error(CALL, &what))
-    }
-
-    /// Asks the launcher to end the job with exit code `code` and to show `message`, of which the
-    /// first 1024 bytes count. The caller should exit after it.
-    ///
-    /// # Errors
-    /// When the launcher is gone.
-    pub fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
-        self.send_to_the_end("abort", &Request::Abort { code, message: fit_text(message).to_owned() })
     }
 
     /// Sends and takes what can be sent and taken now.
@@ -288,19 +159,104 @@ impl LauncherClient {
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn expired_slow(&self, rank: Rank, key: &str) -> BootstrapError {
-        let what = format!(
-            "rank {rank} has not published it within {}; see whether rank {rank} hangs before it joins the job, or \
-             raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
-            seconds(self.limit)
-        );
-        self.error(&get_name(rank, key), &what)
-    }
-
     fn error(&self, call: &str, what: &str) -> BootstrapError {
         BootstrapError { message: format!("rank {}: {call}: {what}", self.place.rank) }
+    }
+}
+
+impl Member for LauncherClient {
+    fn local_rank(&self) -> u32 {
+        self.place.local_rank
+    }
+
+    fn local_size(&self) -> u32 {
+        self.place.local_size
+    }
+
+    fn job_id(&self) -> &str {
+        &self.place.job_id
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
+        check_key("put", key)?;
+        self.exchange();
+        self.check_alive("put")?;
+        let request = self.requests.take_number();
+        let message = Request::Put { request, key: key.to_owned(), value: value.to_vec() };
+        self.control
+            .send(&message)
+            .map_err(|error| self.error(&format!("put of key '{key}'"), &error.to_string()))
+    }
+
+    fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
+        check_key("get", key)?;
+        if rank.0 >= self.place.size {
+            return Err(rank_outside_job("get", rank, self.place.size));
+        }
+        self.exchange();
+        match self.requests.ask(rank.0, key, self.epoch.elapsed()) {
+            Ask::Answered(Ok(value)) => Ok(Fetch::Found(value)),
+            Ask::Answered(Err(reason)) => Err(self.error(&get_name(rank, key), &reason)),
+            Ask::Expired => Err(self.error(&get_name(rank, key), &expired(rank, self.limit))),
+            Ask::Waiting => self.check_alive("get").map(|()| Fetch::Pending),
+            Ask::Send(request) => {
+                self.check_alive("get")?;
+                let message = Request::Get { request, rank: rank.0, key: key.to_owned() };
+                let sent = self.control.send(&message);
+                sent.map_err(|error| self.error(&get_name(rank, key), &error.to_string()))?;
+                Ok(Fetch::Pending)
+            }
+        }
+    }
+
+    fn wait_readable(&mut self, timeout: Duration) -> Result<bool, BootstrapError> {
+        // A launcher that is gone has nothing more to say, and the next call reports it.
+        if self.lost.is_some() {
+            return Ok(true);
+        }
+        let waited = self.control.wait(self.control.has_unsent(), timeout);
+        waited.map_err(|error| self.error("waiting for the launcher", &error.to_string()))
+    }
+
+    fn receive(&mut self) {
+        self.exchange();
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        self.lost.is_none().then(|| self.control.as_fd().as_raw_fd())
+    }
+
+    fn finalize(&mut self) -> Result<(), BootstrapError> {
+        if self.finalized_at.is_some() {
+            return Ok(());
+        }
+        self.exchange();
+        self.check_alive("finalize")?;
+        self.send_to_the_end("finalize", &Request::Finalize)?;
+        self.finalized_at = Some(self.epoch.elapsed());
+        Ok(())
+    }
+
+    fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
+        const CALL: &str = "waiting for all ranks to finalize";
+        self.exchange();
+        if self.all_finalized {
+            return Ok(true);
+        }
+        self.check_alive(CALL)?;
+        let waited = self.finalized_at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
+        if waited < self.limit {
+            return Ok(false);
+        }
+        let what = format!(
+            "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+            seconds(self.limit)
+        );
+        Err(self.error(CALL, &what))
+    }
+
+    fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
+        self.send_to_the_end("abort", &Request::Abort { code, message: fit_text(message).to_owned() })
     }
 }
 
@@ -349,14 +305,27 @@ pub(crate) fn found_address(rank: Rank, fetch: Fetch) -> Result<Lookup, Bootstra
     }
 }
 
-fn get_name(rank: Rank, key: &str) -> String {
+/// Why a value whose time limit has passed is not there.
+#[cold]
+#[inline(never)]
+pub(crate) fn expired(rank: Rank, limit: Duration) -> String {
+    format!(
+        "rank {rank} has not published it within {}; see whether rank {rank} hangs before it joins the job, or \
+         raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+        seconds(limit)
+    )
+}
+
+/// What is being done when a value is asked for.
+pub(crate) fn get_name(rank: Rank, key: &str) -> String {
     match key {
         ADDRESS_KEY => format!("looking up the address of rank {rank}"),
         _ => format!("get of key '{key}' of rank {rank}"),
     }
 }
 
-fn seconds(limit: Duration) -> String {
+/// A time limit for people.
+pub(crate) fn seconds(limit: Duration) -> String {
     format!("{} s", limit.as_secs_f64())
 }
 

@@ -2,30 +2,20 @@
 //! whole messages going in and coming out. Both ends use it.
 
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::net::{sockopt, AddressFamily, RecvFlags, SendFlags, SocketType};
-
+use crate::pmi::wire::PmiError;
+use crate::socket::Socket;
 use crate::wire::{encode_frame, FrameReader, Message, WireError};
 
-/// Most bytes that wait to be sent. A side that reads so little that this fills is taken for dead.
-pub const UNSENT_BYTES_MAX: usize = 256 * 1024;
-
-/// Bytes taken from the socket by one call.
-const RECEIVE_BYTES: usize = 4096;
+pub use crate::socket::UNSENT_BYTES_MAX;
 
 /// One end of a control connection.
 #[derive(Debug)]
 pub struct Control {
-    socket: OwnedFd,
+    socket: Socket,
     reader: FrameReader,
-    unsent: Vec<u8>,
-    ended: bool,
 }
 
 /// Why a control connection is of no use any more.
@@ -35,6 +25,8 @@ pub enum ControlError {
     Closed,
     /// The other side sent what is no message, or this side tried to.
     Wire(WireError),
+    /// The same on a connection that speaks PMI.
+    Pmi(PmiError),
     /// The other side does not read what is sent to it.
     Overflow,
     /// The operating system failed it.
@@ -46,6 +38,7 @@ impl std::fmt::Display for ControlError {
         match self {
             Self::Closed => f.write_str("the other side closed the control connection"),
             Self::Wire(error) => error.fmt(f),
+            Self::Pmi(error) => error.fmt(f),
             Self::Overflow => write!(f, "the other side left more than {UNSENT_BYTES_MAX} bytes unread"),
             Self::System(error) => error.fmt(f),
         }
@@ -60,11 +53,7 @@ impl Control {
     /// # Errors
     /// When it cannot be made close-on-exec and non-blocking.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
-        // The children of a rank must not keep the connection: its end tells the launcher something.
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-        let flags = rustix::fs::fcntl_getfl(&socket)?;
-        rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK)?;
-        Ok(Self { socket, reader: FrameReader::default(), unsent: Vec::new(), ended: false })
+        Ok(Self { socket: Socket::new(socket)?, reader: FrameReader::default() })
     }
 
     /// Sends a message as far as the socket takes it; the rest goes out with the next call.
@@ -72,10 +61,7 @@ impl Control {
     /// # Errors
     /// When the message breaks a limit of the protocol, or the other side is gone or does not read.
     pub fn send(&mut self, message: &impl Message) -> Result<(), ControlError> {
-        if self.unsent.len() > UNSENT_BYTES_MAX {
-            return Err(ControlError::Overflow);
-        }
-        encode_frame(message, &mut self.unsent).map_err(ControlError::Wire)?;
+        encode_frame(message, self.socket.unsent()?).map_err(ControlError::Wire)?;
         self.flush()
     }
 
@@ -84,21 +70,12 @@ impl Control {
     /// # Errors
     /// When the other side is gone.
     pub fn flush(&mut self) -> Result<(), ControlError> {
-        while !self.unsent.is_empty() {
-            match rustix::net::send(&self.socket, &self.unsent, SendFlags::NOSIGNAL) {
-                Ok(sent) => drop(self.unsent.drain(..sent)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(ControlError::Closed),
-                Err(errno) => return Err(ControlError::System(errno.into())),
-            }
-        }
-        Ok(())
+        self.socket.flush()
     }
 
     /// Whether something waits to be sent.
     pub fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+        self.socket.has_unsent()
     }
 
     /// The next message that has arrived, if any. Never blocks.
@@ -111,19 +88,9 @@ impl Control {
             if let Some(message) = self.reader.poll().map_err(ControlError::Wire)? {
                 return Ok(Some(message));
             }
-            if self.ended {
-                return Err(ControlError::Closed);
-            }
-            let mut bytes = [0; RECEIVE_BYTES];
-            let wanted = self.reader.room().min(RECEIVE_BYTES);
-            match rustix::net::recv(&self.socket, &mut bytes[..wanted], RecvFlags::empty()) {
-                Ok((_, 0)) | Err(Errno::CONNRESET) => self.ended = true,
-                Ok((_, received)) => {
-                    self.reader.push(&bytes[..received]);
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(errno) => return Err(ControlError::System(errno.into())),
+            let reader = &mut self.reader;
+            if !self.socket.receive(reader.room(), |bytes| reader.push(bytes))? {
+                return Ok(None);
             }
         }
     }
@@ -134,18 +101,7 @@ impl Control {
     /// # Errors
     /// When the operating system refuses to wait.
     pub fn wait(&self, or_writable: bool, timeout: Duration) -> io::Result<bool> {
-        let wanted = if or_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut fds = [PollFd::new(&self.socket, wanted)];
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(ready) => Ok(ready > 0),
-            // A signal is no message: the caller looks again and comes back.
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        self.socket.wait(or_writable, timeout)
     }
 }
 
@@ -153,34 +109,6 @@ impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// Set when the inherited descriptor has found its owner: a second owner would close it twice.
-static ADOPTED: AtomicBool = AtomicBool::new(false);
-
-/// Takes over the control connection that this process inherited as descriptor `fd`.
-///
-/// # Errors
-/// A message that says why the descriptor is not a control connection (any more) and what to do.
-pub(crate) fn adopt(fd: i32) -> Result<Control, String> {
-    if ADOPTED.swap(true, Ordering::AcqRel) {
-        return Err("this process has joined its job before: the bootstrap can be detected once".into());
-    }
-    // SAFETY: `ADOPTED` makes this the only adoption in the process, and `rmarun` passed the descriptor
-    // for this use alone. ManuallyDrop keeps it from being closed before it is known to be a socket; a
-    // number that is not open makes the calls below fail with EBADF and is never closed.
-    let socket = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
-    let is_unix_stream = sockopt::socket_type(&*socket) == Ok(SocketType::STREAM)
-        && sockopt::socket_domain(&*socket) == Ok(AddressFamily::UNIX);
-    if !is_unix_stream {
-        ADOPTED.store(false, Ordering::Release);
-        return Err(format!(
-            "RMA_CONTROL_FD={fd} is no control connection in this process; if a rank started it, it is not a rank \
-             itself: start it with the RMA_* variables unset, or with RMA_SINGLE=1 for a job of one rank"
-        ));
-    }
-    Control::new(ManuallyDrop::into_inner(socket))
-        .map_err(|error| format!("control connection {fd}: {error}"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The environment of this process, read in one place, and what it says about how the process was
-//! started.
+//! The environment of this process, read in one place, and what `rmarun` says in it.
 
 use std::collections::BTreeMap;
 
@@ -68,40 +67,19 @@ pub struct Identity {
     pub place: Place,
 }
 
-/// How a process was started.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Launch {
-    /// By `rmarun`.
-    Rmarun(Identity),
-    /// Alone: a job of one rank.
-    Single,
-}
-
 /// What `rmarun` sets, all of them or none.
 pub const LAUNCH_VARIABLES: [&str; 6] =
     ["RMA_RANK", "RMA_SIZE", "RMA_LOCAL_RANK", "RMA_LOCAL_SIZE", "RMA_JOB_ID", "RMA_CONTROL_FD"];
 
-/// How a process with this environment was started.
+/// What `rmarun` told this process, or `None` when `rmarun` did not start it.
 ///
 /// # Errors
-/// A message that names the variables that are missing or malformed, or the launcher that cannot be
-/// spoken to, and what to do.
-pub fn launch_of(environment: &Environment) -> Result<Launch, String> {
-    match environment.get("RMA_SINGLE") {
-        Some("1") => return Ok(Launch::Single),
-        None | Some("0") => {}
-        Some(other) => return Err(format!("RMA_SINGLE={other} is neither 0 nor 1")),
-    }
+/// A message that names the variables that are missing or malformed, and what to do.
+pub(crate) fn rmarun_identity(environment: &Environment) -> Result<Option<Identity>, String> {
     let is_set = |name: &&str| environment.get(name).is_some();
     let (present, missing): (Vec<&str>, Vec<&str>) = LAUNCH_VARIABLES.iter().partition(|name| is_set(name));
     if present.is_empty() {
-        return match foreign_launcher(environment) {
-            Some(sign) => Err(format!(
-                "this process was started by {sign}, which this library does not speak to; start the job with \
-                 `rmarun -n N program`, or set RMA_SINGLE=1 to make each process a job of one rank"
-            )),
-            None => Ok(Launch::Single),
-        };
+        return Ok(None);
     }
     if !missing.is_empty() {
         return Err(format!(
@@ -111,7 +89,7 @@ pub fn launch_of(environment: &Environment) -> Result<Launch, String> {
             missing.join(", ")
         ));
     }
-    identity(environment).map(Launch::Rmarun)
+    identity(environment).map(Some)
 }
 
 fn identity(environment: &Environment) -> Result<Identity, String> {
@@ -149,29 +127,6 @@ fn identity(environment: &Environment) -> Result<Identity, String> {
     Ok(Identity { control_fd, place })
 }
 
-/// The launcher of several ranks that the environment shows, if it is not ours.
-fn foreign_launcher(environment: &Environment) -> Option<String> {
-    // Each pair: the variable that says which rank, the one that says how many, the launcher's name.
-    const SIGNS: [(&str, &str, &str); 3] = [
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
-        ("PMI_RANK", "PMI_SIZE", "a PMI launcher (mpiexec or srun)"),
-        ("SLURM_PROCID", "SLURM_NTASKS", "Slurm"),
-    ];
-    let mut one_rank_said = false;
-    for (rank_name, size_name, launcher) in SIGNS {
-        let (Some(rank), Some(size)) = (environment.get(rank_name), environment.get(size_name)) else {
-            continue;
-        };
-        if size.trim() != "1" {
-            return Some(format!("{launcher} ({rank_name}={rank}, {size_name}={size})"));
-        }
-        one_rank_said = true;
-    }
-    // PMIx has no variable for the size; it counts where no other variable says that the job has one rank.
-    let rank = environment.get("PMIX_RANK").filter(|_| !one_rank_said)?;
-    Some(format!("a PMIx launcher (PMIX_RANK={rank})"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,18 +140,16 @@ mod tests {
         ("RMA_CONTROL_FD", "5"),
     ];
 
-    fn full_but(name: &str, value: &str) -> Result<Launch, String> {
+    fn full_but(name: &str, value: &str) -> Result<Option<Identity>, String> {
         let pairs = FULL.map(|(n, v)| (n, if n == name { value } else { v }));
-        launch_of(&Environment::from_pairs(pairs))
+        rmarun_identity(&Environment::from_pairs(pairs))
     }
 
     #[test]
-    fn all_variables_make_a_rank_and_none_a_job_of_one() {
-        let Ok(Launch::Rmarun(identity)) = full_but("", "") else { panic!("a full environment is a rank") };
+    fn all_variables_make_a_rank_and_none_does_not() {
+        let Ok(Some(identity)) = full_but("", "") else { panic!("a full environment is a rank") };
         assert_eq!((identity.control_fd, identity.place.rank, identity.place.size), (5, 1, 4));
-        assert_eq!(launch_of(&Environment::default()), Ok(Launch::Single));
-        let pairs = FULL.iter().chain(&[("RMA_SINGLE", "1")]).copied();
-        assert_eq!(launch_of(&Environment::from_pairs(pairs)), Ok(Launch::Single));
+        assert_eq!(rmarun_identity(&Environment::default()), Ok(None));
     }
 
     #[test]
@@ -227,27 +180,5 @@ mod tests {
                 "{message}"
             );
         }
-        let message = launch_of(&Environment::from_pairs([("RMA_SINGLE", "yes")])).unwrap_err();
-        assert!(message.contains("RMA_SINGLE=yes"), "{message}");
-    }
-
-    #[test]
-    fn another_launcher_is_an_error_unless_its_job_has_one_rank() {
-        let foreign = |pairs: &[(&str, &str)]| launch_of(&Environment::from_pairs(pairs.iter().copied()));
-        for (pairs, name) in [
-            (&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")][..], "Slurm"),
-            (&[("PMI_RANK", "1"), ("PMI_SIZE", "2")], "PMI"),
-            (&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("PMIX_RANK", "0")], "Open MPI"),
-            (&[("PMIX_RANK", "0")], "PMIx"),
-        ] {
-            let message = foreign(pairs).unwrap_err();
-            assert!(message.contains(name) && message.contains("rmarun") && message.contains("RMA_SINGLE=1"));
-        }
-        assert_eq!(foreign(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]), Ok(Launch::Single));
-        let alone = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")];
-        assert_eq!(foreign(&alone), Ok(Launch::Single));
-        assert_eq!(foreign(&[("SLURM_NTASKS", "8")]), Ok(Launch::Single));
-        let forced = [("PMIX_RANK", "0"), ("RMA_SINGLE", "1")];
-        assert_eq!(foreign(&forced), Ok(Launch::Single));
     }
 }

@@ -1,21 +1,24 @@
 //! How the processes of a job learn who they are and find each other before the fabric works, and
 //! the settings that every program of the project knows.
 //!
-//! [`detect`] decides from the environment: a process that `rmarun` started talks to it
-//! ([`LauncherClient`]); a process that nobody launched is a job of one rank ([`SingleProcess`]).
-//! What is neither, half of the variables or a launcher that cannot be spoken to, is an error and
-//! never a silent job of one.
+//! [`detect`] decides from the environment, in this order: `rmarun` ([`LauncherClient`]), a launcher that
+//! speaks PMI ([`PmiClient`]), or nobody, which makes a job of one rank ([`SingleProcess`]). What is neither,
+//! half of the variables or a launcher that cannot be spoken to, is an error and never a silent job of one.
 //!
 //! Nothing is gathered from all ranks: a value is asked for when it is needed, one rank at a time.
 
 pub mod control;
 pub mod environment;
+pub mod pmi;
 pub mod settings;
 pub mod wire;
 
 mod client;
+mod launch;
+mod member;
 mod requests;
 mod single;
+mod socket;
 
 use std::time::Duration;
 
@@ -23,9 +26,13 @@ use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::ids::Rank;
 
 pub use client::LauncherClient;
+pub use pmi::PmiClient;
 pub use single::SingleProcess;
 
-use environment::{Environment, Identity, Launch};
+use control::Control;
+use environment::{Environment, Identity};
+use launch::{Launch, Pmi};
+use member::Member;
 use settings::Settings;
 
 /// The key under which a rank publishes its provider address.
@@ -45,19 +52,21 @@ pub enum Fetch {
 pub enum JobBootstrap {
     /// Started by `rmarun`.
     Launcher(Box<LauncherClient>),
+    /// Started by a launcher that speaks PMI-1 or PMI-2.
+    Pmi(Box<PmiClient>),
     /// Started by nobody in particular: a job of one rank.
     Single(SingleProcess),
 }
 
 /// Finds out from the environment and the settings file how this process was started and joins its
-/// job. Blocks for one exchange with the launcher at most, bounded by `RMA_BOOTSTRAP_TIMEOUT`.
+/// job. Blocks for a few exchanges with the launcher at most, bounded by `RMA_BOOTSTRAP_TIMEOUT`.
 ///
-/// The control connection is taken over (and no longer inherited by children of this process), so
-/// this succeeds once in a process that `rmarun` started.
+/// The connection to the launcher is taken over (and no longer inherited by children of this process), so
+/// this succeeds once in a process that was launched.
 ///
 /// # Errors
-/// When the `RMA_*` variables are incomplete or malformed, when another launcher that cannot be
-/// spoken to started this process, when a setting is malformed, or when `rmarun` does not answer.
+/// When the launcher's variables are incomplete or malformed, when another launcher that cannot be
+/// spoken to started this process, when a setting is malformed, or when the launcher does not answer.
 pub fn detect() -> Result<JobBootstrap, BootstrapError> {
     let settings = Settings::load().map_err(|error| BootstrapError { message: error.to_string() })?;
     detect_with(&Environment::of_this_process(), &settings)
@@ -68,36 +77,61 @@ pub fn detect() -> Result<JobBootstrap, BootstrapError> {
 /// # Errors
 /// As [`detect`].
 pub fn detect_with(environment: &Environment, settings: &Settings) -> Result<JobBootstrap, BootstrapError> {
-    let launch = environment::launch_of(environment).map_err(|message| BootstrapError { message })?;
-    match launch {
+    let failed = |message| BootstrapError { message };
+    let wanted = settings.text("RMA_BOOTSTRAP").unwrap_or("auto");
+    let limit = settings.seconds("RMA_BOOTSTRAP_TIMEOUT").unwrap_or(DEFAULT_TIME_LIMIT);
+    match launch::launch_of(environment, wanted).map_err(failed)? {
         Launch::Single => Ok(JobBootstrap::Single(SingleProcess::new())),
         Launch::Rmarun(Identity { control_fd, place }) => {
-            let limit = settings.seconds("RMA_BOOTSTRAP_TIMEOUT").unwrap_or(DEFAULT_TIME_LIMIT);
-            let control = control::adopt(control_fd).map_err(|message| BootstrapError { message })?;
+            let socket = socket::adopt(control_fd, "RMA_CONTROL_FD").map_err(failed)?;
+            let control = Control::new(socket)
+                .map_err(|error| failed(format!("control connection {control_fd}: {error}")))?;
             LauncherClient::connect(control, place, limit)
                 .map(|client| JobBootstrap::Launcher(Box::new(client)))
         }
+        Launch::Pmi(pmi) => join_pmi(&pmi, limit),
+        Launch::Pmix(_, Some(pmi)) => join_pmi(&pmi, limit),
+        Launch::Pmix(identity, None) => Err(failed(format!(
+            "this process is rank {} of the PMIx job {}, which cannot be spoken to: start the job with `srun \
+             --mpi=pmi2`, `mpiexec` or `rmarun`, or set RMA_BOOTSTRAP=single to make each process a job of one rank",
+            identity.rank, identity.namespace
+        ))),
     }
+}
+
+fn join_pmi(pmi: &Pmi, limit: Duration) -> Result<JobBootstrap, BootstrapError> {
+    let joined = PmiClient::join(&pmi.target, pmi.version, pmi.local_place, limit);
+    joined.map(|client| JobBootstrap::Pmi(Box::new(client)))
 }
 
 /// What holds where no setting says how long to wait for the bootstrap.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 impl JobBootstrap {
+    fn member(&self) -> &dyn Member {
+        match self {
+            Self::Launcher(client) => &**client,
+            Self::Pmi(client) => &**client,
+            Self::Single(single) => single,
+        }
+    }
+
+    fn member_mut(&mut self) -> &mut dyn Member {
+        match self {
+            Self::Launcher(client) => &mut **client,
+            Self::Pmi(client) => &mut **client,
+            Self::Single(single) => single,
+        }
+    }
+
     /// Rank of this process among the ranks on its host, counted from 0.
     pub fn local_rank(&self) -> u32 {
-        match self {
-            Self::Launcher(client) => client.local_rank(),
-            Self::Single(_) => 0,
-        }
+        self.member().local_rank()
     }
 
     /// Number of ranks on this host, at least 1.
     pub fn local_size(&self) -> u32 {
-        match self {
-            Self::Launcher(client) => client.local_size(),
-            Self::Single(_) => 1,
-        }
+        self.member().local_size()
     }
 
     /// Whether all ranks of the job run on this host.
@@ -107,22 +141,17 @@ impl JobBootstrap {
 
     /// A name that no other job on this host has at the same time.
     pub fn job_id(&self) -> &str {
-        match self {
-            Self::Launcher(client) => client.job_id(),
-            Self::Single(single) => single.job_id(),
-        }
+        self.member().job_id()
     }
 
-    /// Makes `value` visible to all ranks under (this rank, `key`). A key is written once.
+    /// Makes `value` visible to all ranks under (this rank, `key`). A key is written once, and before the
+    /// address is [published](Bootstrap::publish): PMI launchers carry nothing after it.
     ///
     /// # Errors
     /// When key or value are too long, the key was written before, or the launcher is gone. A refusal
     /// by the launcher comes back from the next call.
     pub fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.put(key, value),
-            Self::Single(single) => single.put(key, value),
-        }
+        self.member_mut().put(key, value)
     }
 
     /// The value that `rank` put under `key`; asks once and never blocks.
@@ -131,10 +160,7 @@ impl JobBootstrap {
     /// When the rank is not in the job, has ended without publishing the key or has not published it
     /// within the time limit, or when the launcher is gone.
     pub fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.get(rank, key),
-            Self::Single(single) => single.get(rank, key),
-        }
+        self.member_mut().get(rank, key)
     }
 
     /// Sleeps until the launcher has said something, at most `timeout`. Returns whether it has; asking
@@ -143,26 +169,18 @@ impl JobBootstrap {
     /// # Errors
     /// When the operating system refuses to wait.
     pub fn wait_readable(&mut self, timeout: Duration) -> Result<bool, BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.wait_readable(timeout),
-            Self::Single(_) => Ok(true),
-        }
+        self.member_mut().wait_readable(timeout)
     }
 
     /// Takes what the launcher has said, without asking anything. Never blocks.
     pub fn receive(&mut self) {
-        if let Self::Launcher(client) = self {
-            client.receive();
-        }
+        self.member_mut().receive();
     }
 
     /// A descriptor for a thread that sleeps until the launcher says something: readable until that is
     /// taken ([`JobBootstrap::receive`], or any call that asks). `None` where nobody will say anything.
     pub fn wait_fd(&self) -> Option<i32> {
-        match self {
-            Self::Launcher(client) => client.wait_fd(),
-            Self::Single(_) => None,
-        }
+        self.member().wait_fd()
     }
 
     /// Says that this rank ends in an orderly way. An exit without it is a failure of the job as long
@@ -171,63 +189,43 @@ impl JobBootstrap {
     /// # Errors
     /// When the launcher is gone.
     pub fn finalize(&mut self) -> Result<(), BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.finalize(),
-            Self::Single(_) => Ok(()),
-        }
+        self.member_mut().finalize()
     }
 
     /// Whether every rank of the job has finalized or ended; `false` until this one has. Until then others
-    /// may still wait for packets of this rank: keep its endpoint open and progressing. Never blocks.
+    /// may still wait for packets of this rank: keep its endpoint open and progressing. Never blocks for
+    /// longer than one exchange with a process on the same host takes.
     ///
     /// # Errors
     /// When others do not finalize within the time limit, or the launcher is gone.
     pub fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.poll_all_finalized(),
-            Self::Single(_) => Ok(true),
-        }
+        self.member_mut().poll_all_finalized()
     }
 
-    /// Asks for the whole job to be ended with this exit code; `message` is shown to the user. The
-    /// caller should exit after it.
+    /// Asks for the whole job to be ended with this exit code (launchers that are not `rmarun` may choose
+    /// their own); `message` is shown to the user. The caller should exit after it.
     ///
     /// # Errors
     /// When the launcher is gone (it ends the job then by itself).
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.abort(code, message),
-            Self::Single(_) => Ok(()),
-        }
+        self.member_mut().abort(code, message)
     }
 }
 
 impl Bootstrap for JobBootstrap {
     fn rank(&self) -> Rank {
-        match self {
-            Self::Launcher(client) => client.rank(),
-            Self::Single(single) => single.rank(),
-        }
+        self.member().rank()
     }
 
     fn size(&self) -> u32 {
-        match self {
-            Self::Launcher(client) => client.size(),
-            Self::Single(single) => single.size(),
-        }
+        self.member().size()
     }
 
     fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.publish(address),
-            Self::Single(single) => single.publish(address),
-        }
+        self.member_mut().publish(address)
     }
 
     fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
-        match self {
-            Self::Launcher(client) => client.lookup(rank),
-            Self::Single(single) => single.lookup(rank),
-        }
+        self.member_mut().lookup(rank)
     }
 }

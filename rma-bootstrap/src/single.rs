@@ -1,11 +1,13 @@
 //! A process that nobody launched: a job of one rank that exchanges keys with itself.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::ids::Rank;
 
 use crate::client::{check_key, found_address, rank_outside_job};
+use crate::member::Member;
 use crate::wire::VALUE_BYTES_MAX;
 use crate::{Fetch, ADDRESS_KEY};
 
@@ -21,12 +23,22 @@ impl SingleProcess {
     pub fn new() -> Self {
         Self { values: BTreeMap::new(), job_id: format!("single-{:x}", std::process::id()) }
     }
+}
 
-    pub(crate) fn job_id(&self) -> &str {
+impl Member for SingleProcess {
+    fn local_rank(&self) -> u32 {
+        0
+    }
+
+    fn local_size(&self) -> u32 {
+        1
+    }
+
+    fn job_id(&self) -> &str {
         &self.job_id
     }
 
-    pub(crate) fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
         check_key("put", key)?;
         if value.len() > VALUE_BYTES_MAX {
             let message =
@@ -40,7 +52,7 @@ impl SingleProcess {
         Ok(())
     }
 
-    pub(crate) fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
+    fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
         if rank != Rank(0) {
             return Err(rank_outside_job("get", rank, 1));
         }
@@ -49,6 +61,29 @@ impl SingleProcess {
             message: format!("get of key '{key}': this job of one rank has not put it"),
         })?;
         Ok(Fetch::Found(value.clone()))
+    }
+
+    fn wait_readable(&mut self, _timeout: Duration) -> Result<bool, BootstrapError> {
+        Ok(true)
+    }
+
+    fn receive(&mut self) {}
+
+    fn wait_fd(&self) -> Option<i32> {
+        None
+    }
+
+    fn finalize(&mut self) -> Result<(), BootstrapError> {
+        Ok(())
+    }
+
+    fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
+        Ok(true)
+    }
+
+    fn abort(&mut self, _code: i32, message: &str) -> Result<(), BootstrapError> {
+        eprintln!("rma: {message}");
+        Ok(())
     }
 }
 

@@ -118,6 +118,13 @@ pub const SETTINGS: &[Setting] = &[
         "who makes progress when the program does not",
     ),
     user(
+        "RMA_BOOTSTRAP",
+        Kind::OneOf(&["auto", "rmarun", "pmix", "pmi2", "pmi1", "single"]),
+        "auto",
+        "how to speak to the launcher (default: the first of these that it shows)",
+    ),
+    user("RMA_PMIX", Kind::Text, "", "path of the PMIx library to load (default: the system's)"),
+    user(
         "RMA_BOOTSTRAP_TIMEOUT",
         Kind::Seconds,
         "60",

@@ -1,0 +1,24 @@
+//! What every way to be part of a job offers beside [`Bootstrap`].
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use rma_core::bootstrap::{Bootstrap, BootstrapError};
+use rma_core::ids::Rank;
+
+use crate::Fetch;
+
+/// One rank's membership in its job. [`crate::JobBootstrap`] documents each call.
+pub(crate) trait Member: Bootstrap + Debug {
+    fn local_rank(&self) -> u32;
+    fn local_size(&self) -> u32;
+    fn job_id(&self) -> &str;
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError>;
+    fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError>;
+    fn wait_readable(&mut self, timeout: Duration) -> Result<bool, BootstrapError>;
+    fn receive(&mut self);
+    fn wait_fd(&self) -> Option<i32>;
+    fn finalize(&mut self) -> Result<(), BootstrapError>;
+    fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError>;
+    fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError>;
+}

@@ -1,0 +1,361 @@
+//! A rank whose launcher speaks PMI, and its side of the connection.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
+use rma_core::ids::Rank;
+
+use super::channel::Channel;
+use super::session::{Session, Version};
+use crate::client::{check_key, expired, found_address, get_name, rank_outside_job, seconds};
+use crate::environment::Place;
+use crate::member::Member;
+use crate::requests::{Ask, Requests};
+use crate::{Fetch, ADDRESS_KEY};
+
+/// Where the PMI server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PmiTarget {
+    /// At the other end of an inherited socket.
+    Inherited {
+        /// The socket's number, from PMI_FD.
+        fd: i32,
+        /// This rank, from PMI_RANK.
+        rank: u32,
+        /// The number of ranks, from PMI_SIZE.
+        size: u32,
+        /// The server's name for the job, from PMI_JOBID, where it wants it back.
+        job: Option<String>,
+    },
+    /// Behind a TCP port.
+    Port {
+        /// Host and port, from PMI_PORT.
+        address: String,
+        /// The number by which the server knows this process, from PMI_ID.
+        id: u32,
+    },
+}
+
+/// The bootstrap of a rank whose launcher speaks PMI-1 or PMI-2.
+///
+/// [`PmiClient::join`] first; then whatever is to be put, and [`Bootstrap::publish`], which enters the barrier
+/// behind which look-ups are answered; `finalize` last.
+#[derive(Debug)]
+pub struct PmiClient {
+    channel: Channel,
+    session: Session,
+    place: Place,
+    requests: Requests,
+    limit: Duration,
+    epoch: Instant,
+    /// When this rank entered the barrier behind its values, since `epoch`.
+    committed_at: Duration,
+    /// When this rank finalized, since `epoch`.
+    finalized_at: Option<Duration>,
+    /// Messages to and from the server so far.
+    message_count: u64,
+    /// Why the server cannot be talked to any more.
+    lost: Option<String>,
+}
+
+impl PmiClient {
+    /// Joins the job, in this version of the protocol or in the highest that the server speaks. Blocks for a
+    /// few exchanges with the server, at most `limit` together. `local_place` is what the environment says
+    /// about the ranks on this host, for servers that do not.
+    ///
+    /// # Errors
+    /// When there is no server, it does not answer in time, or speaks something else.
+    pub fn join(
+        target: &PmiTarget,
+        version: Option<Version>,
+        local_place: Option<(u32, u32)>,
+        limit: Duration,
+    ) -> Result<Self, BootstrapError> {
+        let begun = Instant::now();
+        let (socket, session) = match target {
+            PmiTarget::Inherited { fd, rank, size, job } => {
+                let socket =
+                    crate::socket::adopt(*fd, "PMI_FD").map_err(|message| BootstrapError { message })?;
+                (socket, Session::new(version, Some((*rank, *size)), 0).with_job(job.as_deref()))
+            }
+            PmiTarget::Port { address, id } => (connect(address, limit)?, Session::new(version, None, *id)),
+        };
+        Self::join_over(socket, session, local_place, limit, begun)
+    }
+
+    fn join_over(
+        socket: OwnedFd,
+        session: Session,
+        local_place: Option<(u32, u32)>,
+        limit: Duration,
+        epoch: Instant,
+    ) -> Result<Self, BootstrapError> {
+        let failed = |what: &str| BootstrapError { message: format!("joining the job by PMI: {what}") };
+        let place = Place { rank: 0, size: 0, local_rank: 0, local_size: 1, job_id: String::new() };
+        let mut client = Self {
+            channel: Channel::new(socket).map_err(|error| failed(&error.to_string()))?,
+            session,
+            place,
+            requests: Requests::new(limit),
+            limit,
+            epoch,
+            committed_at: Duration::ZERO,
+            finalized_at: None,
+            message_count: 0,
+            lost: None,
+        };
+        loop {
+            client.exchange();
+            if let Some(why) = &client.lost {
+                return Err(failed(why));
+            }
+            if client.session.is_idle() {
+                break;
+            }
+            let remaining = limit.saturating_sub(client.epoch.elapsed());
+            if remaining.is_zero() {
+                return Err(failed(&format!("no answer within {} (RMA_BOOTSTRAP_TIMEOUT)", seconds(limit))));
+            }
+            let waited = client.channel.wait(client.channel.has_unsent(), remaining);
+            waited.map_err(|error| failed(&error.to_string()))?;
+        }
+        let (rank, size) = client
+            .session
+            .place()
+            .ok_or_else(|| failed("the server said no rank below the number of ranks"))?;
+        // A rank whose host nobody knows counts as alone on it: that costs speed where it is wrong, and
+        // the opposite would cost the connection.
+        let (local_rank, local_size) = client.session.local_place().or(local_place).unwrap_or((0, 1));
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let job_id = format!("pmi-{}", client.session.job().chars().filter(is_plain).collect::<String>());
+        client.place = Place { rank, size, local_rank, local_size, job_id };
+        Ok(client)
+    }
+
+    /// The version of the protocol that is spoken.
+    pub fn version(&self) -> Version {
+        self.session.version()
+    }
+
+    /// Messages to and from the server so far: what this rank costs it.
+    pub fn message_count(&self) -> u64 {
+        self.message_count
+    }
+
+    /// Sends and takes what can be sent and taken now.
+    fn exchange(&mut self) {
+        if self.lost.is_some() {
+            return;
+        }
+        if let Err(why) = self.try_exchange() {
+            self.lost = Some(why);
+        }
+        while let Some((number, answer)) = self.session.poll_answer() {
+            self.requests.answer(number, answer);
+        }
+    }
+
+    fn try_exchange(&mut self) -> Result<(), String> {
+        // Also after a failed flush: what the server said before it went away counts.
+        let flushed = self.channel.flush().map_err(|error| error.to_string());
+        loop {
+            self.channel.set_syntax(self.session.syntax());
+            if let Some(request) = self.session.poll_request() {
+                self.message_count += 1;
+                self.channel.send(&request).map_err(|error| error.to_string())?;
+            }
+            // Its last words were the leave that this rank took.
+            if self.session.is_finalized() {
+                return Ok(());
+            }
+            match self.channel.receive() {
+                Ok(Some(reply)) => {
+                    self.message_count += 1;
+                    self.session.on_reply(&reply)?;
+                }
+                Ok(None) => return flushed,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    fn commit(&mut self) {
+        if !self.session.is_committing() {
+            self.session.commit();
+            self.committed_at = self.epoch.elapsed();
+            self.exchange();
+        }
+    }
+
+    fn check_alive(&self, call: &str) -> Result<(), BootstrapError> {
+        match &self.lost {
+            None => Ok(()),
+            Some(why) => Err(self.error(call, &format!("the connection to the PMI server is lost ({why})"))),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn uncommitted(&self, call: &str) -> BootstrapError {
+        let what = format!(
+            "not all ranks have published within {}, which PMI waits for; see whether one hangs or never starts, or \
+             raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+            seconds(self.limit)
+        );
+        self.error(call, &what)
+    }
+
+    fn error(&self, call: &str, what: &str) -> BootstrapError {
+        BootstrapError { message: format!("rank {}: {call}: {what}", self.place.rank) }
+    }
+}
+
+impl Member for PmiClient {
+    fn local_rank(&self) -> u32 {
+        self.place.local_rank
+    }
+
+    fn local_size(&self) -> u32 {
+        self.place.local_size
+    }
+
+    fn job_id(&self) -> &str {
+        &self.place.job_id
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
+        check_key("put", key)?;
+        self.check_alive("put")?;
+        let put = self.session.put(key, value);
+        put.map_err(|what| self.error(&format!("put of key '{key}'"), &what))?;
+        self.exchange();
+        Ok(())
+    }
+
+    fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
+        check_key("get", key)?;
+        if rank.0 >= self.place.size {
+            return Err(rank_outside_job("get", rank, self.place.size));
+        }
+        self.exchange();
+        self.commit();
+        let now = self.epoch.elapsed();
+        if !self.session.is_committed() {
+            self.check_alive(&get_name(rank, key))?;
+            return match now.saturating_sub(self.committed_at) < self.limit {
+                true => Ok(Fetch::Pending),
+                false => Err(self.uncommitted(&get_name(rank, key))),
+            };
+        }
+        match self.requests.ask(rank.0, key, now) {
+            Ask::Answered(Ok(value)) => Ok(Fetch::Found(value)),
+            Ask::Answered(Err(reason)) => Err(self.error(&get_name(rank, key), &reason)),
+            Ask::Expired => Err(self.error(&get_name(rank, key), &expired(rank, self.limit))),
+            Ask::Waiting => self.check_alive("get").map(|()| Fetch::Pending),
+            Ask::Send(number) => {
+                self.check_alive("get")?;
+                self.session.get(number, rank.0, key);
+                self.exchange();
+                Ok(Fetch::Pending)
+            }
+        }
+    }
+
+    fn wait_readable(&mut self, timeout: Duration) -> Result<bool, BootstrapError> {
+        // A server that is gone has nothing more to say, and the next call reports it.
+        if self.lost.is_some() {
+            return Ok(true);
+        }
+        let waited = self.channel.wait(self.channel.has_unsent(), timeout);
+        waited.map_err(|error| self.error("waiting for the PMI server", &error.to_string()))
+    }
+
+    fn receive(&mut self) {
+        self.exchange();
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        self.lost.is_none().then(|| self.channel.as_fd().as_raw_fd())
+    }
+
+    fn finalize(&mut self) -> Result<(), BootstrapError> {
+        if self.finalized_at.is_some() {
+            return Ok(());
+        }
+        self.check_alive("finalize")?;
+        self.session.finalize();
+        self.finalized_at = Some(self.epoch.elapsed());
+        self.exchange();
+        Ok(())
+    }
+
+    fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
+        const CALL: &str = "waiting for all ranks to finalize";
+        self.exchange();
+        if self.session.is_finalized() {
+            return Ok(true);
+        }
+        self.check_alive(CALL)?;
+        let waited = self.finalized_at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
+        if waited < self.limit {
+            return Ok(false);
+        }
+        let what = format!(
+            "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+            seconds(self.limit)
+        );
+        Err(self.error(CALL, &what))
+    }
+
+    fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
+        // PMI servers show no message.
+        eprintln!("rma: rank {} aborts the job: {message}", self.place.rank);
+        let abort = self.session.abort(code, message);
+        self.channel.send(&abort).map_err(|error| self.error("abort", &error.to_string()))
+    }
+}
+
+impl Bootstrap for PmiClient {
+    fn rank(&self) -> Rank {
+        Rank(self.place.rank)
+    }
+
+    fn size(&self) -> u32 {
+        self.place.size
+    }
+
+    fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
+        self.put(ADDRESS_KEY, address.as_slice())?;
+        self.commit();
+        Ok(())
+    }
+
+    fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
+        let fetch = self.get(rank, ADDRESS_KEY)?;
+        found_address(rank, fetch)
+    }
+}
+
+/// A connection to the server at `address`, the first of its addresses that answers.
+fn connect(address: &str, limit: Duration) -> Result<OwnedFd, BootstrapError> {
+    let failed = |what: String| BootstrapError { message: format!("PMI_PORT={address}: {what}") };
+    let candidates = address.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+    let mut tried = String::new();
+    for candidate in candidates {
+        match TcpStream::connect_timeout(&candidate, limit) {
+            Ok(stream) => {
+                // Small requests, each waiting for its reply; a failure costs speed only.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream.into());
+            }
+            Err(error) => tried += &format!("\n  {candidate}: {error}"),
+        }
+    }
+    Err(failed(format!("no PMI server answers. Tried:{tried}")))
+}
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

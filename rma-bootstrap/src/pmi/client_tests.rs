@@ -1,0 +1,154 @@
+use std::os::unix::net::UnixStream;
+
+use super::super::wire::{Message, Syntax};
+use super::*;
+
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// The server's end of a client: answers what it is asked for, except barriers.
+struct Server {
+    channel: Channel,
+    values: Vec<(String, String)>,
+    barriers: u32,
+}
+
+impl Server {
+    /// Answers everything that has been asked by now.
+    fn answer(&mut self) {
+        while let Ok(Some(request)) = self.channel.receive() {
+            let name = match request.name() {
+                "init" => "response_to_init".to_owned(),
+                name => format!("{name}-response"),
+            };
+            let reply = Message::new(&name);
+            let reply = match request.name() {
+                "init" => reply.with("pmi_version", 2).with("pmi_subversion", 0),
+                "fullinit" => reply.with("rank", 1).with("size", 4),
+                "job-getid" => reply.with("jobid", "a/b"),
+                "kvs-put" => {
+                    let field = |name| request.get(name).unwrap().to_owned();
+                    self.values.push((field("key"), field("value")));
+                    reply
+                }
+                "kvs-get" => match self.values.iter().find(|(key, _)| request.get("key") == Some(key)) {
+                    Some((_, value)) => reply.with("found", "TRUE").with("value", value),
+                    None => reply.with("found", "FALSE"),
+                },
+                "kvs-fence" => {
+                    self.barriers += 1;
+                    continue;
+                }
+                _ => reply,
+            };
+            self.channel.send(&reply.with("rc", 0)).unwrap();
+            if name == "response_to_init" {
+                self.channel.set_syntax(Syntax::Counted);
+            }
+        }
+    }
+
+    fn end_barrier(&mut self) {
+        self.channel.send(&Message::new("kvs-fence-response").with("rc", 0)).unwrap();
+    }
+}
+
+fn joined() -> (PmiClient, Server) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let channel = Channel::new(theirs.into()).unwrap();
+    let mut server = Server { channel, values: Vec::new(), barriers: 0 };
+    let thread = std::thread::spawn(move || {
+        while server.channel.wait(false, Duration::from_secs(10)).unwrap() {
+            server.answer();
+            if server.barriers > 0 {
+                break;
+            }
+        }
+        server
+    });
+    let session = Session::new(None, Some((1, 4)), 0);
+    let joined = PmiClient::join_over(ours.into(), session, Some((0, 2)), LIMIT, Instant::now());
+    let mut client = joined.unwrap();
+    client.publish(&AddressBytes::new(b"here").unwrap()).unwrap();
+    while client.session.is_committing() && !thread.is_finished() {
+        client.exchange();
+        client.wait_readable(Duration::from_millis(1)).unwrap();
+    }
+    (client, thread.join().unwrap())
+}
+
+#[test]
+fn joins_publishes_without_waiting_and_looks_up() {
+    let (mut client, mut server) = joined();
+    assert_eq!((client.rank(), client.size(), client.version()), (Rank(1), 4, Version::Two));
+    assert_eq!((client.local_rank(), client.local_size(), client.job_id()), (0, 2, "pmi-ab"));
+    assert!(matches!(client.lookup(Rank(1)), Ok(Lookup::Pending)));
+    assert_eq!(server.barriers, 1);
+    server.end_barrier();
+    assert!(client.wait_readable(Duration::from_secs(10)).unwrap());
+    assert!(matches!(client.lookup(Rank(1)), Ok(Lookup::Pending)));
+    server.answer();
+    assert!(client.wait_readable(Duration::from_secs(10)).unwrap());
+    let Ok(Lookup::Found(address)) = client.lookup(Rank(1)) else { panic!("answered") };
+    assert_eq!(address.as_slice(), b"here");
+    assert!(matches!(client.lookup(Rank(0)), Ok(Lookup::Pending)));
+    server.answer();
+    let error = client.lookup(Rank(0)).unwrap_err();
+    assert!(error.message.contains("address of rank 0") && error.message.contains("rank 1:"), "{error}");
+    assert!(client.lookup(Rank(4)).unwrap_err().message.contains("job of 4"));
+    assert_eq!(client.message_count(), 2 * 4 + 3 + 1 + 2 * 2);
+}
+
+#[test]
+fn ranks_that_never_publish_are_an_error_after_the_limit() {
+    let (mut client, _server) = joined();
+    let begun = Instant::now();
+    let error = loop {
+        match client.lookup(Rank(0)) {
+            Ok(Lookup::Pending) => drop(client.wait_readable(Duration::from_millis(10))),
+            Ok(Lookup::Found(_)) => panic!("nobody published"),
+            Err(error) => break error,
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    };
+    assert!(error.message.contains("not all ranks have published within 0.2 s"), "{error}");
+}
+
+#[test]
+fn finalizes_when_all_have() {
+    let (mut client, mut server) = joined();
+    assert_eq!(client.poll_all_finalized(), Ok(false));
+    client.finalize().unwrap();
+    server.end_barrier();
+    assert_eq!(client.poll_all_finalized(), Ok(false));
+    server.answer();
+    assert_eq!(server.barriers, 2);
+    server.end_barrier();
+    assert_eq!(client.poll_all_finalized(), Ok(false));
+    server.answer();
+    assert_eq!(client.poll_all_finalized(), Ok(true));
+    drop(server);
+    assert_eq!(client.poll_all_finalized(), Ok(true), "nothing is needed of the server any more");
+}
+
+#[test]
+fn a_lost_server_is_an_error() {
+    let (mut client, server) = joined();
+    drop(server);
+    assert!(client.lookup(Rank(0)).unwrap_err().message.contains("is lost"));
+    assert!(client.finalize().is_err() && client.poll_all_finalized().is_err());
+    assert_eq!(client.wait_fd(), None);
+}
+
+#[test]
+fn no_server_is_an_error() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let session = Session::new(None, Some((0, 1)), 0);
+    let error = PmiClient::join_over(ours.into(), session, None, LIMIT, Instant::now()).unwrap_err();
+    assert!(error.message.contains("no answer within 0.2 s"), "{error}");
+    drop(theirs);
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let target = PmiTarget::Port { address: port.to_string(), id: 0 };
+    let error = PmiClient::join(&target, None, None, LIMIT).unwrap_err();
+    assert!(error.message.contains(&format!("Tried:\n  {port}")), "{error}");
+}

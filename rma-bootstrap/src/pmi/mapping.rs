@@ -1,0 +1,152 @@
+//! Which ranks share a host, as PMI servers say it: `(vector,(0,2,4),(2,1,1))` means four ranks on each of
+//! two hosts from host 0, then one on host 2; and again from the front while ranks are left.
+
+use std::fmt::Write;
+
+/// Most blocks that a mapping may have.
+const BLOCKS_MAX: usize = 65_536;
+
+/// A run of hosts with the same number of ranks each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Block {
+    first_host: u32,
+    hosts: u32,
+    ranks_each: u32,
+}
+
+/// A parsed mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    blocks: Vec<Block>,
+}
+
+impl Mapping {
+    /// The mapping that a server sent, or `None` when it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let inner = text.trim().strip_prefix("(vector")?.strip_suffix(')')?.trim();
+        let mut blocks = Vec::new();
+        let mut rest = inner;
+        while !rest.is_empty() {
+            let body = rest.strip_prefix(',')?.trim_start().strip_prefix('(')?;
+            let (body, tail) = body.split_once(')')?;
+            let mut numbers = body.split(',').map(|number| number.trim().parse::<u32>().ok());
+            let (first_host, hosts, ranks_each) = (numbers.next()??, numbers.next()??, numbers.next()??);
+            if numbers.next().is_some() || hosts == 0 || ranks_each == 0 || blocks.len() == BLOCKS_MAX {
+                return None;
+            }
+            first_host.checked_add(hosts)?;
+            blocks.push(Block { first_host, hosts, ranks_each });
+            rest = tail.trim();
+        }
+        (!blocks.is_empty()).then_some(Self { blocks })
+    }
+
+    /// The rank of `rank` among the ranks on its host, and how many these are, in a job of `size` ranks.
+    /// Takes time for each block that is passed, and no memory.
+    pub fn place(&self, rank: u32, size: u32) -> Option<(u32, u32)> {
+        let host = self.runs(size).find(|run| rank < run.end)?.host_of(rank);
+        let (mut before, mut all) = (0, 0);
+        for run in self.runs(size) {
+            let (first, last) = run.ranks_on(host);
+            all += last - first;
+            before += rank.clamp(first, last) - first;
+        }
+        (rank < size).then_some((before, all))
+    }
+
+    /// The blocks one after the other, and from the front again, until all ranks have a host.
+    fn runs(&self, size: u32) -> impl Iterator<Item = Run> + '_ {
+        let mut next = 0;
+        self.blocks.iter().cycle().map_while(move |block| {
+            let first = next;
+            let count = u64::from(block.hosts) * u64::from(block.ranks_each);
+            // At most `size`, hence within 32 bits.
+            next = (u64::from(first) + count).min(u64::from(size)) as u32;
+            (first < size).then_some(Run { first, end: next, block: *block })
+        })
+    }
+}
+
+/// The ranks that one turn of a block places.
+struct Run {
+    first: u32,
+    end: u32,
+    block: Block,
+}
+
+impl Run {
+    fn host_of(&self, rank: u32) -> u32 {
+        self.block.first_host + (rank - self.first) / self.block.ranks_each
+    }
+
+    /// The ranks on this host: the first, and the one behind the last.
+    fn ranks_on(&self, host: u32) -> (u32, u32) {
+        let Some(index) = host.checked_sub(self.block.first_host).filter(|index| *index < self.block.hosts)
+        else {
+            return (self.first, self.first);
+        };
+        let first = u64::from(self.first) + u64::from(index) * u64::from(self.block.ranks_each);
+        let end = (first + u64::from(self.block.ranks_each)).min(u64::from(self.end)) as u32;
+        let first = first.min(u64::from(self.end)) as u32;
+        (first, end)
+    }
+}
+
+/// The mapping of a job whose ranks are on these many hosts, one after the other: `counts` has the number of
+/// ranks of each.
+pub fn describe(counts: &[u32]) -> String {
+    let mut text = String::from("(vector");
+    let mut host = 0;
+    for run in counts.chunk_by(|a, b| a == b) {
+        let _ = write!(text, ",({host},{},{})", run.len(), run[0]);
+        host += run.len();
+    }
+    text + ")"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which host each rank is on, written out.
+    fn places(text: &str, size: u32) -> Vec<(u32, u32)> {
+        let mapping = Mapping::parse(text).unwrap();
+        (0..size).map(|rank| mapping.place(rank, size).unwrap()).collect()
+    }
+
+    #[test]
+    fn blocks_and_turns() {
+        assert_eq!(places("(vector,(0,2,2))", 4), [(0, 2), (1, 2), (0, 2), (1, 2)]);
+        assert_eq!(places("(vector,(0,1,1))", 3), [(0, 3), (1, 3), (2, 3)]);
+        assert_eq!(places("(vector,(0,2,1))", 3), [(0, 2), (0, 1), (1, 2)]);
+        assert_eq!(places("(vector, (0,1,3),(1,1,1))", 4), [(0, 3), (1, 3), (2, 3), (0, 1)]);
+        assert_eq!(places("(vector,(5,1,1),(0,1,2))", 5), [(0, 2), (0, 3), (1, 3), (1, 2), (2, 3)]);
+        assert_eq!(places("(vector,(0,4294967295,4294967295))", 1), [(0, 1)]);
+        assert_eq!(Mapping::parse("(vector,(0,1,1))").unwrap().place(3, 3), None);
+    }
+
+    #[test]
+    fn what_is_no_mapping() {
+        for text in [
+            "",
+            "(vector)",
+            "(vector,(0,1))",
+            "(vector,(0,0,1))",
+            "(vector,(0,1,0))",
+            "(vector,(1,2,3,4))",
+            "(x)",
+            "(vector,(0,1,1)",
+            "(vector,(-1,1,1))",
+            "(vector,(4294967295,4294967295,1))",
+            "(vector,(0,1,1)x)",
+        ] {
+            assert_eq!(Mapping::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_described_is_understood() {
+        assert_eq!(describe(&[2, 2, 1]), "(vector,(0,2,2),(2,1,1))");
+        assert_eq!(places(&describe(&[2, 2, 1]), 5), [(0, 2), (1, 2), (0, 2), (1, 2), (0, 1)]);
+    }
+}
