@@ -56,9 +56,9 @@ pub fn all_native() -> NativeOps {
     NativeOps {
         put: true,
         get: true,
-        atomic: [u16::MAX; 10],
-        fetch_atomic: [u16::MAX; 10],
-        compare_atomic: u16::MAX,
+        atomic: [u16::MAX; Dtype::COUNT],
+        fetch_atomic: [u16::MAX; Dtype::COUNT],
+        compare_atomic: u32::MAX,
     }
 }
 

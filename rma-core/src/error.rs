@@ -390,7 +390,7 @@ impl fmt::Display for RmaError {
                 write!(f, "rank {target} could not do its part, so that nobody did; its own message says why")
             }
             Self::Operation { op, dtype, .. } => {
-                write!(f, "{op} is not defined for {dtype}; logical and bitwise reductions want integers [MPI-4.1, Predefined Reduction Operations]")
+                write!(f, "{op} is not defined for {dtype}; see ReduceOp::is_defined_for for what is [MPI-4.1 sections 6.9.2 and 6.9.4]")
             }
             Self::Window { window, .. } => write!(f, "window {window} does not exist (was it freed?)"),
             Self::NotHeld { target, .. } => {

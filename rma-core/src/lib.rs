@@ -20,6 +20,7 @@ pub mod engine;
 pub mod epoch;
 pub mod error;
 mod flush;
+pub mod half;
 pub mod ids;
 pub mod info;
 pub mod lock;

@@ -25,7 +25,7 @@ pub(crate) struct Paths {
     pub(crate) put: bool,
     pub(crate) get: bool,
     /// Bit `dtype`: the accumulate family is the fabric's.
-    pub(crate) atomic_dtypes: u16,
+    pub(crate) atomic_dtypes: u32,
 }
 
 impl Paths {
@@ -37,11 +37,17 @@ impl Paths {
         }
         let atomic_dtypes = Dtype::ALL
             .iter()
-            .filter(|&&dtype| !dtype.is_float() && native.is_complete_for(dtype))
-            .fold(0, |bits, &dtype| bits | 1 << dtype as u16);
+            .filter(|&&dtype| Self::is_exact(dtype) && native.is_complete_for(dtype))
+            .fold(0, |bits, &dtype| bits | 1 << dtype as u32);
         // The fabric's atomics cover one element each.
         let is_coarse = options.accumulate_granularity > FABRIC_ATOMIC_BYTES;
         Self { put: native.put, get: native.get, atomic_dtypes: if is_coarse { 0 } else { atomic_dtypes } }
+    }
+
+    /// Whether every fabric computes the same as the CPU: integers that a processor has atomics for. Of
+    /// floats fabrics round, and treat NaN, each in its own way; the other types no fabric has completely.
+    fn is_exact(dtype: Dtype) -> bool {
+        dtype.is_integer() && dtype.size() <= size_of::<u64>()
     }
 
     /// As one number for the agreement.
@@ -50,7 +56,7 @@ impl Paths {
     }
 
     pub(crate) fn from_bits(bits: u64) -> Self {
-        Self { put: bits & 1 != 0, get: bits & 2 != 0, atomic_dtypes: (bits >> 2) as u16 }
+        Self { put: bits & 1 != 0, get: bits & 2 != 0, atomic_dtypes: (bits >> 2) as u32 }
     }
 
     /// Whether any operation is native, so that the window's memory must be registered.
@@ -63,7 +69,7 @@ impl Paths {
         let native = match kind {
             OpKind::Put => self.put,
             OpKind::Get => self.get,
-            _ => self.atomic_dtypes & (1 << dtype as u16) != 0,
+            _ => self.atomic_dtypes & (1 << dtype as u32) != 0,
         };
         if native {
             Path::Native

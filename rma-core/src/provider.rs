@@ -69,6 +69,9 @@ pub struct Limits {
     pub needs_target_progress: bool,
 }
 
+/// Reductions of each type: entry `dtype`, bit `op`.
+pub type OpTable = [u16; Dtype::COUNT];
+
 /// Which operations the fabric executes itself; everything else travels as packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NativeOps {
@@ -77,27 +80,29 @@ pub struct NativeOps {
     /// [`Endpoint::get`] works.
     pub get: bool,
     /// Bit `op` of entry `dtype`: [`Endpoint::atomic`] works for the pair.
-    pub atomic: [u16; 10],
+    pub atomic: OpTable,
     /// The same for [`Endpoint::fetch_atomic`].
-    pub fetch_atomic: [u16; 10],
+    pub fetch_atomic: OpTable,
     /// Bit `dtype`: [`Endpoint::compare_atomic`] works.
-    pub compare_atomic: u16,
+    pub compare_atomic: u32,
 }
 
 impl NativeOps {
     /// Whether `table` (one of the fields above) has the pair.
     #[inline]
-    pub fn has(table: &[u16; 10], dtype: Dtype, op: ReduceOp) -> bool {
+    pub fn has(table: &OpTable, dtype: Dtype, op: ReduceOp) -> bool {
         table[dtype as usize] & (1 << op as u16) != 0
     }
 
     /// Whether every accumulate-family operation on `dtype` is native: the condition under which a
     /// window may let the NIC execute them at all (one atomicity domain per window).
     pub fn is_complete_for(&self, dtype: Dtype) -> bool {
-        ReduceOp::ALL.iter().filter(|op| op.is_defined_for(dtype)).all(|&op| {
-            Self::has(&self.fetch_atomic, dtype, op)
-                && (op == ReduceOp::NoOp || Self::has(&self.atomic, dtype, op))
-        }) && self.compare_atomic & (1 << dtype as u16) != 0
+        let swaps = !dtype.has_compare_and_swap() || self.compare_atomic & (1 << dtype as u32) != 0;
+        swaps
+            && ReduceOp::ALL.iter().filter(|op| op.is_defined_for(dtype)).all(|&op| {
+                Self::has(&self.fetch_atomic, dtype, op)
+                    && (op == ReduceOp::NoOp || Self::has(&self.atomic, dtype, op))
+            })
     }
 }
 

@@ -31,66 +31,70 @@ pub(crate) fn query(domain: &Arc<Domain>, wanted: bool) -> (NativeOps, AtomicLim
     if !wanted {
         return (native, limits);
     }
-    for dtype in Dtype::ALL {
+    for dtype in Dtype::ALL.into_iter().filter(|&dtype| code_of_type(dtype).is_some()) {
         let row = dtype as usize;
         for op in ReduceOp::ALL.into_iter().filter(|op| op.is_defined_for(dtype)) {
+            let Some(code) = code_of_op(op) else { continue };
             let column = op as usize;
             if op != ReduceOp::NoOp {
-                limits.plain[row][column] = elements(domain, dtype, code_of_op(op), 0);
+                limits.plain[row][column] = elements(domain, dtype, code, 0);
             }
-            limits.fetch[row][column] = elements(domain, dtype, code_of_op(op), fi::FI_FETCH_ATOMIC);
+            limits.fetch[row][column] = elements(domain, dtype, code, fi::FI_FETCH_ATOMIC);
             native.atomic[row] |= u16::from(limits.plain[row][column] > 0) << column;
             native.fetch_atomic[row] |= u16::from(limits.fetch[row][column] > 0) << column;
         }
         let compare = elements(domain, dtype, fi::FI_CSWAP, fi::FI_COMPARE_ATOMIC);
-        native.compare_atomic |= u16::from(compare > 0) << row;
+        native.compare_atomic |= u32::from(compare > 0) << row;
     }
     (native, limits)
 }
 
 /// Most elements of one operation of this kind; 0 when it is not supported.
 fn elements(domain: &Arc<Domain>, dtype: Dtype, op: fi::fi_op, kind: u64) -> u32 {
+    let Some(code) = code_of_type(dtype) else { return 0 };
     let mut attr = fi::fi_atomic_attr { count: 0, size: 0 };
     // SAFETY: the domain is open, and `attr` is written during the call.
-    let result = unsafe { calls::query_atomic(domain.as_ptr(), code_of_type(dtype), op, &mut attr, kind) };
+    let result = unsafe { calls::query_atomic(domain.as_ptr(), code, op, &mut attr, kind) };
     if result != 0 || attr.size != dtype.size() {
         return 0;
     }
     u32::try_from(attr.count).unwrap_or(u32::MAX)
 }
 
-fn code_of_type(dtype: Dtype) -> fi::fi_datatype {
-    const CODES: [fi::fi_datatype; TYPES] = [
-        fi::FI_INT8,
-        fi::FI_INT16,
-        fi::FI_INT32,
-        fi::FI_INT64,
-        fi::FI_UINT8,
-        fi::FI_UINT16,
-        fi::FI_UINT32,
-        fi::FI_UINT64,
-        fi::FI_FLOAT,
-        fi::FI_DOUBLE,
-    ];
-    CODES[dtype as usize]
+/// The fabric's name of a type; `None` where it has none that every libfabric from 1.17 on knows, or does
+/// not compute as the engine does. Those are accumulated by the target's CPU.
+fn code_of_type(dtype: Dtype) -> Option<fi::fi_datatype> {
+    Some(match dtype {
+        Dtype::I8 => fi::FI_INT8,
+        Dtype::I16 => fi::FI_INT16,
+        Dtype::I32 => fi::FI_INT32,
+        Dtype::I64 => fi::FI_INT64,
+        Dtype::U8 => fi::FI_UINT8,
+        Dtype::U16 => fi::FI_UINT16,
+        Dtype::U32 => fi::FI_UINT32,
+        Dtype::U64 => fi::FI_UINT64,
+        Dtype::F32 => fi::FI_FLOAT,
+        Dtype::F64 => fi::FI_DOUBLE,
+        _ => return None,
+    })
 }
 
-fn code_of_op(op: ReduceOp) -> fi::fi_op {
-    const CODES: [fi::fi_op; OPS] = [
-        fi::FI_SUM,
-        fi::FI_PROD,
-        fi::FI_MIN,
-        fi::FI_MAX,
-        fi::FI_LAND,
-        fi::FI_LOR,
-        fi::FI_LXOR,
-        fi::FI_BAND,
-        fi::FI_BOR,
-        fi::FI_BXOR,
-        fi::FI_ATOMIC_WRITE,
-        fi::FI_ATOMIC_READ,
-    ];
-    CODES[op as usize]
+fn code_of_op(op: ReduceOp) -> Option<fi::fi_op> {
+    Some(match op {
+        ReduceOp::Sum => fi::FI_SUM,
+        ReduceOp::Prod => fi::FI_PROD,
+        ReduceOp::Min => fi::FI_MIN,
+        ReduceOp::Max => fi::FI_MAX,
+        ReduceOp::LogicalAnd => fi::FI_LAND,
+        ReduceOp::LogicalOr => fi::FI_LOR,
+        ReduceOp::LogicalXor => fi::FI_LXOR,
+        ReduceOp::BitAnd => fi::FI_BAND,
+        ReduceOp::BitOr => fi::FI_BOR,
+        ReduceOp::BitXor => fi::FI_BXOR,
+        ReduceOp::Replace => fi::FI_ATOMIC_WRITE,
+        ReduceOp::NoOp => fi::FI_ATOMIC_READ,
+        _ => return None,
+    })
 }
 
 fn vector(address: *const u8, count: usize) -> fi::fi_ioc {
@@ -102,8 +106,7 @@ fn message(
     to: PeerAddr,
     local: &fi::fi_ioc,
     remote: &fi::fi_rma_ioc,
-    dtype: Dtype,
-    op: fi::fi_op,
+    (datatype, op): (fi::fi_datatype, fi::fi_op),
     context: *mut core::ffi::c_void,
 ) -> fi::fi_msg_atomic {
     fi::fi_msg_atomic {
@@ -113,7 +116,7 @@ fn message(
         addr: to.0,
         rma_iov: remote,
         rma_iov_count: 1,
-        datatype: code_of_type(dtype),
+        datatype,
         op,
         context,
         data: 0,
@@ -148,12 +151,15 @@ impl OfiEndpoint {
         op: ReduceOp,
         tag: Tag,
     ) -> Post {
+        let (Some(datatype), Some(op_code)) = (code_of_type(dtype), code_of_op(op)) else {
+            return Err(unsupported());
+        };
         if count == 0 || count > self.atomic_elements_max(dtype, op) {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
         let (local, remote) = (vector(operand, count), remote(at, count));
-        let message = message(to, &local, &remote, dtype, code_of_op(op), ticket.context);
+        let message = message(to, &local, &remote, (datatype, op_code), ticket.context);
         // SAFETY: the endpoint is open; the message is read during the call; the operand is the
         // caller's promise.
         let result = unsafe { calls::atomicmsg(self.ep, &message, self.put_flags) };
@@ -174,6 +180,9 @@ impl OfiEndpoint {
         op: ReduceOp,
         tag: Tag,
     ) -> Post {
+        let (Some(datatype), Some(op_code)) = (code_of_type(dtype), code_of_op(op)) else {
+            return Err(unsupported());
+        };
         if count == 0 || count > self.fetch_atomic_elements_max(dtype, op) {
             return Err(unsupported());
         }
@@ -181,7 +190,7 @@ impl OfiEndpoint {
         // An atomic read has no operand, but some providers look at the vector all the same.
         let operand = if operand.is_null() { result.cast_const() } else { operand };
         let (local, remote) = (vector(operand, count), remote(at, count));
-        let message = message(to, &local, &remote, dtype, code_of_op(op), ticket.context);
+        let message = message(to, &local, &remote, (datatype, op_code), ticket.context);
         let mut old = vector(result, count);
         // SAFETY: as above; the result is the caller's promise.
         let posted = unsafe {
@@ -203,12 +212,13 @@ impl OfiEndpoint {
         dtype: Dtype,
         tag: Tag,
     ) -> Post {
-        if self.native.compare_atomic & (1 << dtype as u16) == 0 {
+        let Some(datatype) = code_of_type(dtype) else { return Err(unsupported()) };
+        if self.native.compare_atomic & (1 << dtype as u32) == 0 {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
         let (local, remote) = (vector(operand, 1), remote(at, 1));
-        let message = message(to, &local, &remote, dtype, fi::FI_CSWAP, ticket.context);
+        let message = message(to, &local, &remote, (datatype, fi::FI_CSWAP), ticket.context);
         let compare = vector(compare, 1);
         let mut old = vector(result, 1);
         // SAFETY: as above.

@@ -5,14 +5,19 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use rma_core::dtype::Dtype;
 
-/// The type of a window's elements: `i8` to `i64`, `u8` to `u64`, `f32`, `f64`. All of them have any bits as
-/// a value, so that what other processes write is always one.
+mod compound;
+
+pub use compound::{Bf16, Complex, IndexedValue, Logical, ValueIndex, F16};
+
+/// The type of a window's elements: `i8` to `i128`, `u8` to `u128`, `f32`, `f64`, [`F16`], [`Bf16`],
+/// [`Logical`], [`Complex`], [`ValueIndex`]. All of them have any bits as a value, so that what other
+/// processes write is always one.
 pub trait Element: Access + Copy + Default + PartialEq + fmt::Debug + Send + Sync + 'static {
     /// The type as operations name it.
     const DTYPE: Dtype;
 }
 
-/// The elements on which compare-and-swap is defined: integers (MPI-4.1 section 13.3.4).
+/// The elements on which compare-and-swap is defined: integers and truth values (MPI-4.1 section 13.3.4).
 pub trait Integer: Element {}
 
 /// How this process's own window memory is accessed while others may access it too. Cannot be implemented

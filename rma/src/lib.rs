@@ -39,7 +39,7 @@ mod options;
 mod runtime;
 mod window;
 
-pub use element::{Element, Integer};
+pub use element::{Bf16, Complex, Element, IndexedValue, Integer, Logical, ValueIndex, F16};
 pub use epoch::{Epoch, LockAllEpoch, LockEpoch};
 pub use error::{Error, ErrorKind, Result};
 pub use job::Job;

@@ -12,7 +12,8 @@ use crate::raw::RawWindow;
 /// Access to this rank's own part of a window, by copies: it is never lent as a slice, because other ranks
 /// may write it at any time.
 ///
-/// Each element is read and written whole. Which of several values that ranks write at the same time is
+/// Each element is read and written whole: towards accumulates always, towards puts and gets up to 8 bytes.
+/// Which of several values that ranks write at the same time is
 /// found is not defined, and neither is the order of different elements: synchronize first (a fence, a
 /// barrier after unlock or flush), as MPI asks for.
 pub struct Local<'w, T: Element> {

@@ -265,7 +265,7 @@ impl RawWindow {
     }
 
     /// Replaces the target's element by `origin` if it equals `compare`; `result` gets the element as it was
-    /// before (MPI_Compare_and_swap). Integers only.
+    /// before (MPI_Compare_and_swap). Integers and truth values only.
     ///
     /// # Safety
     /// `origin` and `compare` are readable for one element during the call; `result` as for [`RawWindow::get`].

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use rma::{Element, Error, Job, LockType, Rank, ReduceOp, RmaError};
+use rma::{Bf16, Complex, Element, Error, Job, LockType, Logical, Rank, ReduceOp, RmaError, ValueIndex, F16};
 
 fn next(job: &Job) -> Rank {
     Rank((job.rank().0 + 1) % job.size())
@@ -15,6 +15,16 @@ fn before(job: &Job) -> u32 {
 
 /// A put, an accumulate and a get of one type, to the next rank, in each kind of scope.
 fn round_trip<T: Element>(job: &Job, of: fn(u32) -> T, sum: fn(u32) -> T) -> Result<(), Error> {
+    round_trip_with(job, ReduceOp::Sum, of, sum)
+}
+
+/// `reduced` is what the element of 20 becomes with that of a number.
+fn round_trip_with<T: Element>(
+    job: &Job,
+    op: ReduceOp,
+    of: fn(u32) -> T,
+    reduced: fn(u32) -> T,
+) -> Result<(), Error> {
     let window = job.allocate::<T>(8)?;
     let (target, own, seed) = (next(job), [of(job.rank().0 + 1); 3], [of(20); 2]);
     let mut seen = [T::default(); 2];
@@ -26,17 +36,17 @@ fn round_trip<T: Element>(job: &Job, of: fn(u32) -> T, sum: fn(u32) -> T) -> Res
         match kind {
             0 => window.fence(|epoch| {
                 epoch.put(target, 0, &own)?;
-                epoch.accumulate(target, 4, &own[..1], ReduceOp::Sum)?;
+                epoch.accumulate(target, 4, &own[..1], op)?;
                 epoch.get(target, 5, &mut seen[1..])
             })?,
             1 => window.lock(target, LockType::Exclusive, |epoch| {
                 epoch.put(0, &own)?;
-                epoch.accumulate(4, &own[..1], ReduceOp::Sum)?;
+                epoch.accumulate(4, &own[..1], op)?;
                 epoch.get(5, &mut seen[1..])
             })?,
             _ => window.lock_all(|epoch| {
                 epoch.put(target, 0, &own)?;
-                epoch.accumulate(target, 4, &own[..1], ReduceOp::Sum)?;
+                epoch.accumulate(target, 4, &own[..1], op)?;
                 epoch.get(target, 5, &mut seen[1..])
             })?,
         }
@@ -45,7 +55,7 @@ fn round_trip<T: Element>(job: &Job, of: fn(u32) -> T, sum: fn(u32) -> T) -> Res
         let mut found = [T::default(); 6];
         window.local().read(0, &mut found)?;
         let (put, zero) = (of(before(job) + 1), T::default());
-        assert_eq!(found, [put, put, put, zero, sum(before(job) + 1), seed[1]]);
+        assert_eq!(found, [put, put, put, zero, reduced(before(job) + 1), seed[1]]);
     }
     window.free().map(drop)
 }
@@ -63,6 +73,26 @@ fn every_type_in_every_scope() {
         round_trip(job, u64::from, |n| 20 + u64::from(n))?;
         round_trip(job, |n| n as f32, |n| 20.0 + n as f32)?;
         round_trip(job, f64::from, |n| 20.0 + f64::from(n))
+    });
+}
+
+#[test]
+fn types_that_rust_has_not_in_every_scope() {
+    ranks("types_that_rust_has_not_in_every_scope", 2, |job| {
+        round_trip(job, |n| i128::from(n) << 80, |n| (20 + i128::from(n)) << 80)?;
+        round_trip(job, |n| u128::MAX - u128::from(n), |n| u128::MAX - 21 - u128::from(n))?;
+        round_trip(job, |n| F16::from_f32(n as f32), |n| F16::from_f32(20.0 + n as f32))?;
+        round_trip(job, |n| Bf16::from_f32(n as f32), |n| Bf16::from_f32(20.0 + n as f32))?;
+        let complex = |n| Complex { re: n as f32, im: -(n as f32) };
+        round_trip(job, complex, |n| Complex { re: 20.0 + n as f32, im: -20.0 - n as f32 })?;
+        let complex = |n| Complex { re: f64::from(n), im: 0.5 };
+        round_trip(job, complex, |n| Complex { re: 20.0 + f64::from(n), im: 1.0 })?;
+        let truth = |_| Logical::TRUE;
+        round_trip_with(job, ReduceOp::LogicalAnd, truth, truth)?;
+        let pair = |n| ValueIndex::new(f64::from(n), n as i32);
+        round_trip_with(job, ReduceOp::MinLoc, pair, pair)?;
+        let pair = |n| ValueIndex::new(-(n as i16), n as i32);
+        round_trip_with(job, ReduceOp::MaxLoc, pair, pair)
     });
 }
 

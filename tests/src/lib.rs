@@ -45,6 +45,11 @@ macro_rules! suite {
                 resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,
                     windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;
+                types: sixteen_byte_integers, sixteen_bit_floats, truth_values, complex_numbers, values_with_index,
+                    equal_values_take_the_smaller_index, undefined_reductions_are_refused,
+                    compare_and_swap_of_every_type, compare_and_swap_wants_integers, atomic_reads_of_every_type,
+                    long_vectors_of_wide_elements, wide_sums_of_all_ranks, sixteen_bit_floats_round_each_time,
+                    torn_elements_are_refused;
             );
         }
     };

@@ -15,7 +15,23 @@ pub const FLOORS: [(u8, &[&str]); 7] = [
     (4, &["window", "table", "path"]),
     (3, &["epoch", "lock", "message"]),
     (2, &["provider", "bootstrap"]),
-    (1, &["wire", "state", "pool", "dtype", "op", "mem", "primitive", "counters", "config", "info"]),
+    (
+        1,
+        &[
+            "wire",
+            "state",
+            "pool",
+            "dtype",
+            "half",
+            "op",
+            "layout",
+            "mem",
+            "primitive",
+            "counters",
+            "config",
+            "info",
+        ],
+    ),
     (0, &["ids", "error"]),
 ];
 

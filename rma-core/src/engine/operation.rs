@@ -297,7 +297,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(epoch_error(call, state, Rule::NoEpoch));
         }
         let is_swap = kind == OpKind::CompareAndSwap;
-        if !op.is_defined_for(dtype) || (is_swap && dtype.is_float()) {
+        if !op.is_defined_for(dtype) || (is_swap && !dtype.has_compare_and_swap()) {
             let op = if is_swap { "compare_and_swap" } else { op.name() };
             return Err(RmaError::Operation { call, op, dtype: dtype.name() });
         }

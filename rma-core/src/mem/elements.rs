@@ -18,11 +18,11 @@ impl Elements {
         Self { base, bytes }
     }
 
-    /// Whether elements of type `W` can be accessed atomically: one answer for all, as their size
-    /// is their distance.
+    /// Whether elements of type `W` can be accessed atomically: one answer for all, as their distance is
+    /// a multiple of their alignment.
     #[inline]
     fn is_aligned<W: Word>(self) -> bool {
-        self.base.addr() & (W::BYTES - 1) == 0
+        self.base.addr() & (W::ALIGN - 1) == 0
     }
 
     /// Where the element at byte `at` is.

@@ -39,7 +39,7 @@ pub enum AccumulateError {
         /// The type of the elements.
         dtype: Dtype,
     },
-    /// MPI defines compare-and-swap on integers only (MPI-4.1 section 13.3.4).
+    /// MPI defines compare-and-swap on integers and truth values only (MPI-4.1 section 13.3.4).
     UndefinedCompareAndSwap {
         /// The type of the element.
         dtype: Dtype,

@@ -2,10 +2,11 @@
 //! outside of the loop over elements.
 //!
 //! Signedness matters to min and max only, so every other integer reduction runs on the unsigned
-//! word; floating-point reductions run on the bit patterns of the word.
+//! word; floating-point reductions, and those of `compound`, run on the bit patterns of the word.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
+use super::compound;
 use super::word::Word;
 use crate::dtype::Dtype;
 use crate::op::ReduceOp;
@@ -37,12 +38,24 @@ pub(super) fn with_reduction<V: Visit>(dtype: Dtype, op: ReduceOp, visit: V) -> 
         Dtype::U64 => u64_reduction(op, visit),
         Dtype::F32 => f32_reduction(op, visit),
         Dtype::F64 => f64_reduction(op, visit),
+        Dtype::I128 => i128_reduction(op, visit),
+        Dtype::U128 => u128_reduction(op, visit),
+        Dtype::F16 => compound::f16(op, visit),
+        Dtype::Bf16 => compound::bf16(op, visit),
+        Dtype::Bool => compound::logical(op, visit),
+        Dtype::ComplexF32 => compound::complex_f32(op, visit),
+        Dtype::ComplexF64 => compound::complex_f64(op, visit),
+        Dtype::F32Index => compound::f32_index(op, visit),
+        Dtype::F64Index => compound::f64_index(op, visit),
+        Dtype::I64Index => compound::i64_index(op, visit),
+        Dtype::I32Index => compound::i32_index(op, visit),
+        Dtype::I16Index => compound::i16_index(op, visit),
     }
 }
 
 /// A reduction that no instruction does atomically: a compare-exchange loop around `combine`.
 #[inline]
-fn looped<W: Word, V: Visit>(visit: V, combine: impl Fn(W, W) -> W + Copy) -> Option<V::Output> {
+pub(super) fn looped<W: Word, V: Visit>(visit: V, combine: impl Fn(W, W) -> W + Copy) -> Option<V::Output> {
     Some(visit.visit::<W>(combine, move |a, o| W::update(a, |t| combine(t, o))))
 }
 
@@ -75,6 +88,7 @@ macro_rules! integer_reductions {
                 ReduceOp::LogicalXor => {
                     return looped::<$word, V>(visit, |t, o| $word::from((t != 0) != (o != 0)))
                 }
+                ReduceOp::MinLoc | ReduceOp::MaxLoc => return None,
             })
         }
 
@@ -98,6 +112,43 @@ integer_reductions!(u8, AtomicU8, u8_reduction, i8_reduction, i8);
 integer_reductions!(u16, AtomicU16, u16_reduction, i16_reduction, i16);
 integer_reductions!(u32, AtomicU32, u32_reduction, i32_reduction, i32);
 integer_reductions!(u64, AtomicU64, u64_reduction, i64_reduction, i64);
+
+#[inline]
+fn u128_reduction<V: Visit>(op: ReduceOp, visit: V) -> Option<V::Output> {
+    match op {
+        ReduceOp::Sum => looped(visit, u128::wrapping_add),
+        ReduceOp::Prod => looped(visit, u128::wrapping_mul),
+        ReduceOp::Min => looped::<u128, V>(visit, Ord::min),
+        ReduceOp::Max => looped::<u128, V>(visit, Ord::max),
+        ReduceOp::LogicalAnd => looped::<u128, V>(visit, |t, o| u128::from(t != 0 && o != 0)),
+        ReduceOp::LogicalOr => looped::<u128, V>(visit, |t, o| u128::from(t != 0 || o != 0)),
+        ReduceOp::LogicalXor => looped::<u128, V>(visit, |t, o| u128::from((t != 0) != (o != 0))),
+        ReduceOp::BitAnd => looped::<u128, V>(visit, |t, o| t & o),
+        ReduceOp::BitOr => looped::<u128, V>(visit, |t, o| t | o),
+        ReduceOp::BitXor => looped::<u128, V>(visit, |t, o| t ^ o),
+        ReduceOp::Replace | ReduceOp::NoOp => moves::<u128, V>(op, visit),
+        ReduceOp::MinLoc | ReduceOp::MaxLoc => None,
+    }
+}
+
+#[inline]
+fn i128_reduction<V: Visit>(op: ReduceOp, visit: V) -> Option<V::Output> {
+    match op {
+        ReduceOp::Min => looped::<u128, V>(visit, |t, o| (t as i128).min(o as i128) as u128),
+        ReduceOp::Max => looped::<u128, V>(visit, |t, o| (t as i128).max(o as i128) as u128),
+        _ => u128_reduction(op, visit),
+    }
+}
+
+/// Replace and read, which know of an element only how long it is.
+#[inline]
+pub(super) fn moves<W: Word, V: Visit>(op: ReduceOp, visit: V) -> Option<V::Output> {
+    match op {
+        ReduceOp::Replace => looped::<W, V>(visit, |_, o| o),
+        ReduceOp::NoOp => looped::<W, V>(visit, |t, _| t),
+        _ => None,
+    }
+}
 
 macro_rules! float_reductions {
     ($name:ident, $float:ident, $word:ident, $moves:ident) => {
@@ -124,7 +175,9 @@ macro_rules! float_reductions {
                 | ReduceOp::LogicalXor
                 | ReduceOp::BitAnd
                 | ReduceOp::BitOr
-                | ReduceOp::BitXor => None,
+                | ReduceOp::BitXor
+                | ReduceOp::MinLoc
+                | ReduceOp::MaxLoc => None,
             }
         }
     };

@@ -2,7 +2,7 @@
 //! operations on itself.
 //!
 //! **Atomicity.** Each element of an accumulate-family operation whose address is a multiple of its
-//! size is accessed by one CPU atomic, so it is atomic against every thread and process of the node
+//! size is accessed by one CPU atomic (of 16 bytes: see `word::Wide`), so it is atomic against every thread and process of the node
 //! that uses CPU atomics of the same size on it. It is not atomic against a NIC: one window, one
 //! atomicity domain. An element at another address is read and written back plainly: operations
 //! executed by one engine stay atomic among each other, as the engine executes them one after the
@@ -19,11 +19,13 @@
 //! which one thread touches one atomic, which every ordering keeps.
 //!
 //! **Floating point.** Minimum and maximum are IEEE 754 minNum and maxNum: a number wins over a NaN;
-//! of equal values, also of zeros of different sign, the target's stays. MPI leaves this open.
+//! of equal values, also of zeros of different sign, the target's stays. MPI leaves this open. The located
+//! extrema take whole elements, and of equal values the smaller index, as MPI asks; two NaN count as equal.
 //!
 //! **Byte order** is native on both sides; all ranks of a job have the same.
 #![allow(unsafe_code)] // raw access to memory that others write too
 
+mod compound;
 mod elements;
 mod error;
 mod kernel;
@@ -183,7 +185,8 @@ impl WindowMemory {
             (ReduceOp::Replace, 1) => elements.store::<u8>(operand),
             (ReduceOp::Replace, 2) => elements.store::<u16>(operand),
             (ReduceOp::Replace, 4) => elements.store::<u32>(operand),
-            (ReduceOp::Replace, _) => elements.store::<u64>(operand),
+            (ReduceOp::Replace, 8) => elements.store::<u64>(operand),
+            (ReduceOp::Replace, _) => elements.store::<u128>(operand),
             _ => kernel::with_reduction(dtype, op, Accumulate { elements, operand })
                 .ok_or(AccumulateError::UndefinedReduction { op, dtype })?,
         }
@@ -221,8 +224,8 @@ impl WindowMemory {
     /// element as it was before.
     ///
     /// # Errors
-    /// [`AccumulateError`] if the type is a floating-point type (MPI-4.1 section 13.3.4), a buffer is
-    /// not one element long, or the element is not inside.
+    /// [`AccumulateError`] if the type is not an integer or a truth value (MPI-4.1 section 13.3.4), a buffer
+    /// is not one element long, or the element is not inside.
     #[inline]
     pub fn compare_and_swap(
         &self,
@@ -232,7 +235,7 @@ impl WindowMemory {
         operand: &[u8],
         result: &mut [u8],
     ) -> Result<(), AccumulateError> {
-        if dtype.is_float() {
+        if !dtype.has_compare_and_swap() {
             return Err(AccumulateError::UndefinedCompareAndSwap { dtype });
         }
         let size = dtype.size();
@@ -244,7 +247,8 @@ impl WindowMemory {
             1 => elements.compare_and_swap::<u8>(compare, operand, result),
             2 => elements.compare_and_swap::<u16>(compare, operand, result),
             4 => elements.compare_and_swap::<u32>(compare, operand, result),
-            _ => elements.compare_and_swap::<u64>(compare, operand, result),
+            8 => elements.compare_and_swap::<u64>(compare, operand, result),
+            _ => elements.compare_and_swap::<u128>(compare, operand, result),
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::issue::Again;
 use super::Process;
 use crate::bootstrap::Bootstrap;
+use crate::dtype::Dtype;
 use crate::ids::PeerAddr;
 use crate::lock::LockType;
 use crate::path::Path;
@@ -219,7 +220,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let room = self.stage.len() - Header::BYTES - RECORD_BYTES_MAX;
         let reply_room = self.limits.send_bytes_max - REPLY_OVERHEAD - ResultRecord::BYTES;
         // A multiple of the largest element, so that no element is torn.
-        let most = (room.min(reply_room) & !7) as u64;
+        let most = (room.min(reply_room) & !(Dtype::SIZE_MAX - 1)) as u64;
         let left = element.len - element.posted;
         let piece = left.min(most);
         if self.pack_record(op, piece, packed) && piece < left {

@@ -2,7 +2,7 @@
 
 use rma_core::dtype::Dtype;
 use rma_core::op::ReduceOp;
-use rma_core::provider::{CompletionScope, Limits, NativeOps, Order};
+use rma_core::provider::{CompletionScope, Limits, NativeOps, OpTable, Order};
 
 use crate::random::Random;
 
@@ -163,13 +163,19 @@ impl Faults {
 
 /// Every operation on every type for which MPI defines it.
 pub fn native_all() -> NativeOps {
-    let mut table = [0_u16; 10];
+    let mut table = OpTable::default();
     for dtype in Dtype::ALL {
         for op in ReduceOp::ALL.into_iter().filter(|op| op.is_defined_for(dtype)) {
             table[dtype as usize] |= 1 << op as u16;
         }
     }
-    NativeOps { put: true, get: true, atomic: table, fetch_atomic: table, compare_atomic: (1 << 10) - 1 }
+    NativeOps {
+        put: true,
+        get: true,
+        atomic: table,
+        fetch_atomic: table,
+        compare_atomic: (1 << Dtype::COUNT) - 1,
+    }
 }
 
 fn draw_order(random: &mut Random) -> Order {
@@ -188,8 +194,8 @@ fn draw_native(random: &mut Random) -> NativeOps {
         2 => NativeOps { put: true, get: true, ..NativeOps::default() },
         3 => {
             // Whole types: the condition under which a window may use them (one atomicity domain).
-            let types = random.bits() as u16;
-            let keep = |table: [u16; 10]| {
+            let types = random.bits() as u32;
+            let keep = |table: OpTable| {
                 core::array::from_fn(|index| if types & (1 << index) != 0 { table[index] } else { 0 })
             };
             NativeOps {
@@ -205,7 +211,7 @@ fn draw_native(random: &mut Random) -> NativeOps {
             get: random.chance(500),
             atomic: all.atomic.map(|bits| bits & random.bits() as u16),
             fetch_atomic: all.fetch_atomic.map(|bits| bits & random.bits() as u16),
-            compare_atomic: all.compare_atomic & random.bits() as u16,
+            compare_atomic: all.compare_atomic & random.bits() as u32,
         },
     }
 }

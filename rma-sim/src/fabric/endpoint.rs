@@ -208,7 +208,7 @@ unsafe impl Endpoint for SimEndpoint {
         dtype: Dtype,
         tag: Tag,
     ) -> Post {
-        let is_native = self.native.compare_atomic & (1 << dtype as u16) != 0;
+        let is_native = self.native.compare_atomic & (1 << dtype as u32) != 0;
         self.check_atomic(is_native, "compare_atomic", dtype, ReduceOp::Replace)?;
         let mut operation = Operation::new(Kind::CompareAtomic, self.index, at, dtype.size(), Some(tag));
         operation.source = MemoryPointer::source(operand);

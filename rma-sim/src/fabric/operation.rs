@@ -199,7 +199,7 @@ impl State {
             operation.read_source(0, &mut operand);
         }
         let is_changed = if operation.kind == Kind::CompareAtomic {
-            let mut compare = [0; 8];
+            let mut compare = [0; Dtype::SIZE_MAX];
             // SAFETY: the poster promised one readable element until the tag comes back.
             unsafe { operation.compare.read(0, &mut compare[..len]) };
             arithmetic::equal(operation.dtype, &operation.buffer, &compare[..len])

@@ -10,6 +10,7 @@ pub mod operations;
 pub mod overlapping;
 pub mod requests;
 pub mod resources;
+pub mod types;
 
 use rma_core::bootstrap::Bootstrap;
 use rma_core::provider::Endpoint;

@@ -92,7 +92,7 @@ pub fn every_type_and_reduction<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
     for target in [1, 0] {
-        for dtype in Dtype::ALL {
+        for dtype in Dtype::ALL.into_iter().filter(|&dtype| Dtype::F64 as u8 >= dtype as u8) {
             for op in ReduceOp::ALL.into_iter().filter(|op| op.is_defined_for(dtype)) {
                 let (start, one, two) = (elements(dtype, 3), elements(dtype, 5), elements(dtype, 1));
                 let size = dtype.size();

@@ -124,11 +124,12 @@ impl Shape<'_> {
         Some(self.plan(Verb::Get, dtype, ReduceOp::NoOp, offset, len))
     }
 
-    /// Any accumulate. The bytes there are any bytes, which is no good for arithmetic of floats.
+    /// Any accumulate. The bytes there are any bytes, which is good for integers and truth values only: the
+    /// others are moved.
     fn ordered_accumulate(&mut self, dtype: Dtype) -> Option<OperationPlan> {
         let op = loop {
             let op = self.random.pick(&ReduceOp::ALL);
-            let is_exact = !dtype.is_float() || matches!(op, ReduceOp::Replace | ReduceOp::NoOp);
+            let is_exact = dtype.has_compare_and_swap() || matches!(op, ReduceOp::Replace | ReduceOp::NoOp);
             if op.is_defined_for(dtype) && is_exact {
                 break op;
             }
@@ -137,7 +138,7 @@ impl Shape<'_> {
         let most = dtype.size() * if is_single { 1 } else { ELEMENTS_MAX };
         let (offset, len) = self.range(dtype, 0, most)?;
         let verb = match self.random.below(4) {
-            0 if is_single && !dtype.is_float() => Verb::CompareAndSwap,
+            0 if is_single && dtype.has_compare_and_swap() => Verb::CompareAndSwap,
             1 if is_single => Verb::FetchAndOp,
             2 => Verb::GetAccumulate,
             _ if op == ReduceOp::NoOp => Verb::GetAccumulate,

@@ -1,6 +1,6 @@
 //! Who may do what where.
 
-use rma_core::dtype::Dtype;
+use rma_core::dtype::{Dtype, DtypeClass};
 use rma_core::op::ReduceOp;
 
 use super::super::plan::{Role, Span, Store};
@@ -76,23 +76,58 @@ fn shared(random: &mut Random) -> Role {
     loop {
         let op = random.pick(&ReduceOp::ALL);
         let depends_on_order = matches!(op, ReduceOp::Replace | ReduceOp::NoOp);
-        let may_round = dtype.is_float() && op == ReduceOp::Prod;
+        let is_exact = matches!(dtype.class(), DtypeClass::Integer | DtypeClass::Logical | DtypeClass::Pair);
+        let may_round = !is_exact && op == ReduceOp::Prod;
         if op.is_defined_for(dtype) && !depends_on_order && !may_round {
             return Role::Shared(dtype, op);
         }
     }
 }
 
-/// Fills `bytes` with elements that arithmetic likes: any bits for integers, small whole numbers for floats.
-/// A last piece that is no whole element stays as it is.
+/// Fills `bytes` with elements that arithmetic likes: any bits for integers, small whole numbers for the
+/// others, so small that 16-bit floats count them exactly. A last piece that is no whole element stays as it
+/// is.
 pub(in crate::swarm) fn numbers(dtype: Dtype, random: &mut Random, bytes: &mut [u8]) {
+    match dtype.class() {
+        DtypeClass::Integer | DtypeClass::Logical => random.fill(bytes),
+        DtypeClass::Float | DtypeClass::Complex | DtypeClass::Pair => {
+            bytes.chunks_exact_mut(dtype.size()).for_each(|element| number(dtype, random, element));
+        }
+    }
+}
+
+/// One element of a small number. Half of the 16-bit ones are zero: thousands may be summed up.
+fn number(dtype: Dtype, random: &mut Random, element: &mut [u8]) {
+    let value = random.below(10) as i16 - 2;
     match dtype {
-        Dtype::F32 => bytes.chunks_exact_mut(4).for_each(|element| {
-            element.copy_from_slice(&(random.below(10) as f32 - 2.0).to_ne_bytes());
-        }),
-        Dtype::F64 => bytes.chunks_exact_mut(8).for_each(|element| {
-            element.copy_from_slice(&(random.below(10) as f64 - 2.0).to_ne_bytes());
-        }),
-        _ => random.fill(bytes),
+        Dtype::F32 => element.copy_from_slice(&f32::from(value).to_ne_bytes()),
+        Dtype::F64 => element.copy_from_slice(&f64::from(value).to_ne_bytes()),
+        Dtype::F16 => element.copy_from_slice(&random.pick(&[0, 0, 0x3c00, 0xbc00_u16]).to_ne_bytes()),
+        Dtype::Bf16 => element.copy_from_slice(&random.pick(&[0, 0, 0x3f80, 0xbf80_u16]).to_ne_bytes()),
+        Dtype::ComplexF32 => {
+            element[..4].copy_from_slice(&f32::from(value).to_ne_bytes());
+            element[4..].copy_from_slice(&(random.below(5) as f32).to_ne_bytes());
+        }
+        Dtype::ComplexF64 => {
+            element[..8].copy_from_slice(&f64::from(value).to_ne_bytes());
+            element[8..].copy_from_slice(&(random.below(5) as f64).to_ne_bytes());
+        }
+        _ => pair(dtype, random, value, element),
+    }
+}
+
+/// A value that others have too, and an index. Equal pairs are equal in every byte, so that it does not
+/// matter which of them stays.
+fn pair(dtype: Dtype, random: &mut Random, value: i16, element: &mut [u8]) {
+    element.fill(0);
+    match dtype {
+        Dtype::F32Index => element[..4].copy_from_slice(&f32::from(value).to_ne_bytes()),
+        Dtype::F64Index => element[..8].copy_from_slice(&f64::from(value).to_ne_bytes()),
+        Dtype::I64Index => element[..8].copy_from_slice(&i64::from(value).to_ne_bytes()),
+        Dtype::I32Index => element[..4].copy_from_slice(&i32::from(value).to_ne_bytes()),
+        _ => element[..2].copy_from_slice(&value.to_ne_bytes()),
+    }
+    if let Some(at) = dtype.index_offset() {
+        element[at..at + 4].copy_from_slice(&(random.below(40) as i32).to_ne_bytes());
     }
 }
