@@ -17,22 +17,47 @@ impl ReadBackRegion {
     pub(crate) const NONE: Self = Self { base: 0, key: 0 };
 }
 
-/// Bytes before libfabric's addresses: version, whether there is a region, bytes of the first address,
+/// Bytes before libfabric's addresses: version, flags, bytes of the first address,
 /// base and key of the region.
 pub(crate) const HEADER_BYTES: usize = 19;
 
 const VERSION: u8 = 2;
 
+/// Flags of an address: there is a region to read back; the names are text, which ends with a zero.
+const HAS_REGION: u8 = 1;
+const IS_TEXT: u8 = 2;
+
+/// Text is as long as it is, so it is filled up with zeros to this many bytes.
+const TEXT_BYTES: usize = 112;
+
+/// libfabric's address as it is published; text gets a length that is the same everywhere.
+pub(crate) fn published(mut name: Vec<u8>, is_text: bool) -> Result<Vec<u8>, ProviderError> {
+    if is_text {
+        if name.len() >= TEXT_BYTES {
+            let message = format!(
+                "the provider's address has {} bytes of text, but at most {} are carried",
+                name.len(),
+                TEXT_BYTES - 1
+            );
+            return Err(ProviderError { message });
+        }
+        name.resize(TEXT_BYTES, 0);
+    }
+    Ok(name)
+}
+
 /// Packs the addresses that requests and replies are sent to. Little-endian.
 pub(crate) fn encode(
     names: [&[u8]; CLASSES],
     region: Option<ReadBackRegion>,
+    is_text: bool,
 ) -> Result<AddressBytes, ProviderError> {
+    let flags = if region.is_some() { HAS_REGION } else { 0 } | if is_text { IS_TEXT } else { 0 };
     let ReadBackRegion { base, key } = region.unwrap_or(ReadBackRegion::NONE);
     let len: usize = names.iter().map(|name| name.len()).sum();
     let mut bytes = Vec::with_capacity(HEADER_BYTES + len);
     // What does not fit a byte does not fit the bootstrap either.
-    bytes.extend([VERSION, u8::from(region.is_some()), names[0].len() as u8]);
+    bytes.extend([VERSION, flags, names[0].len() as u8]);
     bytes.extend(base.to_le_bytes());
     bytes.extend(key.to_le_bytes());
     bytes.extend(names.concat());
@@ -66,7 +91,7 @@ pub(crate) fn decode<'a>(
         return Err(malformed("its length differs from that of this endpoint's"));
     }
     if bytes.get(1) != own.as_slice().get(1) {
-        return Err(malformed("it flushes in another way than this endpoint"));
+        return Err(malformed("it flushes, or is named, in another way than this endpoint"));
     }
     let word =
         |at: usize| -> Option<u64> { Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?)) };
@@ -79,6 +104,9 @@ pub(crate) fn decode<'a>(
     let Some((requests, replies)) = names.split_at_checked(usize::from(bytes[2])) else {
         return Err(malformed("too short"));
     };
+    if bytes[1] & IS_TEXT != 0 && [requests, replies].iter().any(|name| name.last() != Some(&0)) {
+        return Err(malformed("its text has no end"));
+    }
     Ok(([requests, replies], ReadBackRegion { base, key }))
 }
 
@@ -90,20 +118,33 @@ mod tests {
     fn addresses_survive_the_trip() {
         let region = ReadBackRegion { base: 0x1122_3344_5566_7788, key: 9 };
         let names = [&b"0123456789abcdef"[..], &b"another, and longer"[..]];
-        let packed = encode(names, Some(region)).unwrap();
+        let packed = encode(names, Some(region), false).unwrap();
         assert_eq!(decode(&packed, &packed).unwrap(), (names, region));
     }
 
     #[test]
     fn foreign_addresses_are_refused() {
-        let own = encode([b"01234567", b"89abcdef"], None).unwrap();
-        let shifted = encode([b"012345678", b"9abcdef"], None).unwrap();
+        let own = encode([b"01234567", b"89abcdef"], None, false).unwrap();
+        let shifted = encode([b"012345678", b"9abcdef"], None, false).unwrap();
         let bytes = [&b""[..], b"\x01", b"\x02\x00short", &[1; 35], &[2; 35], shifted.as_slice()];
         for bytes in bytes {
             let foreign = AddressBytes::new(bytes).unwrap();
             assert!(decode(&foreign, &own).unwrap_err().message.contains("malformed"), "{bytes:?}");
         }
         assert!(decode(&own, &own).is_ok());
-        assert!(encode([&[0; 125]; 2], None).unwrap_err().message.contains("250 bytes"));
+        assert!(encode([&[0; 125]; 2], None, false).unwrap_err().message.contains("250 bytes"));
+    }
+
+    #[test]
+    fn text_is_as_long_everywhere_and_ends() {
+        let name = |text: &str| published(text.as_bytes().to_vec(), true).unwrap();
+        let (short, long) = (name("fi_shm://7:0:1"), name("fi_shm://1234567:0:10"));
+        let own = encode([&short, &short], None, true).unwrap();
+        let other = encode([&long, &short], None, true).unwrap();
+        assert_eq!(decode(&other, &own).unwrap().0, [long.as_slice(), &short]);
+        let endless = encode([&[b'x'; TEXT_BYTES], &short], None, true).unwrap();
+        assert!(decode(&endless, &own).unwrap_err().message.contains("no end"));
+        assert!(published(vec![b'x'; TEXT_BYTES], true).is_err());
+        assert_eq!(published(vec![1, 2], false).unwrap(), [1, 2]);
     }
 }

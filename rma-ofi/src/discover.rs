@@ -147,6 +147,10 @@ impl Offer {
         matches!(self.info().addr_format, fi::FI_SOCKADDR | fi::FI_SOCKADDR_IN | fi::FI_SOCKADDR_IN6)
     }
 
+    fn prefers_offsets(&self) -> bool {
+        self.profile().quirks.prefers_offsets
+    }
+
     fn candidate(&self, options: &Options) -> Candidate {
         Candidate {
             provider: self.provider.clone(),
@@ -202,12 +206,18 @@ fn names(wanted: &str, provider: &str) -> bool {
 }
 
 /// Asks libfabric. Providers that use IP addresses are asked a second time for the address that the
-/// options want, because for others that address means nothing.
+/// options want, because for others that address means nothing; those that had better not be offered
+/// virtual addresses are asked a second time without.
 fn list(library: &Arc<Library>, options: &Options) -> Result<Vec<Offer>, ProviderError> {
-    let mut offers = query(library, options, None)?;
+    let mut offers = query(library, options, None, MR_MODES)?;
     if let Some(address) = interface::wanted_address(options)? {
         offers.retain(|offer| !offer.uses_ip());
-        offers.extend(query(library, options, Some(&address))?.into_iter().filter(Offer::uses_ip));
+        offers.extend(query(library, options, Some(&address), MR_MODES)?.into_iter().filter(Offer::uses_ip));
+    }
+    if offers.iter().any(Offer::prefers_offsets) {
+        offers.retain(|offer| !offer.prefers_offsets());
+        let modes = MR_MODES & !fi::FI_MR_VIRT_ADDR;
+        offers.extend(query(library, options, None, modes)?.into_iter().filter(Offer::prefers_offsets));
     }
     Ok(offers)
 }
@@ -216,8 +226,9 @@ fn query(
     library: &Arc<Library>,
     options: &Options,
     source: Option<&CStr>,
+    mr_modes: u64,
 ) -> Result<Vec<Offer>, ProviderError> {
-    let hints = hints(library, options)?;
+    let hints = hints(library, options, mr_modes)?;
     let (node, flags) = source.map_or((ptr::null(), 0), |source| (source.as_ptr(), fi::FI_SOURCE));
     let mut head = ptr::null_mut();
     // SAFETY: strings are terminated or null, the hints are valid, and `head` receives a list.
@@ -251,7 +262,7 @@ fn query(
 }
 
 /// What this program needs, and what it can live with.
-fn hints(library: &Library, options: &Options) -> Result<Info, ProviderError> {
+fn hints(library: &Library, options: &Options, mr_modes: u64) -> Result<Info, ProviderError> {
     let hints = Info::empty(library)
         .ok_or_else(|| ProviderError { message: "fi_allocinfo failed: out of memory".to_owned() })?;
     // SAFETY: just allocated with all its parts, and not shared.
@@ -266,7 +277,7 @@ fn hints(library: &Library, options: &Options) -> Result<Info, ProviderError> {
     unsafe { (*info.ep_attr).type_ = fi::FI_EP_RDM };
     // SAFETY: allocated above.
     let domain = unsafe { &mut *info.domain_attr };
-    domain.mr_mode = MR_MODES as i32;
+    domain.mr_mode = mr_modes as i32;
     // Endpoints are used by one thread at a time, but a region may be dropped by any. The model made
     // for that, FI_THREAD_COMPLETION, crashes tcp of libfabric 2.5 in fi_cq_open (FI_WAIT_FD).
     domain.threading = fi::FI_THREAD_SAFE;

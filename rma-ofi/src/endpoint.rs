@@ -127,6 +127,8 @@ pub struct OfiEndpoint {
     pub(crate) peers: Vec<Peer>,
     /// Whether peers listen on a tcp socket at their address.
     pub(crate) peers_listen: bool,
+    /// Whether addresses stay in the tables for good.
+    pub(crate) keeps_addresses: bool,
     /// The question whether a peer still listens, one at a time.
     pub(crate) probe: Option<Probe>,
     pub(crate) is_down: bool,
@@ -168,14 +170,16 @@ impl OfiEndpoint {
             RemoteCompletion::DeliveryComplete => None,
             RemoteCompletion::ReadBack => Some(ReadBack::open(&domain, &links.target.ep, &claims)?),
         };
+        let name_of = |ep: &Ep| address::published(ep.name()?, claims.has_text_addresses);
         let address = address::encode(
-            [&links.target.ep.name()?, &links.origin.ep.name()?],
+            [&name_of(&links.target.ep)?, &name_of(&links.origin.ep)?],
             read_back.as_ref().map(|region| region.location(&claims)),
+            claims.has_text_addresses,
         )?;
         let live = Arc::new(Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode });
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
-        let limits = limits(&claims, &sizes, remote_completion, choice.profile.needs_target_progress);
+        let limits = limits(&claims, &sizes, remote_completion, choice.profile);
         let description =
             Description::new(choice, &claims, &limits, &native, remote_completion, wait_fd.is_some());
         let mut endpoint = Self {
@@ -193,6 +197,7 @@ impl OfiEndpoint {
             flush_waiters: Vec::with_capacity(sizes.tracked),
             peers: Vec::new(),
             peers_listen: choice.profile.listens_on_tcp,
+            keeps_addresses: choice.profile.quirks.keeps_addresses,
             probe: None,
             is_down: false,
             wait_fd,
@@ -260,6 +265,7 @@ pub(crate) struct Claims {
     pub(crate) inject_bytes: usize,
     pub(crate) queue_entries: usize,
     pub(crate) data_progress: fi::fi_progress,
+    pub(crate) has_text_addresses: bool,
 }
 
 impl Claims {
@@ -283,6 +289,7 @@ impl Claims {
             inject_bytes: tx.inject_size,
             queue_entries: tx.size,
             data_progress: domain.data_progress,
+            has_text_addresses: info.addr_format == fi::FI_ADDR_STR,
         }
     }
 
@@ -311,13 +318,9 @@ fn sizes(options: &Options, claims: &Claims, profile: &Profile) -> Sizes {
     }
 }
 
-fn limits(
-    claims: &Claims,
-    sizes: &Sizes,
-    completion: RemoteCompletion,
-    needs_target_progress: bool,
-) -> Limits {
+fn limits(claims: &Claims, sizes: &Sizes, completion: RemoteCompletion, profile: &Profile) -> Limits {
     let message_bytes_max = claims.message_bytes.min(MESSAGE_BYTES_MAX);
+    let order = if profile.quirks.disorders { 0 } else { claims.order };
     Limits {
         // Injected puts report nothing, not even their loss, on the providers that matter here.
         inject_bytes_max: 0,
@@ -326,15 +329,15 @@ fn limits(
         outstanding_max: sizes.tracked,
         receive_buffers: sizes.incoming,
         order: Order {
-            put_before_send: claims.order & fi::FI_ORDER_SAW != 0,
-            put_before_get: claims.order & (fi::FI_ORDER_RAW | fi::FI_ORDER_RMA_RAW) != 0
+            put_before_send: order & fi::FI_ORDER_SAW != 0,
+            put_before_get: order & (fi::FI_ORDER_RAW | fi::FI_ORDER_RMA_RAW) != 0
                 && claims.order_raw_bytes >= message_bytes_max,
         },
         put_completes: match completion {
             RemoteCompletion::DeliveryComplete => CompletionScope::Remote,
             RemoteCompletion::ReadBack => CompletionScope::Local,
         },
-        needs_target_progress,
+        needs_target_progress: profile.needs_target_progress,
     }
 }
 

@@ -24,6 +24,7 @@ mod describe;
 mod discover;
 mod endpoint;
 mod error;
+pub mod exceptions;
 mod handles;
 mod interface;
 mod lane;

@@ -265,7 +265,9 @@ unsafe impl Endpoint for OfiEndpoint {
         };
         known.connections -= 1;
         let entries = known.entries;
-        self.forget(entries);
+        if !self.keeps_addresses {
+            self.forget(entries);
+        }
     }
 
     unsafe fn register(

@@ -36,8 +36,26 @@ pub struct Profile {
     /// Whether peers listen on a tcp socket at their address, so that their death can be seen there:
     /// these providers do not report it unless something is in flight.
     pub listens_on_tcp: bool,
+    /// What to believe less of, or to ask for in another way.
+    pub quirks: Quirks,
     /// Why the row is what it is.
     pub reason: &'static str,
+}
+
+/// What a provider does otherwise than its `fi_info` lets expect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quirks {
+    /// The orders between puts, gets and packets that it claims do not hold, so none is relied on.
+    pub disorders: bool,
+    /// Asked to accept virtual addresses (`FI_MR_VIRT_ADDR`), it gives other things up; it is not asked.
+    pub prefers_offsets: bool,
+    /// An address that was taken out of its table cannot be put in again, so addresses stay in.
+    pub keeps_addresses: bool,
+}
+
+impl Quirks {
+    /// A provider that does what it says.
+    pub const NONE: Self = Self { disorders: false, prefers_offsets: false, keeps_addresses: false };
 }
 
 impl Profile {
@@ -58,6 +76,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: false,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "Slingshot hardware; delivery-complete is a flushing read by the target's NIC",
     },
     Profile {
@@ -67,6 +86,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "EFA hardware; puts may be emulated by packets, and nothing is ordered but messages",
     },
     Profile {
@@ -76,6 +96,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: false,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "InfiniBand or RoCE hardware; delivery-complete is accepted and then dropped, but a read \
                  does not overtake writes; atomics are emulated by packets",
     },
@@ -86,6 +107,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "Intel Ethernet or Omni-Path through PSM3; puts are active messages",
     },
     Profile {
@@ -95,6 +117,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: true,
+        quirks: Quirks::NONE,
         reason:
             "plain sockets, native reliable datagrams (libfabric 1.18 and later); delivery-complete is an \
                  acknowledgement by the target's software; automatic progress is claimed and not there",
@@ -106,6 +129,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: true,
+        quirks: Quirks::NONE,
         reason: "the name of native tcp in libfabric 1.16 and 1.17; faster than tcp;ofi_rxm by one layer; \
                  claims atomics and supports none",
     },
@@ -116,6 +140,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: true,
+        quirks: Quirks::NONE,
         reason: "plain sockets, one layer more than native tcp; delivery-complete is tcp's acknowledgement",
     },
     Profile {
@@ -125,6 +150,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "deprecated and slow, but complete: useful for tests",
     },
     Profile {
@@ -134,6 +160,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: 64,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "reliable datagrams in software over udp; not extensively tested by its authors: reports no \
                  dead peer, has no descriptor to sleep on, and stops for ever with some \
                  hundred operations outstanding (960 stopped it, 128 did not), and never answers a wrong key",
@@ -145,8 +172,10 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
-        reason: "never by default: installs signal handlers in the program, never reports a dead peer, and \
-                 works on one host only",
+        quirks: Quirks { disorders: true, prefers_offsets: true, keeps_addresses: true },
+        reason: "one host only, for at most 256 ranks, and only when named: installs signal handlers in the \
+                 program, never reports a dead peer, has no descriptor to sleep on, and a put that \
+                 is copied piece by piece is overtaken by what follows it",
     },
     Profile {
         provider: "efa-direct",
@@ -155,6 +184,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: false,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "keeps no order of messages at all",
     },
     Profile {
@@ -164,6 +194,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
+        quirks: Quirks::NONE,
         reason: "does not promise the order of messages",
     },
 ];
@@ -176,6 +207,7 @@ const UNKNOWN: Profile = Profile {
     needs_target_progress: true,
     outstanding_max: usize::MAX,
     listens_on_tcp: false,
+    quirks: Quirks::NONE,
     reason: "unknown to this program: used only when named, with what it says of itself",
 };
 

@@ -57,7 +57,9 @@ macro_rules! suite {
         $($(
             #[test]
             fn $body() {
-                $crate::behaviour::$group::$body(&$make);
+                // A pointer, so that the bodies are compiled once for each kind of endpoint, not for each suite.
+                let make: fn($crate::Spec) -> $crate::World<_, _> = $make;
+                $crate::behaviour::$group::$body(&make);
             }
         )+)+
     };

@@ -79,12 +79,16 @@ fn forced(spec: Spec) -> Spec {
     spec.with(|config| config.force_message_path = true)
 }
 
-/// Another libfabric beside Debian's; without it the suite runs on the default one, which is said once.
-fn second_library(options: &mut Options) {
-    match std::env::var_os("RMA_TEST_LIBFABRIC2") {
+/// The suite on one provider, natively and with forced messages, and on another libfabric beside the
+/// system's where `RMA_TEST_LIBFABRIC2` names one.
+fn second(spec: Spec, provider: &str) -> World<OfiEndpoint, InProcess> {
+    world(spec, provider, |options| match std::env::var_os("RMA_TEST_LIBFABRIC2") {
         Some(path) => options.library = Some(path.into()),
-        None => println!("RMA_TEST_LIBFABRIC2 is not set: this ran on the default libfabric"),
-    }
+        None => {
+            options.provider = Some("tcp;ofi_rxm".into());
+            println!("RMA_TEST_LIBFABRIC2 is not set: this ran on tcp;ofi_rxm of the default libfabric");
+        }
+    })
 }
 
 suite!(tcp_rxm, |spec| world(spec, "tcp;ofi_rxm", |_| ()));
@@ -92,6 +96,13 @@ suite!(tcp_rxm_messages, |spec| world(forced(spec), "tcp;ofi_rxm", |_| ()));
 suite!(net, |spec| world(spec, "net", |_| ()));
 suite!(net_messages, |spec| world(forced(spec), "net", |_| ()));
 suite!(sockets, |spec| world(spec, "sockets", |_| ()));
+suite!(sockets_messages, |spec| world(forced(spec), "sockets", |_| ()));
 suite!(sockets_atomics, |spec| world(spec, "sockets", |options| options.native_atomics = true));
 suite!(udp_rxd, |spec| world(spec, "udp;ofi_rxd", |_| ()));
-suite!(second_libfabric, |spec| world(spec, "tcp;ofi_rxm", second_library));
+suite!(udp_rxd_messages, |spec| world(forced(spec), "udp;ofi_rxd", |_| ()));
+suite!(shm, |spec| world(spec, "shm", |_| ()));
+suite!(shm_messages, |spec| world(forced(spec), "shm", |_| ()));
+suite!(version_2_tcp, |spec| second(spec, "tcp"));
+suite!(version_2_tcp_messages, |spec| second(forced(spec), "tcp"));
+suite!(version_2_tcp_rxm, |spec| second(spec, "tcp;ofi_rxm"));
+suite!(version_2_tcp_rxm_messages, |spec| second(forced(spec), "tcp;ofi_rxm"));

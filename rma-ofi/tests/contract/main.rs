@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 
 use rma_ofi::profile::RemoteCompletion;
-use rma_ofi::{Ofi, OfiEndpoint, Options};
+use rma_ofi::{exceptions, Ofi, OfiEndpoint, Options};
 use world::World;
 
 /// Counts what the thread allocates, for line 1.
@@ -80,37 +80,11 @@ fn helper_process() {
     helper::serve();
 }
 
-/// Lines that a provider cannot pass, and why: these are the provider's faults, which nothing above it
-/// can make good.
-const EXCEPTIONS: [(&str, &str, &str); 4] = [
-    (
-        "udp;ofi_rxd",
-        "a_wrong_key_fails_the_operation",
-        "never answers an access with a key that is not known",
-    ),
-    (
-        "udp;ofi_rxd",
-        "line_3_an_idle_peer_that_died_is_noticed",
-        "sends again for ever to a peer that is gone, and reports nothing",
-    ),
-    (
-        "udp;ofi_rxd",
-        "line_3_a_peer_that_died_is_noticed_by_replies",
-        "sends again for ever to a peer that is gone, and reports nothing",
-    ),
-    (
-        "udp;ofi_rxd",
-        "line_3_a_killed_peer_gives_errors_and_no_hang",
-        "sends again for ever to a peer that is gone, and reports nothing",
-    ),
-];
-
 /// Whether the test can pass on this provider; says why where it cannot.
 fn applies(setup: &Setup, test: &str) -> bool {
-    let exception =
-        EXCEPTIONS.iter().find(|(provider, name, _)| *provider == setup.provider && *name == test);
-    if let Some((provider, _, reason)) = exception {
-        eprintln!("not run on {provider}: it {reason}");
+    let exception = exceptions::of(setup.provider, test);
+    if let Some(exception) = exception {
+        println!("exception: {exception}");
     }
     exception.is_none()
 }
@@ -188,6 +162,7 @@ contract! {
     net: system("net");
     sockets: system("sockets");
     udp_rxd: system("udp;ofi_rxd");
+    shm: system("shm");
     net_reading_back: read_back("net");
     tcp_rxm_reading_back: read_back("tcp;ofi_rxm");
     version_2_tcp: second("tcp");

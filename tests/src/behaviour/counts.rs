@@ -228,7 +228,9 @@ pub fn closing_fence<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
     for rank in world.ranks() {
         let counters = world.counters(rank).since(&before[rank as usize]);
-        assert_eq!((counters.round_trips, counters.barriers_waited), (1, 1));
+        let waited = (counters.round_trips, counters.barriers_waited);
+        // Where time is real, what is waited for may have come before anybody looks.
+        assert!(waited == (1, 1) || world.now_ns().is_none() && waited.0 <= 1 && waited.1 <= 1, "{waited:?}");
         assert_eq!(counters.packets_sent[PacketKind::Barrier as usize], 2, "log2 of 4 ranks");
         let puts = counters.packets_sent[PacketKind::Batch as usize] + counters.native_puts;
         assert_eq!(puts, 1);
