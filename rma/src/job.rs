@@ -15,8 +15,9 @@ use rma_ofi::{Description, Ofi, OfiEndpoint};
 
 use crate::error::Result;
 use crate::options::{Options, Progress};
+use crate::platform::Engine;
 use crate::runtime::agent::Agent;
-use crate::runtime::{Core, Engine};
+use crate::runtime::Core;
 
 /// How long a job that is dropped without [`Job::finalize`] waits for the other ranks.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);

@@ -36,6 +36,7 @@ mod error;
 mod job;
 mod local;
 mod options;
+mod platform;
 mod runtime;
 mod window;
 
@@ -45,6 +46,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use job::Job;
 pub use local::Local;
 pub use options::{Options, Progress};
+pub use platform::Engine;
 pub use rma_core::config::Config;
 pub use rma_core::counters::Counters;
 pub use rma_core::dtype::Dtype;
@@ -57,5 +59,5 @@ pub use rma_core::info::{
 pub use rma_core::lock::LockType;
 pub use rma_core::op::ReduceOp;
 pub use rma_core::path::Path;
-pub use runtime::Engine;
+
 pub use window::Window;

@@ -23,7 +23,8 @@ use rma_core::wire::OpKind;
 
 use crate::error::Result;
 use crate::job::Job;
-use crate::runtime::{Core, Engine, Guarded, PendingOperation};
+use crate::platform::Engine;
+use crate::runtime::{Core, Guarded, PendingOperation};
 
 pub use requests::Request;
 

@@ -18,8 +18,8 @@ use crate::epoch::{Epoch, LockAllEpoch, LockEpoch};
 use crate::error::Result;
 use crate::job::Job;
 use crate::local::Local;
+use crate::platform::Engine;
 use crate::raw::RawWindow;
-use crate::runtime::Engine;
 
 /// Opens a fence epoch; nothing can precede it, because every fence scope closes with `CLOSE_FENCE`.
 const OPEN_FENCE: FenceAssert =

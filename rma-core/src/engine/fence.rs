@@ -63,6 +63,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         if self.process.sync_phase_win(w).is_some() {
+            self.process.insist_win(w, Sync::Flush);
             return if w.state() == WindowState::FenceIssued {
                 self.process.failure(sync.call)
             } else {

@@ -113,6 +113,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(error.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))));
         };
         if self.process.sync_phase(t).is_some() {
+            self.process.insist(w, t, Sync::Flush);
             return Poll::Pending;
         }
         self.process.count_phases(&mut sync.counted, t);
@@ -124,6 +125,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         if self.process.sync_phase_win(w).is_some() {
+            self.process.insist_win(w, Sync::Flush);
             return Poll::Pending;
         }
         self.process.count_phases_win(w, &mut sync.counted);
@@ -150,6 +152,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         self.process.cleanup_ops_target(w, t);
         if !self.process.targets[t].is_locally_complete() {
+            self.process.insist(w, t, Sync::Issue);
             return Poll::Pending;
         }
         self.process.count_phases(&mut sync.counted, t);
@@ -165,6 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             if !self.process.targets[index].is_locally_complete() {
+                self.process.insist_win(w, Sync::Issue);
                 return Poll::Pending;
             }
             t = w.slots.next(&self.process.targets, index);
@@ -181,6 +185,30 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    /// Says again what a call that is not done wants of a target. Another thread's call of the same kind
+    /// has ended and taken it back, or another thread has posted since: what it posted is counted by this
+    /// call, and must not be kept back behind it.
+    pub(super) fn insist(&mut self, w: &mut Window<E::Region>, t: u32, sync: Sync) {
+        let te = &mut self.targets[t];
+        if te.sync < sync && !te.is_dead() {
+            te.sync = sync;
+            te.lock_wanted |= te.lock == crate::state::TargetLockState::Called && w.state().is_passive();
+            w.dirty = true;
+            self.make_rma_progress_target(w, t);
+        }
+    }
+
+    /// The same for all targets of the window.
+    pub(super) fn insist_win(&mut self, w: &mut Window<E::Region>, sync: Sync) {
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            if !self.targets[index].is_flushed() {
+                self.insist(w, index, sync);
+            }
+            t = w.slots.next(&self.targets, index);
+        }
+    }
+
     fn want_flush(&mut self, w: &mut Window<E::Region>, t: u32, local: bool) {
         self.cleanup_ops_target(w, t);
         let te = &mut self.targets[t];

@@ -124,6 +124,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
             Stage::SelfLock { .. } => self.process.release_self(w),
             Stage::Lock { .. } => self.process.leave_per_target(w),
+            // May be called again.
+            Stage::UnlockAll | Stage::UnlockWalk | Stage::Free { .. } => w.is_closing = false,
             _ => {}
         }
     }

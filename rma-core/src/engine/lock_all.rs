@@ -53,8 +53,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.check_endpoint(call)?;
         let w = self.window(call, window)?;
         let state = w.state();
-        if !state.is_lock_all() {
+        if !state.is_lock_all() || w.self_lock == SelfLock::Waiting {
             return Err(epoch_error(call, state, Rule::NoSuchEpoch));
+        }
+        if core::mem::replace(&mut w.is_closing, true) {
+            return Err(epoch_error(call, state, Rule::Busy));
         }
         let sync = SyncCall::new(call, window, Stage::UnlockAll);
         self.begin_unlock_all(window);
@@ -63,21 +66,27 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// Tells every target's element what it is to do, by the protocol in force.
     fn begin_unlock_all(&mut self, window: WindowId) {
+        self.insist_unlock_all(window);
+        let Some(w) = self.windows.get_mut(window) else { return };
+        if w.state() != WindowState::LockAllCalled {
+            self.process.make_rma_progress_win(w);
+        }
+    }
+
+    /// The same for targets that were touched since.
+    fn insist_unlock_all(&mut self, window: WindowId) {
         let Some(w) = self.windows.get_mut(window) else { return };
         let per_target = w.state() == WindowState::LockAllCalled;
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
-            if per_target {
+            let sync = self.process.targets[index].sync;
+            if per_target && sync < Sync::Unlock {
                 self.process.want_unlock(w, index);
-            } else {
-                let te = &mut self.process.targets[index];
-                te.sync = te.sync.max(Sync::Flush);
+            } else if !per_target && sync < Sync::Flush {
+                self.process.targets[index].sync = Sync::Flush;
                 w.dirty = true;
             }
             t = w.slots.next(&self.process.targets, index);
-        }
-        if !per_target {
-            self.process.make_rma_progress_win(w);
         }
     }
 
@@ -90,6 +99,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return self.wait(sync, Phase::Grant);
         }
         if self.process.sync_phase_win(w).is_some() {
+            // Not legal beside unlock_all, but what another thread posts must not hang it.
+            self.insist_unlock_all(sync.window);
             return Poll::Pending;
         }
         self.process.count_phases_win(w, &mut sync.counted);
@@ -116,6 +127,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.cursor.is_done() {
             // Asking everybody is one more round trip after the flush.
             if self.process.failure(sync.call).is_ready() {
+                w.is_closing = false;
                 return self.process.failure(sync.call);
             }
             self.process.count_phase(&mut sync.counted, Phase::Operations);
@@ -130,6 +142,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     fn end_lock_all(&mut self, window: WindowId) {
         if let Some(w) = self.windows.get_mut(window) {
             let _ = w.transition(|state| state.on_unlock_all());
+            w.is_closing = false;
             self.process.release_self(w);
         }
     }

@@ -225,6 +225,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !idle || w.self_lock != SelfLock::None {
             return Err(epoch_error(call, state, Rule::FreeInsideEpoch));
         }
+        if core::mem::replace(&mut w.is_closing, true) {
+            return Err(epoch_error(call, state, Rule::Busy));
+        }
         Ok(SyncCall::new(call, window, Stage::Free { sequence: None }))
     }
 
@@ -240,13 +243,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(sequence) => sequence,
             None => match w.barrier.start([]) {
                 Some(sequence) => sequence,
-                None => return self.process.failure(sync.call),
+                None => {
+                    let failure = self.process.failure(sync.call);
+                    w.is_closing &= failure.is_pending();
+                    return failure;
+                }
             },
         };
         sync.stage = Stage::Free { sequence: Some(sequence) };
         self.process.send_barrier_rounds(w);
         if !w.barrier.is_complete(sequence) {
-            return self.process.failure(sync.call);
+            let failure = self.process.failure(sync.call);
+            // What could not be freed may be tried again.
+            w.is_closing &= failure.is_pending();
+            return failure;
         }
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);

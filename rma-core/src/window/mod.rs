@@ -77,6 +77,8 @@ pub(crate) struct Window<R> {
     pub(crate) deferred: DeferredRing,
     pub(crate) self_lock: SelfLock,
     pub(crate) lock_all_no_check: bool,
+    /// A thread is in unlock_all or free: no other one may be.
+    pub(crate) is_closing: bool,
     /// Locks held on targets whose element was given up.
     pub(crate) locks_recycled: u32,
     pub(crate) walk: Walk,
@@ -134,6 +136,7 @@ impl<R> Window<R> {
             deferred: DeferredRing::new(config.deferred_bytes),
             self_lock: SelfLock::None,
             lock_all_no_check: false,
+            is_closing: false,
             locks_recycled: 0,
             walk: Walk::None,
             cursor: LockAllCursor::idle(),

@@ -14,19 +14,15 @@
 //! The program pays a load and a store for each progress it makes itself, and nothing else.
 
 use std::hint;
-use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rma_core::provider::Endpoint;
-use rustix::event::{eventfd, EventfdFlags};
 
-use super::sleep::Sleeper;
 use super::Core;
 use crate::error::{Error, Result};
+use crate::platform::{
+    park_timeout, sleep, spawn, yield_now, Arc, AtomicBool, Event, JoinHandle, Ordering, Sleeper,
+};
 
 /// Time between two looks when the program may just have left.
 const LOOK: Duration = Duration::from_micros(50);
@@ -62,25 +58,21 @@ pub(crate) struct Agent {
 #[derive(Debug)]
 struct Stop {
     is_asked: AtomicBool,
-    event: OwnedFd,
+    event: Event,
 }
 
 impl Agent {
     /// Starts the thread.
     pub(crate) fn start(core: &Arc<Core>) -> Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| Error::system("the progress agent's event cannot be made", &error))?;
+        let event = Event::new("the progress agent's event")?;
         let stop = Arc::new(Stop { is_asked: AtomicBool::new(false), event });
         let has_descriptor = core.sleeper.is_some();
-        let sleeper =
-            has_descriptor.then(|| Sleeper::new(&core.descriptors, Some(&stop.event))).transpose()?;
+        let sleeper = has_descriptor.then(|| Sleeper::new(&core.descriptors, &stop.event)).transpose()?;
         let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&stop));
-        let thread = std::thread::Builder::new()
-            .name("rma-agent".to_owned())
-            .spawn(move || run(&its_core, &its_stop, sleeper.as_ref()))
-            .map_err(|error| {
-                Error::system("the progress agent cannot be started (RMA_PROGRESS=none does without)", &error)
-            })?;
+        let body = move || run(&its_core, &its_stop, sleeper.as_ref());
+        let thread = spawn("rma-agent", body).map_err(|error| {
+            Error::system("the progress agent cannot be started (RMA_PROGRESS=none does without)", &error)
+        })?;
         // The job starts its agent once, so nothing was there.
         let _ = core.agent_thread.set(thread.thread().clone());
         Ok(Self { stop, thread: Some(thread) })
@@ -90,8 +82,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.is_asked.store(true, Ordering::SeqCst);
-        // Should the event not work, the thread sees the flag after its longest sleep.
-        let _ = rustix::io::write(&self.stop.event, &1u64.to_ne_bytes());
+        self.stop.event.ring();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // A panic of the thread was reported by its hook.
@@ -112,23 +103,10 @@ impl Core {
 }
 
 fn run(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
-    block_signals();
-    // Without it the kernel makes naps of 50 us last more than 100.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     while !stop.is_asked.load(Ordering::SeqCst) {
         stand_by(core, stop);
         take_over(core, stop, sleeper);
     }
-}
-
-/// The program's signals are for its own threads.
-fn block_signals() {
-    // SAFETY: an all-zero set is a valid place for sigfillset to write to.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `all` is writable.
-    unsafe { libc::sigfillset(&mut all) };
-    // SAFETY: `all` was filled, and the old mask is not asked for. It cannot fail with these arguments.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut()) };
 }
 
 /// Returns when the program has left the library.
@@ -144,12 +122,12 @@ fn stand_by(core: &Core, stop: &Stop) {
                 park(core, stop);
             }
             was_asleep = !was_asleep;
-            std::thread::sleep(interval);
+            sleep(interval);
             last = core.activity.load(Ordering::Relaxed);
             continue;
         }
         was_asleep = false;
-        std::thread::sleep(interval);
+        sleep(interval);
         let now = core.activity.load(Ordering::Relaxed);
         if now == last {
             return;
@@ -166,7 +144,7 @@ fn stand_by(core: &Core, stop: &Stop) {
 fn park(core: &Core, stop: &Stop) {
     core.agent_is_parked.store(true, Ordering::SeqCst);
     while core.sleepers.load(Ordering::SeqCst) > 0 && !stop.is_asked.load(Ordering::SeqCst) {
-        std::thread::park_timeout(SLEEP);
+        park_timeout(SLEEP);
     }
     core.agent_is_parked.store(false, Ordering::SeqCst);
 }
@@ -184,7 +162,7 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
         };
         let seen = core.activity.load(Ordering::Relaxed);
         let mut rounds = 0;
-        while rounds < ROUNDS && guarded.engine.progress() > 0 {
+        while rounds < ROUNDS && core.progress_unnoticed(&mut guarded) > 0 {
             rounds += 1;
         }
         guarded.engine.bootstrap().receive();
@@ -192,11 +170,11 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
         let may_sleep = is_quiet && (sleeper.is_none() || guarded.engine.endpoint().arm_wait());
         drop(guarded);
         match (may_sleep, sleeper) {
-            (false, _) => std::thread::yield_now(),
+            (false, _) => yield_now(),
             (true, Some(sleeper)) => sleeper.sleep(SLEEP),
             (true, None) => {
                 nap = if rounds > 0 { NAP_FIRST } else { (2 * nap).min(NAP_LONGEST) };
-                std::thread::sleep(nap);
+                sleep(nap);
             }
         }
         if core.activity.load(Ordering::Relaxed) != seen {

@@ -8,8 +8,9 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::WindowId;
 
 use super::wait::Awaited;
-use super::{Core, Engine};
+use super::Core;
 use crate::error::Result;
+use crate::platform::Engine;
 
 /// The barrier before it, under the name of the call that the program made.
 struct LastBarrier(SyncCall);

@@ -3,35 +3,34 @@
 //!
 //! | what | guarded by |
 //! | --- | --- |
-//! | the engine, `posts`, `is_finalized` | the guard |
-//! | `activity`, `sleepers` | written by who holds or just held the guard, read by the agent |
+//! | the engine and everything else in [`Guarded`] | the guard |
+//! | `activity`, `sleepers` | written under the guard, read by the agent |
+//! | `contenders`, `turns` | atomics of their own: who waits for the guard says so |
 //! | the agent's thread | [`agent::Agent`], held by the job alone |
+//!
+//! Everything here is compiled twice: for the library, and over the simulated fabric with the model
+//! checker's own threads and locks (`tests/interleavings`), which is why threads, locks and descriptors
+//! come from `crate::platform`.
 
 pub(crate) mod agent;
 pub(crate) mod finalize;
 mod requests;
-mod sleep;
+mod turns;
 mod wait;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::Thread;
 use std::time::Duration;
 
-use rma_bootstrap::JobBootstrap;
-use rma_core::engine::Engine as CoreEngine;
 use rma_core::error::{Call, RmaError};
 use rma_core::provider::Endpoint;
-use rma_ofi::OfiEndpoint;
 
 use crate::error::{Error, ErrorKind, Result};
-use sleep::Sleeper;
+use crate::platform::{
+    processors, AtomicBool, AtomicU32, AtomicU64, Condvar, Engine, Event, Mutex, MutexGuard, OnceLock,
+    Ordering, Sleeper, Thread,
+};
 
 pub(crate) use requests::{AwaitedRequests, PendingRequest};
 pub(crate) use wait::PendingOperation;
-
-/// The engine over libfabric, as every job of this crate runs it.
-pub type Engine = CoreEngine<OfiEndpoint, JobBootstrap>;
 
 /// Posted operations between two times that posting makes progress, so that a program that only posts
 /// still serves the other ranks.
@@ -44,12 +43,30 @@ pub(crate) struct Guarded {
     /// Operations posted since the last progress.
     posts: u32,
     is_finalized: bool,
+    /// Who sleeps in a blocking call and wants to be told of progress.
+    sleeping: Sleeping,
+}
+
+/// The threads that sleep in blocking calls: one on the descriptors, the others until they are told.
+#[derive(Debug, Default)]
+struct Sleeping {
+    /// A thread sleeps on the descriptors.
+    has_sentinel: bool,
+    /// The sentinel was told that something has moved.
+    is_rung: bool,
+    /// Threads that sleep until they are told.
+    listeners: u32,
+    /// Times that the listeners were told.
+    told: u32,
 }
 
 /// Everything of a job that its threads and its agent share.
 #[derive(Debug)]
 pub(crate) struct Core {
     guard: Mutex<Guarded>,
+    /// Threads that wait for the guard, and how often such a thread got it.
+    contenders: AtomicU32,
+    turns: AtomicU32,
     /// Changes whenever the program makes progress by itself.
     activity: AtomicU64,
     /// Threads of the program that sleep in a blocking call, and so serve the endpoint when it wakes
@@ -60,8 +77,12 @@ pub(crate) struct Core {
     agent_thread: OnceLock<Thread>,
     /// Whether a call failed: then the end of the job is probably not an orderly one.
     has_failed: AtomicBool,
-    /// Where the program's threads sleep; `None` where the fabric has no descriptor.
+    /// Where one of the program's threads sleeps; `None` where the fabric has no descriptor.
     sleeper: Option<Sleeper>,
+    /// Wakes it.
+    bell: Event,
+    /// Where the others sleep.
+    news: Condvar,
     /// The descriptors of endpoint and bootstrap, if the endpoint has one to sleep on.
     descriptors: Vec<i32>,
     /// Ranks on this host do not outnumber its processors, so that waiting may spin.
@@ -75,15 +96,20 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(mut engine: Engine, timeout: Option<Duration>) -> Result<Self> {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = processors();
         let (rank, size) = (engine.rank().0, engine.size());
         let wait_fd = engine.endpoint().wait_fd();
         let descriptors: Vec<i32> = match wait_fd {
             Some(fd) => [fd].into_iter().chain(engine.bootstrap().wait_fd()).collect(),
             None => Vec::new(),
         };
-        let sleeper = wait_fd.map(|_| Sleeper::new(&descriptors, None)).transpose()?;
+        let bell = Event::new("the event that wakes sleeping threads")?;
+        let sleeper = wait_fd.map(|_| Sleeper::new(&descriptors, &bell)).transpose()?;
         Ok(Self {
+            contenders: AtomicU32::new(0),
+            turns: AtomicU32::new(0),
+            bell,
+            news: Condvar::new(),
             activity: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             agent_is_parked: AtomicBool::new(false),
@@ -96,7 +122,12 @@ impl Core {
             timeout,
             rank,
             size,
-            guard: Mutex::new(Guarded { engine, posts: 0, is_finalized: false }),
+            guard: Mutex::new(Guarded {
+                engine,
+                posts: 0,
+                is_finalized: false,
+                sleeping: Sleeping::default(),
+            }),
         })
     }
 
@@ -108,22 +139,6 @@ impl Core {
             return Err(self.finalized(call));
         }
         Ok(guarded)
-    }
-
-    /// The engine, whatever state the job is in. The standard mutex, because it never allocates; a thread
-    /// that panicked with it has left an engine whose calls are each complete.
-    #[inline]
-    pub(crate) fn enter_anyway(&self) -> MutexGuard<'_, Guarded> {
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The engine, unless somebody has it now.
-    pub(crate) fn try_enter(&self) -> Option<MutexGuard<'_, Guarded>> {
-        match self.guard.try_lock() {
-            Ok(guarded) => Some(guarded),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
     }
 
     /// Notes that an operation was posted; makes progress now and then.
@@ -141,7 +156,16 @@ impl Core {
         // Under the guard, so a load and a store count well enough.
         let activity = self.activity.load(Ordering::Relaxed);
         self.activity.store(activity.wrapping_add(1), Ordering::Relaxed);
-        guarded.engine.progress()
+        self.progress_unnoticed(guarded)
+    }
+
+    /// The same for the agent, which does not tell itself to stay away.
+    pub(crate) fn progress_unnoticed(&self, guarded: &mut Guarded) -> usize {
+        let moved = guarded.engine.progress();
+        if moved > 0 && guarded.sleeping.is_anybody() {
+            self.tell(guarded);
+        }
+        moved
     }
 
     /// An error as the user gets it.

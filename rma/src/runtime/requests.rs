@@ -7,7 +7,7 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::WindowId;
 
 use super::wait::Awaited;
-use super::Engine;
+use crate::platform::Engine;
 
 /// An operation with a request, for which there were no resources.
 #[derive(Debug)]

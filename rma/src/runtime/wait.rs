@@ -2,21 +2,23 @@
 //! the more of the processor is left to others: spin, yield, sleep on the fabric's descriptor.
 
 use std::hint;
-use std::sync::atomic::Ordering;
-use std::sync::MutexGuard;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rma_core::engine::{Operation, SyncCall};
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::WindowId;
-use rma_core::provider::Endpoint;
 
-use super::{Core, Engine, Guarded};
+use super::{Core, Guarded};
 use crate::error::{Error, Result};
+use crate::platform::{yield_now, Engine, Instant, MutexGuard};
 
 /// Polls between two looks at the clock; the guard is offered to other threads as often.
 const BATCH: u32 = 32;
+
+/// Polls after which a batch ends early because another thread wants the guard. More than one, so that
+/// what a poll has begun has been issued before the thread may sleep.
+const POLLS_MIN: u32 = 4;
 
 /// How long nothing may happen until a spinning thread yields: above a round trip over loopback.
 const SPIN: Duration = Duration::from_micros(50);
@@ -24,9 +26,12 @@ const SPIN: Duration = Duration::from_micros(50);
 /// How long it yields until it sleeps.
 const YIELD: Duration = Duration::from_micros(50);
 
-/// The first sleeps are short, because what is waited for may become ready without the descriptor
-/// (another thread took it from the endpoint).
+/// The first sleeps are short, because some providers have descriptors that miss something.
 const SLEEP_FIRST: Duration = Duration::from_millis(1);
+
+/// Times in a row that a thread is woken for nothing, by what others wait for, until it sleeps without
+/// being woken: or each of another thread's operations would cost two switches between threads.
+const VAIN_MAX: u32 = 16;
 
 /// Sleeps of that kind before the longer ones begin.
 const SLEEPS_FIRST: u32 = 100;
@@ -147,12 +152,14 @@ struct Patience {
     started: Option<Instant>,
     idle_since: Option<Instant>,
     sleeps: u32,
+    /// Times in a row that it was told of progress which was not its own.
+    vain: u32,
     is_reported: bool,
 }
 
 impl Patience {
     const fn new(may_spin: bool) -> Self {
-        Self { may_spin, started: None, idle_since: None, sleeps: 0, is_reported: false }
+        Self { may_spin, started: None, idle_since: None, sleeps: 0, vain: 0, is_reported: false }
     }
 
     /// What to do after a batch of polls.
@@ -254,48 +261,60 @@ impl Core {
         let mut patience = Patience::new(self.may_spin);
         loop {
             let mut has_moved = false;
-            for _ in 0..BATCH {
+            for polls in 1..=BATCH {
                 has_moved |= self.progress(&mut guarded) > 0;
                 if let Poll::Ready(result) = awaited.poll(&mut guarded.engine) {
+                    self.hand_over(&mut guarded);
                     return result.map_err(|error| self.fail(error));
+                }
+                if polls >= POLLS_MIN && self.is_contended() {
+                    break;
                 }
                 hint::spin_loop();
             }
             let now = Instant::now();
-            // Without the guard, so that other threads get their turn.
-            match patience.pause(now, has_moved) {
-                Pause::Spin => drop(guarded),
+            if let Err(error) = self.check_patience(&mut patience, awaited, limit, now) {
+                self.hand_over(&mut guarded);
+                return Err(error);
+            }
+            guarded = match patience.pause(now, has_moved) {
+                Pause::Spin => {
+                    self.give_turn(guarded);
+                    self.enter_anyway()
+                }
                 Pause::Yield => {
-                    drop(guarded);
-                    std::thread::yield_now();
+                    self.give_turn(guarded);
+                    yield_now();
+                    self.enter_anyway()
                 }
                 Pause::Sleep => self.sleep(guarded, &mut patience),
-            }
-            self.check_patience(&mut patience, awaited, limit, now)?;
-            guarded = self.enter_anyway();
+            };
         }
     }
 
-    /// Sleeps until something arrives.
+    /// Sleeps until something arrives, or another thread has made something move.
     #[cold]
     #[inline(never)]
-    fn sleep(&self, mut guarded: MutexGuard<'_, Guarded>, patience: &mut Patience) {
-        if self.sleeper.is_some() && !guarded.engine.endpoint().arm_wait() {
-            // Something is there already.
-            drop(guarded);
-            return std::thread::yield_now();
-        }
-        guarded.engine.bootstrap().receive();
-        drop(guarded);
+    fn sleep<'core>(
+        &'core self,
+        guarded: MutexGuard<'core, Guarded>,
+        patience: &mut Patience,
+    ) -> MutexGuard<'core, Guarded> {
         let length = patience.sleep_length(self.sleeper.is_some());
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        match &self.sleeper {
-            Some(sleeper) => sleeper.sleep(length),
-            None => std::thread::sleep(length),
+        let Some(sleeper) = &self.sleeper else { return self.sleep_deaf(guarded, length) };
+        if patience.vain >= VAIN_MAX {
+            patience.vain = 0;
+            return self.sleep_deaf(guarded, SLEEP_FIRST);
         }
-        if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.unpark_agent();
+        if guarded.sleeping.has_sentinel {
+            let told = guarded.sleeping.told;
+            let guarded = self.sleep_as_listener(guarded, length);
+            patience.vain += u32::from(guarded.sleeping.told != told);
+            return guarded;
         }
+        let guarded = self.sleep_as_sentinel(guarded, sleeper, length);
+        patience.vain += u32::from(guarded.sleeping.is_rung);
+        guarded
     }
 
     /// Reports a call that does not end; fails it where the user set a limit.

@@ -1,0 +1,110 @@
+//! What the runtime stands on: threads, locks, clocks, descriptors, and the engine's endpoint and
+//! bootstrap. All of it is named here and nowhere else in `runtime`, so that the model checker can put its
+//! own in its place (`tests/interleavings`).
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rma_bootstrap::JobBootstrap;
+use rma_core::engine::Engine as CoreEngine;
+use rma_ofi::OfiEndpoint;
+use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
+
+use crate::error::{Error, Result};
+
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+pub(crate) use std::thread::{park_timeout, sleep, yield_now, JoinHandle, Thread};
+pub(crate) use std::time::Instant;
+
+/// The engine over libfabric, as every job of this crate runs it.
+pub type Engine = CoreEngine<OfiEndpoint, JobBootstrap>;
+
+/// Processors that this process may use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Starts a thread that gets none of the program's signals, and whose short sleeps are short.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        block_signals();
+        // Without it the kernel makes naps of 50 us last more than 100.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        body();
+    })
+}
+
+/// The program's signals are for its own threads.
+fn block_signals() {
+    // SAFETY: an all-zero set is a valid place for sigfillset to write to.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `all` is writable.
+    unsafe { libc::sigfillset(&mut all) };
+    // SAFETY: `all` was filled, and the old mask is not asked for. It cannot fail with these arguments.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut()) };
+}
+
+/// Something that one thread sets and another sleeps on, beside its other descriptors.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    /// An event that is not set; `what` names it in the error.
+    pub(crate) fn new(what: &str) -> Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::system(&format!("{what} cannot be made"), &error))?;
+        Ok(Self(event))
+    }
+
+    /// Sets it. Should that not work, who sleeps on it wakes after his longest sleep.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Unsets it.
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+/// Descriptors on which one thread at a time sleeps.
+///
+/// They are watched for changes (edges), not for states: the descriptors of some providers stay readable when
+/// nothing is to be done (libfabric's net, 1.16 and 1.17, does not reset its own when it is armed), and a
+/// thread that sleeps on those would not sleep. Who sleeps has made progress until nothing moved; what comes
+/// after that is an edge, and ends the sleep even if it comes before the sleep begins.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    set: OwnedFd,
+}
+
+impl Sleeper {
+    /// A sleeper on these descriptors, which stay open as long as it is used, and on an event that ends
+    /// every sleep until it is cleared.
+    pub(crate) fn new(descriptors: &[i32], event: &Event) -> Result<Self> {
+        let failed = |error| Error::system("a set of descriptors to sleep on cannot be made", &error);
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        for &descriptor in descriptors {
+            // SAFETY: the caller's endpoint and bootstrap keep their descriptors open meanwhile.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&set, descriptor, epoll::EventData::new_u64(0), flags).map_err(failed)?;
+        }
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&set, event.0.as_fd(), data, epoll::EventFlags::IN).map_err(failed)?;
+        Ok(Self { set })
+    }
+
+    /// Sleeps until something changes, at most `timeout`. A signal ends it early, and so does an error: the
+    /// caller looks for itself in any case.
+    pub(crate) fn sleep(&self, timeout: Duration) {
+        let timeout = Timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let nothing = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let _ = epoll::wait(&self.set, &mut [nothing; 4], Some(&timeout));
+    }
+}

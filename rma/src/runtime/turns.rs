@@ -1,0 +1,172 @@
+//! Who has the guard, who gets it next, and who is woken when something has moved.
+//!
+//! A thread that waits for its call makes progress for all of them, so it must neither keep the guard from
+//! a thread that wants to post, nor sleep on when another thread took from the endpoint what it waits
+//! for. Hence two rules. Who waits for the guard says so, and who polls in a loop then stops, and does not
+//! come back before somebody else had his turn. And who makes something move tells those who sleep: one
+//! thread, the *sentinel*, sleeps on the descriptors; the others, the *listeners*, sleep until they are
+//! told, and one of them becomes the next sentinel when it has left.
+
+use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
+
+use rma_core::provider::Endpoint;
+
+use super::{Core, Guarded, Sleeping};
+use crate::platform::{yield_now, MutexGuard, Ordering, Sleeper};
+
+/// Times that a thread which polls in a loop yields for another one that wants the guard.
+const YIELDS: u32 = 64;
+
+impl Sleeping {
+    /// Whether somebody wants to be told.
+    #[inline]
+    pub(super) fn is_anybody(&self) -> bool {
+        self.listeners > 0 || (self.has_sentinel && !self.is_rung)
+    }
+}
+
+impl Core {
+    /// The engine, whatever state the job is in. The standard mutex, because it never allocates; a thread
+    /// that panicked with it has left an engine whose calls are each complete.
+    #[inline]
+    pub(crate) fn enter_anyway(&self) -> MutexGuard<'_, Guarded> {
+        match self.guard.try_lock() {
+            Ok(guarded) => guarded,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => self.enter_contended(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_contended(&self) -> MutexGuard<'_, Guarded> {
+        self.contenders.fetch_add(1, Ordering::SeqCst);
+        let guarded = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        self.turns.fetch_add(1, Ordering::SeqCst);
+        self.contenders.fetch_sub(1, Ordering::SeqCst);
+        guarded
+    }
+
+    /// The engine, unless somebody has it now.
+    pub(crate) fn try_enter(&self) -> Option<MutexGuard<'_, Guarded>> {
+        match self.guard.try_lock() {
+            Ok(guarded) => Some(guarded),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether another thread waits for the guard.
+    #[inline]
+    pub(super) fn is_contended(&self) -> bool {
+        self.contenders.load(Ordering::Relaxed) > 0
+    }
+
+    /// Gives the guard to whoever waits for it, before this thread asks for it again. Bounded: a thread
+    /// that was woken and does not run must not stop the others.
+    pub(super) fn give_turn(&self, guarded: MutexGuard<'_, Guarded>) {
+        let seen = self.turns.load(Ordering::SeqCst);
+        drop(guarded);
+        for _ in 0..YIELDS {
+            if !self.is_contended() || self.turns.load(Ordering::SeqCst) != seen {
+                return;
+            }
+            yield_now();
+        }
+    }
+
+    /// Wakes those who sleep in blocking calls: what they wait for may be there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tell(&self, guarded: &mut Guarded) {
+        let sleeping = &mut guarded.sleeping;
+        if sleeping.listeners > 0 {
+            sleeping.listeners = 0;
+            sleeping.told = sleeping.told.wrapping_add(1);
+            self.news.notify_all();
+        }
+        if sleeping.has_sentinel && !sleeping.is_rung {
+            sleeping.is_rung = true;
+            self.bell.ring();
+        }
+    }
+
+    /// A thread leaves a blocking call: somebody else must watch the descriptors for those who listen.
+    #[inline]
+    pub(super) fn hand_over(&self, guarded: &mut Guarded) {
+        if guarded.sleeping.listeners > 0 && !guarded.sleeping.has_sentinel {
+            self.tell(guarded);
+        }
+    }
+
+    /// Sleeps on the descriptors, at most `length`. Returns at once when something is there already.
+    pub(super) fn sleep_as_sentinel<'core>(
+        &'core self,
+        mut guarded: MutexGuard<'core, Guarded>,
+        sleeper: &Sleeper,
+        length: Duration,
+    ) -> MutexGuard<'core, Guarded> {
+        if !guarded.engine.endpoint().arm_wait() {
+            self.give_turn(guarded);
+            yield_now();
+            return self.enter_anyway();
+        }
+        guarded.engine.bootstrap().receive();
+        (guarded.sleeping.has_sentinel, guarded.sleeping.is_rung) = (true, false);
+        self.fall_asleep();
+        drop(guarded);
+        sleeper.sleep(length);
+        let mut guarded = self.enter_anyway();
+        guarded.sleeping.has_sentinel = false;
+        if guarded.sleeping.is_rung {
+            self.bell.clear();
+        }
+        self.wake_up();
+        guarded
+    }
+
+    /// Sleeps until somebody says that something has moved, at most `length`.
+    pub(super) fn sleep_as_listener<'core>(
+        &'core self,
+        mut guarded: MutexGuard<'core, Guarded>,
+        length: Duration,
+    ) -> MutexGuard<'core, Guarded> {
+        let told = guarded.sleeping.told;
+        guarded.sleeping.listeners += 1;
+        self.fall_asleep();
+        let woken = self.news.wait_timeout(guarded, length);
+        let (mut guarded, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        // Who tells has counted the listeners down.
+        if guarded.sleeping.told == told {
+            guarded.sleeping.listeners -= 1;
+        }
+        self.wake_up();
+        guarded
+    }
+
+    /// Sleeps without being told, for a while.
+    pub(super) fn sleep_deaf<'core>(
+        &'core self,
+        guarded: MutexGuard<'core, Guarded>,
+        length: Duration,
+    ) -> MutexGuard<'core, Guarded> {
+        self.fall_asleep();
+        drop(guarded);
+        crate::platform::sleep(length);
+        let guarded = self.enter_anyway();
+        self.wake_up();
+        guarded
+    }
+
+    /// Under the guard, so that nobody can tell between this and the sleep without knowing of it.
+    fn fall_asleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn wake_up(&self) {
+        if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.unpark_agent();
+        }
+    }
+}
