@@ -12,7 +12,7 @@ mod legal;
 mod misuse;
 mod platform;
 #[path = "../../src/runtime/mod.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod runtime;
 mod waiting;
 
