@@ -7,6 +7,7 @@
 
 pub mod arithmetic;
 mod bootstrap;
+pub mod explore;
 mod fabric;
 mod random;
 pub mod swarm;
@@ -14,8 +15,8 @@ mod world;
 
 pub use bootstrap::SimBootstrap;
 pub use fabric::{
-    native_all, FabricConfig, Faults, NetworkModel, PacketRecord, PacketRoute, Sabotage, SimEndpoint,
-    SimFabric, SimRegion, TraceEvent, Traffic, Verdict, Violation,
+    native_all, Delivery, FabricConfig, Faults, NetworkModel, PacketRecord, PacketRoute, Sabotage,
+    SimEndpoint, SimFabric, SimRegion, Stage, TraceEvent, Traffic, Verdict, Violation,
 };
 pub use random::Random;
 pub use world::{Failure, Fault, RankProgram, Schedule, SimWorld, Step};

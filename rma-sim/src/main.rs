@@ -1,4 +1,6 @@
-//! `rma-sim`: runs seeds, and replays one that failed.
+//! `rma-sim`: runs seeds, replays one that failed, and explores small programs exhaustively.
+
+mod commands;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +26,7 @@ struct Cli {
 enum Command {
     /// Runs many seeds and stops at the first that fails.
     Run(Many),
+    Explore(commands::explore::Explore),
 }
 
 /// Replays one seed.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
     match cli.command {
         None => replay(&cli.one),
         Some(Command::Run(many)) => run_many(&many),
+        Some(Command::Explore(explore)) => explore.run(),
     }
 }
 

@@ -123,7 +123,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let te = &mut self.targets[t];
         te.sync_sent = false;
-        te.done_acked = te.done_sent;
+        // A DONE that went with the request was not seen: its number is free again, so that one who asks
+        // over and over is, after each refusal, where he was before.
+        te.done_sent = te.done_acked;
     }
 
     /// An answer for a target that has no element.

@@ -242,8 +242,8 @@ unsafe impl Endpoint for SimEndpoint {
 }
 
 /// What one entry of a poll is taken from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
     Completions,
     Inbox(SendClass),
     Downs,
@@ -294,6 +294,9 @@ impl State {
 
     /// Which queue the next entry comes from: by chance, for nothing orders one against another.
     fn choose(&mut self, index: usize) -> Option<Source> {
+        if self.is_manual {
+            return self.endpoints[index].arrivals.pop_front();
+        }
         let endpoint = &self.endpoints[index];
         let mut filled = [Source::Completions; 4];
         let mut count = 0;

@@ -12,7 +12,7 @@ use super::SimFabric;
 
 /// An address that the fabric was lent: by a registration until it is dropped, or by an operation until its
 /// tag comes back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 pub(super) struct MemoryPointer(*mut u8);
 
 // SAFETY: the pointer is dereferenced only under the fabric's mutex and only while the loan lasts; the

@@ -6,6 +6,7 @@
 
 mod config;
 mod endpoint;
+mod manual;
 mod memory;
 mod operation;
 mod post;
@@ -23,6 +24,7 @@ use state::State;
 
 pub use config::{native_all, FabricConfig, Faults, NetworkModel};
 pub use endpoint::SimEndpoint;
+pub use manual::{Delivery, Stage};
 pub use memory::SimRegion;
 pub use record::{PacketRecord, PacketRoute, Sabotage, TraceEvent, Traffic, Verdict, Violation};
 

@@ -1,6 +1,8 @@
 //! Operations in flight: posted, executed at the target in parts, answered, completed, each once.
 #![allow(unsafe_code)]
 
+use core::hash::{Hash, Hasher};
+
 use rma_core::dtype::Dtype;
 use rma_core::ids::Tag;
 use rma_core::op::ReduceOp;
@@ -17,7 +19,7 @@ pub(super) struct OperationId {
     generation: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Kind {
     Put,
     Get,
@@ -405,6 +407,29 @@ impl Operation {
 
     pub(super) fn is_atomic(&self) -> bool {
         self.kind.is_atomic()
+    }
+
+    /// Hashes what becomes of it from here on. A source is hashed by what it holds, for it may lie in the
+    /// engine, where it has another address in every run; a result is the user's, at an address that stays.
+    pub(super) fn hash_future(&self, hasher: &mut impl Hasher) {
+        (self.kind, self.tag.map(|tag| tag.0), self.at.addr, self.at.key.0, self.len).hash(hasher);
+        (self.dtype as u8, self.reduce as u8, self.result).hash(hasher);
+        (self.parts, self.unexecuted, self.unanswered, self.waiting).hash(hasher);
+        (self.failed.map(|code| code.code), self.is_reported, self.completes_early).hash(hasher);
+        if self.writes() && self.unexecuted > 0 && !self.source.is_null() {
+            let mut bytes = vec![0; self.len];
+            self.read_source(0, &mut bytes);
+            bytes.hash(hasher);
+        }
+        if self.unanswered > 0 && self.unexecuted == 0 {
+            self.buffer.hash(hasher);
+        }
+        if !self.compare.is_null() && self.unexecuted > 0 {
+            let mut compare = vec![0; self.len];
+            // SAFETY: the poster promised one readable element until the tag comes back.
+            unsafe { self.compare.read(0, &mut compare) };
+            compare.hash(hasher);
+        }
     }
 
     pub(super) fn writes(&self) -> bool {

@@ -7,6 +7,7 @@ use rma_core::ids::{PeerAddr, Tag};
 use rma_core::provider::{CompletionScope, FabricCode, SendClass};
 
 use super::config::FabricConfig;
+use super::endpoint::Source;
 use super::memory::{AccessError, Registrations};
 use super::operation::{Operation, OperationId, Operations};
 use super::record::{PacketRecord, PacketRoute, Sabotage, Trace, TraceEvent, Traffic, Verdict, Violation};
@@ -31,7 +32,9 @@ pub(super) struct State {
     pub(super) records: Option<Vec<PacketRecord>>,
     pub(super) interceptor: Option<Interceptor>,
     pub(super) sabotage: Sabotage,
-    events: BinaryHeap<Reverse<Event>>,
+    /// Deliveries are chosen by the caller, one by one.
+    pub(super) is_manual: bool,
+    pub(super) events: BinaryHeap<Reverse<Event>>,
     event_count: u64,
     free_buffers: Vec<Vec<u8>>,
 }
@@ -50,6 +53,8 @@ pub(super) struct EndpointState {
     pub(super) downs: VecDeque<(PeerAddr, FabricCode)>,
     /// Packets that arrived, those of each class in order; they wait here for receive buffers.
     pub(super) inboxes: [VecDeque<Packet>; 2],
+    /// Where what was delivered one by one is to be found, in that order.
+    pub(super) arrivals: VecDeque<Source>,
     /// What waits for the next poll where the target's process must execute it.
     pub(super) work: VecDeque<Work>,
     /// Packets handed out and not yet released.
@@ -122,10 +127,10 @@ pub(super) enum EventKind {
 }
 
 #[derive(Debug)]
-struct Event {
+pub(super) struct Event {
     time_ns: u64,
-    number: u64,
-    kind: EventKind,
+    pub(super) number: u64,
+    pub(super) kind: EventKind,
 }
 
 impl PartialEq for Event {
@@ -161,6 +166,7 @@ impl State {
             records: None,
             interceptor: None,
             sabotage: Sabotage::default(),
+            is_manual: false,
             events: BinaryHeap::new(),
             event_count: 0,
             free_buffers: Vec::new(),
@@ -194,15 +200,19 @@ impl State {
     pub(super) fn advance(&mut self) -> Option<u32> {
         let Reverse(event) = self.events.pop()?;
         self.now_ns = event.time_ns;
-        let endpoint = match event.kind {
+        // An event of an operation that is over concerns nobody in particular.
+        Some(self.happen(event.kind).map_or(0, |index| self.endpoints[index].rank))
+    }
+
+    /// Something reaches its destination: the endpoint that it concerns most.
+    pub(super) fn happen(&mut self, kind: EventKind) -> Option<usize> {
+        match kind {
             EventKind::Packet { target, packet } => self.on_packet(target, packet),
             EventKind::Part(id, part) => self.on_part(id, part),
             EventKind::Answer(id, part) => self.on_answer(id, part),
             EventKind::Complete(id) => self.on_complete(id),
             EventKind::Down { endpoint, route } => self.on_down(endpoint, route),
-        };
-        // An event of an operation that is over concerns nobody in particular.
-        Some(endpoint.map_or(0, |index| self.endpoints[index].rank))
+        }
     }
 
     fn on_packet(&mut self, target: usize, packet: Packet) -> Option<usize> {
@@ -413,6 +423,7 @@ impl EndpointState {
             completions: VecDeque::new(),
             downs: VecDeque::new(),
             inboxes: [VecDeque::new(), VecDeque::new()],
+            arrivals: VecDeque::new(),
             work: VecDeque::new(),
             lent: (0..2 * receive_buffers).map(|_| None).collect(),
             lent_counts: [0; 2],

@@ -1,0 +1,159 @@
+//! `rma-sim explore`: every interleaving of the small programs.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use rma_sim::explore::{explore, scenarios, Grounds, Limits, Outcome, Protocol, Report, Scenario, World};
+
+/// Explores every interleaving of small programs.
+///
+/// Exit codes: 0 everything holds, 1 something is wrong, 2 nothing matches.
+#[derive(Args, Debug)]
+pub(crate) struct Explore {
+    /// Only scenarios of this protocol.
+    #[arg(long, value_parser = parse_protocol)]
+    protocol: Option<Selected>,
+    /// Only for so many ranks.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=3))]
+    ranks: Option<u32>,
+    /// Only with pools of this size.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2))]
+    pool: Option<u32>,
+    /// Only scenarios whose name contains this.
+    #[arg(long)]
+    name: Option<String>,
+    /// Most states of one scenario.
+    #[arg(long, default_value_t = 1_000_000)]
+    limit: usize,
+    /// Print the table of docs/model-checking.md instead.
+    #[arg(long)]
+    markdown: bool,
+    /// Do what a violation printed as its schedule, on the one scenario that is selected.
+    #[arg(long)]
+    replay: Option<String>,
+}
+
+/// One protocol, or all.
+#[derive(Clone, Copy, Debug)]
+struct Selected(Option<Protocol>);
+
+impl Explore {
+    pub(crate) fn run(&self) -> ExitCode {
+        let selected = self.selected();
+        if selected.is_empty() {
+            eprintln!("explore: no scenario matches; without options all of them do");
+            return ExitCode::from(2);
+        }
+        if let Some(schedule) = &self.replay {
+            return replay(&selected[0], schedule);
+        }
+        if self.markdown {
+            println!("| protocol | scenario | ranks | pool | states | transitions | longest path | ends | verdict |");
+            println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+        }
+        let start = Instant::now();
+        let (mut states, mut failed) = (0, 0);
+        for scenario in &selected {
+            let report = explore(scenario, Limits { states_max: self.limit });
+            states += report.states;
+            failed += usize::from(matches!(report.outcome, Outcome::Violated { .. }));
+            self.tell(scenario, &report);
+        }
+        if !self.markdown {
+            let seconds = start.elapsed().as_secs_f64();
+            println!("{} scenarios, {states} states, {failed} violated, {seconds:.1} s", selected.len());
+        }
+        ExitCode::from(u8::from(failed > 0))
+    }
+
+    fn selected(&self) -> Vec<Scenario> {
+        let mut all = Vec::new();
+        for ranks in 2..=3 {
+            for pool in 1..=2 {
+                if self.ranks.is_none_or(|wanted| wanted == ranks)
+                    && self.pool.is_none_or(|wanted| wanted == pool)
+                {
+                    all.extend(scenarios(ranks, pool));
+                }
+            }
+        }
+        let protocol = self.protocol.and_then(|selected| selected.0);
+        all.retain(|scenario| protocol.is_none_or(|protocol| protocol == scenario.protocol));
+        let name = self.name.as_deref().unwrap_or_default();
+        all.retain(|scenario| scenario.name.contains(name));
+        all
+    }
+
+    fn tell(&self, scenario: &Scenario, report: &Report) {
+        let Report { states, transitions, longest, ends, outcome } = report;
+        let (protocol, name) = (scenario.protocol.name(), scenario.name);
+        let (ranks, pool) = (scenario.ranks(), scenario.pool);
+        let verdict = match outcome {
+            Outcome::Holds => "holds",
+            Outcome::Cut => "cut at the limit",
+            Outcome::Violated { .. } => "VIOLATED",
+        };
+        if self.markdown {
+            println!(
+                "| {protocol} | {name} | {ranks} | {pool} | {states} | {transitions} | {longest} | {ends} | {verdict} |"
+            );
+        } else {
+            println!(
+                "{protocol:9} {name:42} ranks {ranks} pool {pool}: {states:7} states {transitions:8} transitions \
+                 longest {longest:4} ends {ends:3}: {verdict}"
+            );
+        }
+        if let Outcome::Violated { what, schedule } = outcome {
+            println!("  {what}");
+            println!(
+                "  again: rma-sim explore --protocol {protocol} --name {name:?} --ranks {ranks} --pool {pool} --replay {:?}",
+                schedule.join(" ")
+            );
+        }
+    }
+}
+
+/// Does what a schedule says, and says what came of it.
+fn replay(scenario: &Scenario, schedule: &str) -> ExitCode {
+    println!("{} {}", scenario.protocol.name(), scenario.name);
+    for (rank, acts) in scenario.acts.iter().enumerate() {
+        println!("rank {rank}: {acts:?}");
+    }
+    let grounds = Grounds::new(scenario);
+    let mut world = match World::new(scenario, &grounds) {
+        Ok(world) => world,
+        Err(fault) => {
+            println!("{fault:?}");
+            return ExitCode::from(1);
+        }
+    };
+    for wanted in schedule.split_whitespace() {
+        let Some(choice) = world.choices().into_iter().find(|choice| choice.to_string() == wanted) else {
+            println!("{wanted} is not possible here:\n{}", world.describe());
+            return ExitCode::from(2);
+        };
+        println!("--- {wanted}");
+        if let Err(fault) = world.apply(choice) {
+            println!("{fault:?}\n{}", world.describe());
+            return ExitCode::from(1);
+        }
+        println!("{}", world.describe());
+    }
+    if world.is_over() {
+        if let Err(fault) = world.check_end() {
+            println!("{fault:?}");
+            return ExitCode::from(1);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn parse_protocol(text: &str) -> Result<Selected, String> {
+    if text == "all" {
+        return Ok(Selected(None));
+    }
+    let names = || Protocol::ALL.map(Protocol::name).join(", ");
+    let found = Protocol::ALL.into_iter().find(|protocol| protocol.name() == text);
+    found.map(|protocol| Selected(Some(protocol))).ok_or_else(|| format!("it is one of all, {}", names()))
+}

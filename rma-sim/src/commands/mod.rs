@@ -1,0 +1,3 @@
+//! The subcommands that have more to them than a loop.
+
+pub(crate) mod explore;

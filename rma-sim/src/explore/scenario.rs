@@ -1,0 +1,360 @@
+//! The programs that are explored.
+
+use std::rc::Rc;
+
+use rma_core::config::Config;
+use rma_core::engine::FenceAssert;
+use rma_core::provider::{CompletionScope, NativeOps, Order};
+
+use super::act::Act;
+use crate::fabric::FabricConfig;
+
+/// What a scenario is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// lock and unlock of one rank: queue, retry, operations that ride with the request.
+    Lock,
+    /// lock_all: per target, and the window protocol when elements run out.
+    LockAll,
+    /// fence and its barrier.
+    Fence,
+    /// Elements won back.
+    Restore,
+}
+
+impl Protocol {
+    /// Every protocol.
+    pub const ALL: [Self; 4] = [Self::Lock, Self::LockAll, Self::Fence, Self::Restore];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::LockAll => "lock_all",
+            Self::Fence => "fence",
+            Self::Restore => "restore",
+        }
+    }
+}
+
+/// One program to be explored, complete.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is about.
+    pub protocol: Protocol,
+    /// Its name.
+    pub name: &'static str,
+    /// Elements in each pool.
+    pub pool: u32,
+    /// The fabric.
+    pub fabric: FabricConfig,
+    /// The engines' settings.
+    pub config: Config,
+    /// Most things that reach a rank between two looks.
+    pub arrivals_max: usize,
+    /// Words of each rank's window.
+    pub words: usize,
+    /// What each rank does.
+    pub acts: Vec<Rc<[Act]>>,
+    /// What must hold in the end: rank, word, number.
+    pub end: Vec<(u32, u64, u64)>,
+}
+
+impl Scenario {
+    /// Ranks.
+    pub fn ranks(&self) -> u32 {
+        self.acts.len() as u32
+    }
+
+    fn new(protocol: Protocol, name: &'static str, pool: u32, acts: Vec<Vec<Act>>) -> Self {
+        let ranks = acts.len() as u32;
+        let mut fabric = FabricConfig::messages_only(ranks);
+        fabric.limits.send_bytes_max = 160;
+        fabric.limits.receive_buffers = 2;
+        fabric.limits.outstanding_max = 2;
+        (fabric.send_depth, fabric.reply_reserve, fabric.trace_len) = (8, 4, 0);
+        fabric.model.latency_ns = 0;
+        let config = Config {
+            slots: 2,
+            operation_pool: pool,
+            operation_pool_global: 0,
+            target_pool: pool,
+            target_pool_global: 0,
+            lock_waiters: 1,
+            deferred_bytes: 64,
+            peers: 8,
+            reply_buffers: pool as usize,
+            ..Config::default()
+        };
+        let acts = acts.into_iter().map(Rc::from).collect();
+        Self { protocol, name, pool, fabric, config, arrivals_max: 1, words: 4, acts, end: Vec::new() }
+    }
+
+    fn ending(mut self, rank: u32, word: u64, number: u64) -> Self {
+        self.end.push((rank, word, number));
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Puts and gets by the fabric.
+    fn native(self, completes: CompletionScope, order: Order) -> Self {
+        self.with(|scenario| {
+            scenario.fabric.native = NativeOps { put: true, get: true, ..NativeOps::default() };
+            scenario.fabric.limits.put_completes = completes;
+            scenario.fabric.limits.order = order;
+        })
+    }
+}
+
+const EXCLUSIVE: bool = true;
+const SHARED: bool = false;
+
+fn lock(target: u32, is_exclusive: bool) -> Act {
+    Act::Lock { target, is_exclusive, no_check: false }
+}
+
+fn add(target: u32, word: u64) -> Act {
+    Act::Add { target, word, number: 1 }
+}
+
+/// lock, get, flush, put one more, unlock: an increment that only the lock makes atomic.
+fn increment(target: u32) -> Vec<Act> {
+    vec![
+        lock(target, EXCLUSIVE),
+        Act::Get { target, word: 0 },
+        Act::Flush { target },
+        Act::Enter { target, is_exclusive: true },
+        Act::PutNext { target, word: 0 },
+        Act::Leave { target },
+        Act::Unlock { target },
+    ]
+}
+
+/// Every scenario for so many ranks and pools of this size.
+pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
+    let mut all = Vec::new();
+    locks(ranks, pool, &mut all);
+    lock_alls(ranks, pool, &mut all);
+    fences(ranks, pool, &mut all);
+    if ranks > 2 {
+        restores(pool, &mut all);
+    }
+    all
+}
+
+fn each(ranks: u32, acts: impl Fn(u32) -> Vec<Act>) -> Vec<Vec<Act>> {
+    (0..ranks).map(acts).collect()
+}
+
+fn locks(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let new = |name, acts| Scenario::new(Protocol::Lock, name, pool, acts);
+    let total = u64::from(ranks);
+    all.push(new("increment", each(ranks, |_| increment(0))).ending(0, 0, total));
+    let one_packet = |_| vec![lock(0, EXCLUSIVE), add(0, 0), Act::Unlock { target: 0 }];
+    all.push(new("one packet", each(ranks, one_packet)).ending(0, 0, total));
+    let last = ranks - 1;
+    let mixed = |rank| {
+        let is_exclusive = rank == last;
+        let mut acts = vec![lock(0, is_exclusive), add(0, 0), Act::Flush { target: 0 }];
+        acts.push(Act::Enter { target: 0, is_exclusive });
+        acts.extend([add(0, 1), Act::Leave { target: 0 }, Act::Unlock { target: 0 }]);
+        acts
+    };
+    all.push(new("shared and exclusive", each(ranks, mixed)).ending(0, 0, total).ending(0, 1, total));
+    let nothing_kept = new("nothing kept with the request", each(ranks, one_packet));
+    all.push(nothing_kept.with(|scenario| scenario.config.deferred_bytes = 0).ending(0, 0, total));
+    let fetch = |_| {
+        let (target, word) = (0, 0);
+        vec![lock(0, SHARED), Act::FetchAdd { target, word, number: 1 }, add(0, 1), Act::Unlock { target }]
+    };
+    all.push(new("operations with results", each(ranks, fetch)).ending(0, 0, total).ending(0, 1, total));
+    let crossed = |rank: u32| {
+        let target = (rank + 1) % ranks;
+        vec![lock(target, EXCLUSIVE), add(target, 0), Act::Unlock { target }]
+    };
+    all.push(new("everybody locks the next", each(ranks, crossed)).ending(0, 0, 1).ending(last, 0, 1));
+    let orders = [
+        ("native, remote completion", CompletionScope::Remote, Order::default()),
+        ("native, local completion", CompletionScope::Local, Order::default()),
+        (
+            "native, puts before packets",
+            CompletionScope::Local,
+            Order { put_before_send: true, put_before_get: false },
+        ),
+    ];
+    for (name, completes, order) in orders {
+        let scenario = new(name, each(ranks, |_| increment(0))).native(completes, order);
+        all.push(scenario.ending(0, 0, total));
+    }
+    let plain = each(ranks, |_| increment(0));
+    let all_off = |scenario: &mut Scenario| {
+        let Config { slots, operation_pool, target_pool, .. } = scenario.config;
+        let Config { lock_waiters, deferred_bytes, peers, reply_buffers, .. } = scenario.config;
+        scenario.config = Config {
+            slots,
+            operation_pool,
+            operation_pool_global: 0,
+            target_pool,
+            target_pool_global: 0,
+            lock_waiters,
+            deferred_bytes,
+            peers,
+            reply_buffers,
+            ..Config::all_off()
+        };
+    };
+    all.push(new("increment, every optimization off", plain).with(all_off).ending(0, 0, total));
+    let narrow = new("increment, one packet on the way", each(ranks, |_| increment(0)));
+    let narrow = narrow.with(|scenario| {
+        (scenario.fabric.send_depth, scenario.fabric.reply_reserve) = (2, 1);
+        scenario.fabric.limits.receive_buffers = 1;
+    });
+    all.push(narrow.ending(0, 0, total));
+    let pairs = new("increment, two arrivals at a time", each(ranks, |_| increment(0)));
+    all.push(pairs.with(|scenario| scenario.arrivals_max = 2).ending(0, 0, total));
+}
+
+fn lock_alls(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let new = |name, acts| Scenario::new(Protocol::LockAll, name, pool, acts);
+    let others = move |rank: u32| (0..ranks).filter(move |&other| other != rank);
+    let everybody = |rank| {
+        let mut acts = vec![Act::LockAll { no_check: false }];
+        acts.extend(others(rank).map(|target| add(target, 0)));
+        acts.push(Act::UnlockAll);
+        acts
+    };
+    let one_each = u64::from(ranks - 1);
+    all.push(new("everybody to everybody", each(ranks, everybody)).ending(0, 0, one_each));
+    let with_flush = |rank: u32| {
+        if rank > 0 {
+            return vec![lock(0, EXCLUSIVE), add(0, 0), Act::Unlock { target: 0 }];
+        }
+        let mut acts = vec![Act::LockAll { no_check: false }];
+        acts.extend(others(rank).map(|target| add(target, 0)));
+        acts.extend([Act::FlushAll, add(1, 0), Act::UnlockAll]);
+        acts
+    };
+    all.push(
+        new("one, against exclusive locks", each(ranks, with_flush)).ending(0, 0, one_each).ending(1, 0, 2),
+    );
+    let no_check = |rank| {
+        let mut acts = vec![Act::LockAll { no_check: true }];
+        acts.extend(others(rank).map(|target| add(target, 0)));
+        acts.extend([Act::FlushAll, Act::UnlockAll]);
+        acts
+    };
+    all.push(new("without locks", each(ranks, no_check)).ending(0, 0, one_each));
+    if ranks == 3 {
+        // Each of two holds its own window and wants the other's; one waits exclusively for both.
+        let crossed = vec![
+            vec![Act::LockAll { no_check: false }, add(1, 0), Act::UnlockAll],
+            vec![Act::LockAll { no_check: false }, add(0, 0), Act::UnlockAll],
+            vec![
+                lock(0, EXCLUSIVE),
+                lock(1, EXCLUSIVE),
+                add(0, 1),
+                add(1, 1),
+                Act::Unlock { target: 0 },
+                Act::Unlock { target: 1 },
+            ],
+        ];
+        let scenario = new("two, and one who waits for both", crossed);
+        let roomy = scenario.with(|scenario| scenario.config.lock_waiters = 2);
+        all.push(roomy.ending(0, 0, 1).ending(1, 0, 1).ending(0, 1, 1).ending(1, 1, 1));
+    }
+}
+
+fn fences(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let new = |name, acts| Scenario::new(Protocol::Fence, name, pool, acts);
+    let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
+    let close = FenceAssert { no_succeed: true, ..FenceAssert::default() };
+    let plain = FenceAssert::default();
+    let next = move |rank: u32| (rank + 1) % ranks;
+    let before = move |rank: u32| (rank + ranks - 1) % ranks;
+    let two_epochs = |rank| {
+        vec![
+            Act::Fence(open),
+            Act::Put { target: next(rank), word: 0, number: 10 + u64::from(rank) },
+            Act::Fence(plain),
+            Act::Holds { word: 0, number: 10 + u64::from(before(rank)) },
+            Act::Put { target: next(rank), word: 1, number: 20 + u64::from(rank) },
+            Act::Fence(close),
+            Act::Holds { word: 1, number: 20 + u64::from(before(rank)) },
+        ]
+    };
+    all.push(new("two epochs", each(ranks, two_epochs)));
+    let empty = |_| {
+        let both = FenceAssert { no_precede: true, no_succeed: true, ..FenceAssert::default() };
+        vec![Act::Fence(both); 4]
+    };
+    all.push(new("four barriers without operations", each(ranks, empty)));
+    let to_all = |rank: u32| {
+        let mut acts = vec![Act::Fence(open)];
+        acts.extend((0..ranks).filter(|&other| other != rank).map(|target| add(target, 0)));
+        acts.extend([Act::Fence(close), Act::Holds { word: 0, number: u64::from(ranks - 1) }]);
+        acts
+    };
+    all.push(new("everybody to everybody", each(ranks, to_all)));
+    for (name, completes) in [
+        ("two epochs, native, remote completion", CompletionScope::Remote),
+        ("two epochs, native, local completion", CompletionScope::Local),
+    ] {
+        all.push(new(name, each(ranks, two_epochs)).native(completes, Order::default()));
+    }
+    let fence_then_lock = |rank| {
+        let target = next(rank);
+        let mut acts = vec![Act::Fence(open), add(target, 0), Act::Fence(close)];
+        acts.extend([lock(target, EXCLUSIVE), add(target, 0), Act::Unlock { target }]);
+        acts
+    };
+    all.push(new("a lock epoch behind a fence", each(ranks, fence_then_lock)).ending(0, 0, 2));
+}
+
+/// Three ranks, the first of which has more targets than elements.
+fn restores(pool: u32, all: &mut Vec<Scenario>) {
+    let new = |name, acts| Scenario::new(Protocol::Restore, name, pool, acts);
+    let both = |no_check| {
+        let mut acts = Vec::new();
+        for target in [1, 2] {
+            acts.push(Act::Lock { target, is_exclusive: false, no_check });
+        }
+        for target in [1, 2] {
+            acts.extend([add(target, 0), add(target, 0)]);
+        }
+        acts.extend([Act::Unlock { target: 1 }, Act::Unlock { target: 2 }]);
+        acts
+    };
+    let rival = |target| vec![lock(target, EXCLUSIVE), add(target, 0), Act::Unlock { target }];
+    let shared = |target| vec![lock(target, SHARED), add(target, 0), Act::Unlock { target }];
+    let scenario = new("two locks", vec![both(false), rival(2), Vec::new()]);
+    all.push(scenario.ending(1, 0, 2).ending(2, 0, 3));
+    let scenario = new("two locks without check", vec![both(true), shared(2), Vec::new()]);
+    all.push(scenario.ending(1, 0, 2).ending(2, 0, 3));
+    let with_flush = vec![
+        Act::Lock { target: 1, is_exclusive: false, no_check: false },
+        Act::Lock { target: 2, is_exclusive: false, no_check: false },
+        Act::Put { target: 1, word: 0, number: 5 },
+        Act::Put { target: 2, word: 0, number: 6 },
+        Act::Flush { target: 1 },
+        Act::FlushAll,
+        Act::Unlock { target: 1 },
+        Act::Unlock { target: 2 },
+    ];
+    let scenario = new("two locks and flushes", vec![with_flush.clone(), Vec::new(), Vec::new()]);
+    all.push(scenario.clone().ending(1, 0, 5).ending(2, 0, 6));
+    let native = scenario.native(CompletionScope::Local, Order::default());
+    let native = native.with(|scenario| scenario.name = "two locks and flushes, native, local completion");
+    all.push(native.ending(1, 0, 5).ending(2, 0, 6));
+    let fence = |acts: &[Act]| {
+        let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
+        let close = FenceAssert { no_succeed: true, ..FenceAssert::default() };
+        [&[Act::Fence(open)], acts, &[Act::Fence(close)]].concat()
+    };
+    let many = fence(&[add(1, 0), add(2, 0), add(1, 0), add(2, 0)]);
+    let scenario = new("a fence to two targets", vec![many, fence(&[]), fence(&[])]);
+    all.push(scenario.ending(1, 0, 2).ending(2, 0, 2));
+}

@@ -1,0 +1,245 @@
+//! A scenario under way: its ranks, its fabric, and what may happen next.
+
+use core::cell::RefCell;
+use core::hash::{Hash, Hasher};
+use core::task::Poll;
+use std::fmt;
+use std::hash::DefaultHasher;
+use std::rc::Rc;
+
+use rma_core::engine::Engine;
+use rma_core::error::RmaError;
+
+use super::act::{Memory, Monitor, Program};
+use super::fingerprint::Fingerprinter;
+use super::scenario::Scenario;
+use crate::fabric::{Delivery, SimFabric};
+use crate::world::Fault;
+
+/// Rounds in which a window is made or freed; far more than any job of three ranks needs.
+const ROUNDS_MAX: usize = 1000;
+
+/// Something that may happen next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// A rank takes a step of its program.
+    Step(u32),
+    /// One or two things reach a rank, and it makes progress.
+    Arrive(u32, Delivery, Option<Delivery>),
+    /// The fabric reads or writes a rank's memory; no process takes part in it.
+    Execute(Delivery),
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(rank) => write!(f, "{rank}"),
+            Self::Arrive(_, first, None) => write!(f, "{first}"),
+            Self::Arrive(_, first, Some(second)) => write!(f, "{first}+{second}"),
+            Self::Execute(delivery) => write!(f, "{delivery}"),
+        }
+    }
+}
+
+/// The memory of all ranks, which outlives every run of a scenario.
+#[derive(Debug)]
+pub struct Grounds {
+    memory: Vec<Rc<Memory>>,
+}
+
+impl Grounds {
+    /// Memory for a scenario.
+    pub fn new(scenario: &Scenario) -> Self {
+        let memory = |acts: &Rc<[super::Act]>| Rc::new(Memory::new(scenario.words, acts.len()));
+        Self { memory: scenario.acts.iter().map(memory).collect() }
+    }
+}
+
+/// One run of a scenario.
+#[derive(Debug)]
+pub struct World {
+    fabric: SimFabric,
+    programs: Vec<Program>,
+    memory: Vec<Rc<Memory>>,
+    arrivals_max: usize,
+    end: Vec<(u32, u64, u64)>,
+    printer: Fingerprinter,
+    /// Of each rank, while it has not moved since.
+    known: Vec<Option<u64>>,
+}
+
+impl World {
+    /// The scenario at its beginning: the window is made, and nothing is on the way.
+    ///
+    /// # Errors
+    /// What the engine says against it.
+    pub fn new(scenario: &Scenario, grounds: &Grounds) -> Result<Self, Fault> {
+        let fabric = SimFabric::new(scenario.fabric.clone());
+        fabric.set_manual();
+        let monitor = Rc::new(RefCell::new(Monitor::default()));
+        let mut programs = Vec::new();
+        for (rank, acts) in (0..).zip(&scenario.acts) {
+            let memory = Rc::clone(&grounds.memory[rank as usize]);
+            memory.clear();
+            let endpoint = fabric.open(rank).map_err(|error| Fault::Engine(error.to_string()))?;
+            let engine = Engine::open(endpoint, fabric.bootstrap(rank), scenario.config.clone());
+            let program = engine
+                .and_then(|engine| Program::new(rank, engine, Rc::clone(acts), memory, Rc::clone(&monitor)));
+            programs.push(program.map_err(say)?);
+        }
+        let mut world = Self {
+            fabric,
+            known: vec![None; programs.len()],
+            programs,
+            memory: grounds.memory.clone(),
+            arrivals_max: scenario.arrivals_max,
+            end: scenario.end.clone(),
+            printer: Fingerprinter::default(),
+        };
+        world.settle()?;
+        Ok(world)
+    }
+
+    /// Polls the calls of all ranks, and delivers, until they are over and nothing is on the way.
+    fn settle(&mut self) -> Result<(), Fault> {
+        for _ in 0..ROUNDS_MAX {
+            let mut is_quiet = true;
+            for program in &mut self.programs {
+                if let Some(call) = &mut program.call {
+                    is_quiet = false;
+                    if let Poll::Ready(result) = program.engine.poll(call) {
+                        result.map_err(say)?;
+                        program.call = None;
+                    }
+                }
+                program.progress();
+            }
+            while let Some(delivery) = self.fabric.deliveries().first() {
+                self.fabric.deliver(&[*delivery]);
+                is_quiet = false;
+                self.programs.iter_mut().for_each(Program::progress);
+            }
+            if is_quiet {
+                return Ok(());
+            }
+        }
+        Err(Fault::Engine("the window could not be made, or not be freed".into()))
+    }
+
+    /// Everything that may happen now, in an order that depends on nothing but the state.
+    pub fn choices(&self) -> Vec<Choice> {
+        let deliveries = self.fabric.deliveries();
+        let mut choices = Vec::with_capacity(self.programs.len() + deliveries.len());
+        for delivery in &deliveries {
+            let Some(rank) = delivery.polled_by() else {
+                choices.push(Choice::Execute(*delivery));
+                continue;
+            };
+            choices.push(Choice::Arrive(rank, *delivery, None));
+            let others = deliveries.iter().filter(|other| {
+                self.arrivals_max > 1 && *other != delivery && other.polled_by() == Some(rank)
+            });
+            choices.extend(others.map(|other| Choice::Arrive(rank, *delivery, Some(*other))));
+        }
+        choices.extend((0..self.programs.len() as u32).map(Choice::Step));
+        choices
+    }
+
+    /// Lets it happen.
+    ///
+    /// # Errors
+    /// What is wrong with what came of it.
+    pub fn apply(&mut self, choice: Choice) -> Result<(), Fault> {
+        match choice {
+            Choice::Step(rank) => {
+                self.known[rank as usize] = None;
+                self.programs[rank as usize].step()?;
+            }
+            Choice::Arrive(rank, first, second) => {
+                self.known[rank as usize] = None;
+                let both = [Some(first), second].into_iter().flatten();
+                self.fabric.deliver(&both.collect::<Vec<_>>());
+                self.programs[rank as usize].progress();
+            }
+            Choice::Execute(delivery) => {
+                self.fabric.deliver(&[delivery]);
+            }
+        }
+        if self.fabric.is_violated() {
+            let broken = self.fabric.violations().iter().map(ToString::to_string).collect::<Vec<_>>();
+            return Err(Fault::Engine(format!("contract broken: {}", broken.join("; "))));
+        }
+        Ok(())
+    }
+
+    /// A number that is the same for two worlds of one scenario exactly when they have the same future.
+    pub fn fingerprint(&mut self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (program, known) in self.programs.iter().zip(&mut self.known) {
+            let of_rank = *known.get_or_insert_with(|| {
+                let mut hasher = DefaultHasher::new();
+                self.printer.add(&program.state(), &mut hasher);
+                hasher.finish()
+            });
+            of_rank.hash(&mut hasher);
+        }
+        self.fabric.fingerprint().hash(&mut hasher);
+        for memory in &self.memory {
+            memory.bytes().hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// Whether every program is over and nothing is on the way.
+    pub fn is_over(&self) -> bool {
+        self.programs.iter().all(Program::is_finished) && self.fabric.deliveries().is_empty()
+    }
+
+    /// Checks the end: pools full again, memory as it must be, and windows that can be freed.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn check_end(mut self) -> Result<(), Fault> {
+        for (rank, program) in (0..).zip(&self.programs) {
+            let (operations, targets) = program.engine.elements_in_use();
+            let malformed = program.engine.counters().malformed_packets;
+            let lent = self.fabric.lent_packets(rank);
+            if (operations, targets, malformed, lent) != (0, 0, 0, 0) {
+                return Err(Fault::Engine(format!(
+                    "rank {rank} at its end has {operations} operation and {targets} target elements and \
+                     {lent} packets in use, and met {malformed} packets that made no sense"
+                )));
+            }
+        }
+        for &(rank, word, number) in &self.end {
+            let found = self.memory[rank as usize].word(word);
+            if found != number {
+                let text = format!("word {word} of rank {rank} is {found} at the end and not {number}");
+                return Err(Fault::Oracle(text));
+            }
+        }
+        for program in &mut self.programs {
+            program.call = Some(program.engine.start_free(program.window).map_err(say)?);
+        }
+        self.settle()?;
+        let left: usize = self.programs.iter().map(|program| program.engine.window_count()).sum();
+        let regions: usize = (0..self.programs.len() as u32).map(|rank| self.fabric.live_regions(rank)).sum();
+        if left + regions > 0 {
+            return Err(Fault::Engine(format!("{left} windows and {regions} regions are left")));
+        }
+        Ok(())
+    }
+
+    /// Where every rank is, and what is on the way.
+    pub fn describe(&self) -> String {
+        let mut text: Vec<String> = self.programs.iter().map(Program::describe).collect();
+        let deliveries: Vec<String> = self.fabric.deliveries().iter().map(ToString::to_string).collect();
+        text.push(format!("on the way: {}", deliveries.join(" ")));
+        text.join("\n")
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn say(error: RmaError) -> Fault {
+    Fault::Engine(error.to_string())
+}

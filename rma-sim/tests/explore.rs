@@ -1,0 +1,125 @@
+//! The exhaustive exploration: what it says of the engine, and whether it may be believed.
+
+use std::collections::HashMap;
+
+use rma_sim::explore::{explore, scenarios, Act, Choice, Grounds, Limits, Outcome, Scenario, World};
+use rma_sim::Random;
+
+/// The larger ones are for `rma-sim explore`.
+const STATES_MAX: usize = 3000;
+
+#[test]
+fn two_ranks_with_one_element_each_hold_in_every_interleaving() {
+    for scenario in scenarios(2, 1) {
+        let report = explore(&scenario, Limits { states_max: STATES_MAX });
+        assert_eq!(report.outcome, Outcome::Holds, "{}", scenario.name);
+        assert!(report.ends > 0, "{} has an end", scenario.name);
+    }
+}
+
+#[test]
+fn a_search_finds_the_same_states_again() {
+    let scenario = &scenarios(3, 1)[1];
+    let once = || explore(scenario, Limits { states_max: STATES_MAX });
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn a_wrong_end_is_found_with_its_schedule() {
+    let mut scenario = scenarios(2, 1).swap_remove(0);
+    scenario.end[0].2 += 1;
+    let report = explore(&scenario, Limits { states_max: STATES_MAX });
+    let Outcome::Violated { what, schedule } = report.outcome else { panic!("it must be found") };
+    assert!(what.contains("word 0 of rank 0 is 2 at the end and not 3"), "{what}");
+    let world = follow(&scenario, &Grounds::new(&scenario), &schedule);
+    assert!(world.is_over(), "the schedule leads there");
+}
+
+#[test]
+fn a_deadlock_is_found_with_its_schedule() {
+    let mut scenario = scenarios(2, 1).swap_remove(0);
+    // Each keeps its own lock while it wants the other's.
+    scenario.acts = [(0, 1), (1, 0)].map(|(own, other)| crossed(own, other).into()).to_vec();
+    scenario.end.clear();
+    let report = explore(&scenario, Limits { states_max: STATES_MAX });
+    let Outcome::Violated { what, schedule } = report.outcome else { panic!("it must be found") };
+    assert!(what.contains("no end can be reached"), "{what}");
+    assert!(!schedule.is_empty());
+}
+
+fn crossed(own: u32, other: u32) -> [Act; 6] {
+    let lock = |target| Act::Lock { target, is_exclusive: true, no_check: false };
+    let add = Act::Add { target: other, word: 0, number: 1 };
+    let flush = Act::Flush { target: other };
+    [lock(own), lock(other), add, flush, Act::Unlock { target: other }, Act::Unlock { target: own }]
+}
+
+fn follow(scenario: &Scenario, grounds: &Grounds, schedule: &[String]) -> World {
+    let mut world = World::new(scenario, grounds).unwrap();
+    for wanted in schedule {
+        let choice = world.choices().into_iter().find(|choice| choice.to_string() == *wanted);
+        world.apply(choice.unwrap()).unwrap();
+    }
+    world
+}
+
+/// Some way through a scenario: for each step the choice, and the fingerprint behind it.
+fn random_way(scenario: &Scenario, grounds: &Grounds, seed: u64, steps: usize) -> Vec<(Choice, u64)> {
+    let mut random = Random::new(seed);
+    let mut world = World::new(scenario, grounds).unwrap();
+    let mut way = Vec::new();
+    for _ in 0..steps {
+        let choices = world.choices();
+        let choice = choices[random.index(choices.len())];
+        world.apply(choice).unwrap();
+        way.push((choice, world.fingerprint()));
+    }
+    way
+}
+
+/// What happens after a beginning, with choices drawn by `seed`: everything that can be told of it.
+fn continuation(
+    scenario: &Scenario,
+    grounds: &Grounds,
+    beginning: &[Choice],
+    seed: u64,
+) -> Vec<(Choice, u64)> {
+    let mut random = Random::new(seed);
+    let mut world = World::new(scenario, grounds).unwrap();
+    beginning.iter().for_each(|&choice| world.apply(choice).unwrap());
+    let mut seen = Vec::new();
+    for _ in 0..40 {
+        let choices = world.choices();
+        let choice = choices[random.index(choices.len())];
+        seen.push((choice, world.fingerprint()));
+        world.apply(choice).unwrap();
+    }
+    seen
+}
+
+/// The search leaves out what it has seen before, so two states with one fingerprint must have one future:
+/// the same choices, and the same states behind each of them.
+#[test]
+fn equal_fingerprints_have_equal_continuations() {
+    let mut compared = 0;
+    for (index, scenario) in (0..).zip(scenarios(2, 1).into_iter().chain(scenarios(3, 1))) {
+        let grounds = Grounds::new(&scenario);
+        let mut first: HashMap<u64, Vec<Choice>> = HashMap::new();
+        for seed in 0..12 {
+            let way = random_way(&scenario, &grounds, 1000 * index + seed, 40);
+            let choices: Vec<Choice> = way.iter().map(|(choice, _)| *choice).collect();
+            for (at, (_, fingerprint)) in way.iter().enumerate() {
+                let beginning = &choices[..=at];
+                let earlier = first.entry(*fingerprint).or_insert_with(|| beginning.to_vec());
+                // Those that differ in more than steps that changed nothing.
+                if earlier != beginning && at % 7 == seed as usize % 7 {
+                    let other = continuation(&scenario, &grounds, earlier, seed);
+                    let this = continuation(&scenario, &grounds, beginning, seed);
+                    assert_eq!(other, this, "{}: {earlier:?} and {beginning:?}", scenario.name);
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 300, "{compared} pairs");
+}
