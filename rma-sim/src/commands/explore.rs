@@ -15,7 +15,7 @@ pub(crate) struct Explore {
     #[arg(long, value_parser = parse_protocol)]
     protocol: Option<Selected>,
     /// Only for so many ranks.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=3))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=4))]
     ranks: Option<u32>,
     /// Only with pools of this size.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2))]
@@ -69,7 +69,7 @@ impl Explore {
 
     fn selected(&self) -> Vec<Scenario> {
         let mut all = Vec::new();
-        for ranks in 2..=3 {
+        for ranks in 2..=4 {
             for pool in 1..=2 {
                 if self.ranks.is_none_or(|wanted| wanted == ranks)
                     && self.pool.is_none_or(|wanted| wanted == pool)

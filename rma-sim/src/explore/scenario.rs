@@ -134,8 +134,11 @@ fn increment(target: u32) -> Vec<Act> {
     ]
 }
 
-/// Every scenario for so many ranks and pools of this size.
+/// Every scenario for so many ranks, two to four, and pools of this size.
 pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
+    if ranks == 4 {
+        return vec![two_pairs(pool)];
+    }
     let mut all = Vec::new();
     locks(ranks, pool, &mut all);
     lock_alls(ranks, pool, &mut all);
@@ -248,24 +251,17 @@ fn lock_alls(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
         acts
     };
     all.push(new("without locks", each(ranks, no_check)).ending(0, 0, one_each));
-    if ranks == 3 {
-        // Each of two holds its own window and wants the other's; one waits exclusively for both.
-        let crossed = vec![
-            vec![Act::LockAll { no_check: false }, add(1, 0), Act::UnlockAll],
-            vec![Act::LockAll { no_check: false }, add(0, 0), Act::UnlockAll],
-            vec![
-                lock(0, EXCLUSIVE),
-                lock(1, EXCLUSIVE),
-                add(0, 1),
-                add(1, 1),
-                Act::Unlock { target: 0 },
-                Act::Unlock { target: 1 },
-            ],
-        ];
-        let scenario = new("two, and one who waits for both", crossed);
-        let roomy = scenario.with(|scenario| scenario.config.lock_waiters = 2);
-        all.push(roomy.ending(0, 0, 1).ending(1, 0, 1).ending(0, 1, 1).ending(1, 1, 1));
-    }
+}
+
+/// Each of two under lock_all holds its own window and wants the other's, and for each of those somebody
+/// waits exclusively: they would wait for each other through those who wait.
+fn two_pairs(pool: u32) -> Scenario {
+    let all = |target| vec![Act::LockAll { no_check: false }, add(target, 0), Act::UnlockAll];
+    let alone = |target| vec![lock(target, EXCLUSIVE), add(target, 1), Act::Unlock { target }];
+    let acts = vec![all(1), all(0), alone(0), alone(1)];
+    let scenario = Scenario::new(Protocol::LockAll, "two, past two who wait", pool, acts);
+    let roomy = scenario.with(|scenario| scenario.config.lock_waiters = 2);
+    roomy.ending(0, 0, 1).ending(1, 0, 1).ending(0, 1, 1).ending(1, 1, 1)
 }
 
 fn fences(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
