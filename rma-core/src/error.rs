@@ -208,6 +208,17 @@ pub enum RmaError {
         /// Bytes that the window has at the target.
         window_bytes: u64,
     },
+    /// The access to a dynamic window is not inside of one attached region (`MPI_ERR_RMA_RANGE`).
+    NotAttached {
+        /// The call.
+        call: Call,
+        /// The target.
+        target: Rank,
+        /// Address of the first byte at the target.
+        address: u64,
+        /// Bytes accessed.
+        len_bytes: u64,
+    },
     /// The target is not a rank of the window (`MPI_ERR_RANK`).
     Rank {
         /// The call.
@@ -346,6 +357,7 @@ impl RmaError {
         match self {
             Self::Epoch { call, .. }
             | Self::Range { call, .. }
+            | Self::NotAttached { call, .. }
             | Self::Rank { call, .. }
             | Self::Argument { call, .. }
             | Self::Invalid { call, .. }
@@ -378,6 +390,11 @@ impl fmt::Display for RmaError {
                 f,
                 "{len_bytes} bytes at byte offset {offset_bytes} reach outside the window of rank {target}, \
                  which has {window_bytes} bytes there; check the displacement (in units of the target's disp_unit)"
+            ),
+            Self::NotAttached { target, address, len_bytes, .. } => write!(
+                f,
+                "{len_bytes} bytes at address {address:#x} are not all in one region that rank {target} has attached; \
+                 attach the memory first, and keep it attached until the access is complete there"
             ),
             Self::Rank { target, size, .. } => {
                 write!(f, "rank {target} is not in the window; ranks are 0 to {}", size.saturating_sub(1))

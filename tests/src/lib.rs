@@ -34,6 +34,11 @@ macro_rules! suite {
                     allocated_memory_is_aligned, coarse_accumulates_are_messages, checking_takes_messages,
                     attributes_are_what_was_given, the_separate_model_can_be_chosen, sync_belongs_to_passive_epochs,
                     errors_of_one_rank_are_everybodys;
+                dynamic: attached_memory_is_accessed_by_address, detached_memory_is_an_error, what_went_may_come_again,
+                    accesses_stay_in_one_region, attached_regions_do_not_overlap, attach_wants_a_dynamic_window,
+                    attach_wants_memory, many_regions, own_regions, kinds_of_windows_must_agree, dynamic_attributes,
+                    dynamic_windows_are_fenced, waiting_operations_find_the_region_gone, detach_waits_for_nobody,
+                    every_operation_on_regions;
                 overlapping: fences_on_both_make_updates_visible, parts_have_their_own_bounds,
                     epochs_are_each_windows_own, one_goes_and_the_other_stays;
                 misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;

@@ -3,6 +3,7 @@
 //! resources that are not there answers `Poll::Pending`, has no effect, and is called again.
 
 mod attributes;
+mod dynamic;
 mod fence;
 mod flush;
 mod lock;

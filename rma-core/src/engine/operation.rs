@@ -8,7 +8,7 @@ use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
-use crate::mem::AccumulateError;
+use crate::mem::{AccumulateError, WindowMemory};
 use crate::op::ReduceOp;
 use crate::path::Path;
 use crate::progress::TagKind;
@@ -323,9 +323,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         check_range(operation, &w.own)?;
         w.fence_active = true;
-        let offset = operation.disp * u64::from(w.own.disp_unit);
+        if operation.len == 0 {
+            self.process.counters.self_operations += 1;
+            return Ok(());
+        }
+        let (address, len_bytes) = (operation.disp * u64::from(w.own.disp_unit), operation.len as u64);
+        let Some((memory, offset)) = w.place(address, len_bytes) else {
+            return Err(RmaError::NotAttached { call, target: operation.target, address, len_bytes });
+        };
         // SAFETY: the caller's promise.
-        let done = unsafe { apply(w, operation, offset) };
+        let done = unsafe { apply(memory, operation, offset) };
         self.process.counters.self_operations += 1;
         done.map_err(|_| RmaError::Operation { call, op: operation.op.name(), dtype: operation.dtype.name() })
     }
@@ -345,7 +352,7 @@ fn check_range(operation: &Operation, metadata: &Metadata) -> Result<(), RmaErro
 ///
 /// # Safety
 /// The operation's buffers are valid.
-unsafe fn apply<R>(w: &Window<R>, operation: &Operation, offset: u64) -> Result<(), AccumulateError> {
+unsafe fn apply(memory: &WindowMemory, operation: &Operation, offset: u64) -> Result<(), AccumulateError> {
     let &Operation { kind, dtype, op, len, origin, result, compare, .. } = operation;
     // SAFETY (all three): valid for the lengths by the caller's promise; null is replaced where a kind
     // does not use the buffer.
@@ -365,20 +372,16 @@ unsafe fn apply<R>(w: &Window<R>, operation: &Operation, offset: u64) -> Result<
     };
     match kind {
         // SAFETY: valid by the caller's promise; the buffer may lie in the window itself.
-        OpKind::Put => unsafe { w.memory.write_from_ptr(offset, origin, len) }.map_err(Into::into),
+        OpKind::Put => unsafe { memory.write_from_ptr(offset, origin, len) }.map_err(Into::into),
         // SAFETY: as for put.
-        OpKind::Get => unsafe { w.memory.read_to_ptr(offset, result, len) }.map_err(Into::into),
-        OpKind::Accumulate => w.memory.accumulate(offset, dtype, op, bytes(origin, len)),
+        OpKind::Get => unsafe { memory.read_to_ptr(offset, result, len) }.map_err(Into::into),
+        OpKind::Accumulate => memory.accumulate(offset, dtype, op, bytes(origin, len)),
         OpKind::GetAccumulate => {
-            w.memory.get_accumulate(offset, dtype, op, bytes(origin, len), result_bytes(len))
+            memory.get_accumulate(offset, dtype, op, bytes(origin, len), result_bytes(len))
         }
-        OpKind::CompareAndSwap => w.memory.compare_and_swap(
-            offset,
-            dtype,
-            bytes(compare, len),
-            bytes(origin, len),
-            result_bytes(len),
-        ),
+        OpKind::CompareAndSwap => {
+            memory.compare_and_swap(offset, dtype, bytes(compare, len), bytes(origin, len), result_bytes(len))
+        }
     }
 }
 

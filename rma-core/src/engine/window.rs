@@ -9,7 +9,7 @@ use crate::bootstrap::Bootstrap;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
-use crate::mem::WindowMemory;
+use crate::mem::{Regions, WindowMemory};
 use crate::path::Paths;
 use crate::pool::NONE;
 use crate::progress::REDUCE_VALUES;
@@ -37,15 +37,15 @@ const PATHS: usize = 4;
 const OPTIONS: usize = 5;
 
 /// A window that is about to be made at this rank.
-struct Making<'a> {
-    call: Call,
-    flavor: Flavor,
-    memory: WindowMemory,
-    owned: Option<OwnedMemory>,
-    disp_unit: u32,
-    options: &'a WindowOptions,
+pub(super) struct Making<'a> {
+    pub(super) call: Call,
+    pub(super) flavor: Flavor,
+    pub(super) memory: WindowMemory,
+    pub(super) owned: Option<OwnedMemory>,
+    pub(super) disp_unit: u32,
+    pub(super) options: &'a WindowOptions,
     /// Why this rank cannot take part.
-    error: Option<RmaError>,
+    pub(super) error: Option<RmaError>,
 }
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -127,13 +127,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.start_window(Making { call, flavor, memory, owned, disp_unit, options, error })
     }
 
-    fn start_window(&mut self, making: Making<'_>) -> Result<(WindowId, SyncCall), RmaError> {
+    pub(super) fn start_window(&mut self, making: Making<'_>) -> Result<(WindowId, SyncCall), RmaError> {
         let Making { call, flavor, memory, owned, disp_unit, options, mut error } = making;
         self.check_endpoint(call)?;
         let id = self.windows.next_id();
         let process = &mut self.process;
         let options = process.options_in_force(options);
-        let paths = Paths::offered(process.endpoint.native(), &process.config, &options);
+        let is_dynamic = flavor == Flavor::Dynamic;
+        let paths = if is_dynamic {
+            Paths::default()
+        } else {
+            Paths::offered(process.endpoint.native(), &process.config, &options)
+        };
         if disp_unit == 0 {
             let what = "the displacement unit is 0; it must be at least 1 byte";
             error.get_or_insert(RmaError::Invalid { call, class: ErrorClass::Disp, what });
@@ -151,7 +156,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
         }
         let own = Metadata {
-            size: memory.len() as u64,
+            // Any address may be attached.
+            size: if is_dynamic { u64::MAX } else { memory.len() as u64 },
             base: region.as_ref().map_or(0, MemoryRegion::remote_base),
             key: region.as_ref().map_or(RemoteKey(0), MemoryRegion::remote_key),
             disp_unit: disp_unit.max(1),
@@ -171,6 +177,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             targets,
         );
         (w.paths, w.flavor, w.options) = (paths, flavor, options);
+        w.regions = is_dynamic.then(Regions::new);
         self.windows.insert(w);
         let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
         sync.error = error;
@@ -379,7 +386,7 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
 }
 
 /// Whether `len` bytes at `base` can be memory of a window.
-fn check_span(call: Call, base: *mut u8, len: usize) -> Result<(), RmaError> {
+pub(super) fn check_span(call: Call, base: *mut u8, len: usize) -> Result<(), RmaError> {
     let (class, what) = if base.is_null() && len > 0 {
         (ErrorClass::Base, "the base is null, but the length is not 0")
     } else if isize::try_from(len).is_err() || base.addr().checked_add(len).is_none() {

@@ -124,7 +124,7 @@ impl RmaError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Epoch { .. } | Self::NotHeld { .. } => ErrorClass::RmaSync,
-            Self::Range { .. } => ErrorClass::RmaRange,
+            Self::Range { .. } | Self::NotAttached { .. } => ErrorClass::RmaRange,
             Self::Rank { .. } => ErrorClass::Rank,
             Self::Argument { .. } => ErrorClass::Argument,
             Self::Invalid { class, .. } | Self::Elsewhere { class, .. } => *class,

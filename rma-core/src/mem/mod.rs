@@ -29,6 +29,7 @@ mod compound;
 mod elements;
 mod error;
 mod kernel;
+mod regions;
 #[cfg(test)]
 mod tests;
 mod word;
@@ -42,6 +43,7 @@ use crate::dtype::Dtype;
 use crate::op::ReduceOp;
 
 pub use error::{AccumulateError, OutOfWindow};
+pub use regions::{AttachError, Regions};
 
 /// The memory of one window in this process; knows nothing of who owns it.
 ///

@@ -1,6 +1,6 @@
 //! Executes a batch's operations on the target's window and writes their results into the reply.
 
-use crate::mem::{AccumulateError, WindowMemory};
+use crate::mem::{AccumulateError, Regions, WindowMemory};
 use crate::wire::{ErrorRecord, Metadata, OpKind, Reader, Record, ResultRecord, Writer};
 
 /// What became of a batch.
@@ -13,9 +13,11 @@ pub struct Executed {
 }
 
 /// Executes `count` operations from `reader` on `memory`, in order. Bytes that are no operation end
-/// it with [`ErrorRecord::Refused`]; nothing outside the window is touched whatever the bytes are.
+/// it with [`ErrorRecord::Refused`]; nothing outside the window is touched whatever the bytes are. With
+/// `regions` the window is dynamic, and they are its memory.
 pub fn execute(
     memory: &WindowMemory,
+    regions: Option<&Regions>,
     metadata: &Metadata,
     count: u16,
     reader: &mut Reader<'_>,
@@ -28,7 +30,7 @@ pub fn execute(
             break;
         };
         let before = out.len();
-        if let Err(error) = execute_one(memory, metadata, &record, payload, out) {
+        if let Err(error) = execute_one(memory, regions, metadata, &record, payload, out) {
             executed.error.get_or_insert(error);
         }
         if record.kind.has_result() {
@@ -42,6 +44,7 @@ pub fn execute(
 
 fn execute_one(
     memory: &WindowMemory,
+    regions: Option<&Regions>,
     metadata: &Metadata,
     record: &Record,
     payload: &[u8],
@@ -53,6 +56,12 @@ fn execute_one(
         .locate(record.disp, 0)
         .and_then(|first| first.checked_add(record.offset).ok_or(first))
         .map_err(|offset| ErrorRecord::Range { offset, len, size })?;
+    let (memory, offset) = match regions {
+        None => (memory, offset),
+        Some(regions) => {
+            regions.find(offset, len).ok_or(ErrorRecord::NotAttached { address: offset, len })?
+        }
+    };
     memory.check(offset, len).map_err(|_| ErrorRecord::Range { offset, len, size })?;
     let refuse = |_: AccumulateError| ErrorRecord::Refused;
     match record.kind {

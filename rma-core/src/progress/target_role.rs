@@ -134,7 +134,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let mut executed = Executed::default();
         if let Some(operations) = batch.operations {
-            executed = execute(&w.memory, &w.own, batch.count, &mut Reader::new(operations), &mut out);
+            executed = execute(
+                &w.memory,
+                w.regions.as_ref(),
+                &w.own,
+                batch.count,
+                &mut Reader::new(operations),
+                &mut out,
+            );
         }
         answer.len = out.len();
         answer.count = executed.results;

@@ -41,6 +41,9 @@ impl TargetError {
             }
             Self::Record(ErrorRecord::Refused) => RmaError::Refused { call, target },
             Self::Record(ErrorRecord::NotHeld) => RmaError::NotHeld { call, target },
+            Self::Record(ErrorRecord::NotAttached { address, len }) => {
+                RmaError::NotAttached { call, target, address, len_bytes: len }
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::epoch::{Dissemination, LockAllCursor};
 use crate::ids::{Rank, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::lock::{DeferredRing, LockType, WindowLock};
-use crate::mem::WindowMemory;
+use crate::mem::{Regions, WindowMemory};
 use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
 use crate::state::WindowState;
@@ -62,6 +62,8 @@ pub(crate) struct Window<R> {
     /// What the program said about the window, as far as it is in force.
     pub(crate) options: WindowOptions,
     pub(crate) flavor: Flavor,
+    /// What is attached; only in dynamic windows, which have no other memory.
+    pub(crate) regions: Option<Regions>,
     pub(crate) paths: Paths,
     pub(crate) slots: Slots,
     pub(crate) operations: FreeList,
@@ -124,6 +126,7 @@ impl<R> Window<R> {
             uniform: None,
             options: WindowOptions::DEFAULT,
             flavor: Flavor::Create,
+            regions: None,
             paths: Paths::default(),
             slots: Slots::new(config.slots),
             operations,
@@ -190,6 +193,16 @@ impl<R> Window<R> {
         }
     }
 
+    /// The memory that holds all of `len` bytes at `offset` of the window, and where in it they begin; `None`
+    /// when they are not all attached. The offset in a dynamic window is an address.
+    #[inline]
+    pub(crate) fn place(&self, offset: u64, len: u64) -> Option<(&WindowMemory, u64)> {
+        match &self.regions {
+            None => Some((&self.memory, offset)),
+            Some(regions) => regions.find(offset, len),
+        }
+    }
+
     /// Locks held by this process on remote ranks one by one.
     pub(crate) fn remote_locks(&self) -> u32 {
         self.slots.count() + self.locks_recycled
@@ -210,6 +223,7 @@ impl<R> Window<R> {
             + self.slots.heap_bytes()
             + self.lock.heap_bytes()
             + self.deferred.heap_bytes()
+            + self.regions.as_ref().map_or(0, Regions::heap_bytes)
             + self.operations.capacity() as usize * Arena::<OperationElement>::element_bytes()
             + self.targets.capacity() as usize * Arena::<TargetElement>::element_bytes()
     }

@@ -123,6 +123,13 @@ pub enum ErrorRecord {
     Refused,
     /// The lock to be released is not held.
     NotHeld,
+    /// Not all of the bytes are in one region that is attached to the dynamic window.
+    NotAttached {
+        /// Address of the first byte.
+        address: u64,
+        /// Bytes accessed.
+        len: u64,
+    },
 }
 
 impl ErrorRecord {
@@ -136,6 +143,7 @@ impl ErrorRecord {
             Self::Range { offset, len, size } => (0u32, offset, len, size),
             Self::Refused => (1, 0, 0, 0),
             Self::NotHeld => (2, 0, 0, 0),
+            Self::NotAttached { address, len } => (3, address, len, 0),
         };
         let mut bytes = [0; Self::BYTES];
         bytes[0..4].copy_from_slice(&code.to_le_bytes());
@@ -156,6 +164,7 @@ impl ErrorRecord {
             0 => Ok(Self::Range { offset, len, size }),
             1 => Ok(Self::Refused),
             2 => Ok(Self::NotHeld),
+            3 => Ok(Self::NotAttached { address: offset, len }),
             _ => Err(WireError::Kind(code as u8)),
         }
     }

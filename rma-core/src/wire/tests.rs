@@ -119,8 +119,12 @@ fn every_record_survives_the_wire() {
 fn replies_survive_the_wire() {
     let metadata = Metadata { size: 1, base: 2, key: RemoteKey(3), disp_unit: 4 };
     let result = ResultRecord { handle: 1, generation: 2, len: 3, offset: 4 };
-    let errors =
-        [ErrorRecord::Range { offset: 1, len: 2, size: 3 }, ErrorRecord::Refused, ErrorRecord::NotHeld];
+    let errors = [
+        ErrorRecord::Range { offset: 1, len: 2, size: 3 },
+        ErrorRecord::Refused,
+        ErrorRecord::NotHeld,
+        ErrorRecord::NotAttached { address: 4, len: 5 },
+    ];
     let mut buffer = [0; 256];
     let mut out = Writer::new(&mut buffer, 0);
     assert!(metadata.encode(&mut out) && result.encode(&mut out) && out.put(b"abc"));

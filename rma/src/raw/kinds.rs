@@ -38,6 +38,41 @@ impl RawWindow {
         Self::make(job, Call::Allocate, |engine| engine.start_allocate_with(len, disp_unit, options))
     }
 
+    /// Makes a window without memory, to which each rank attaches some later (MPI_Win_create_dynamic).
+    /// Collective. A displacement in it is an address at the target.
+    ///
+    /// # Errors
+    /// When a rank cannot be reached any more.
+    pub fn create_dynamic(job: &Job, options: &WindowOptions) -> Result<Self> {
+        Self::make(job, Call::CreateDynamic, |engine| engine.start_create_dynamic(options))
+    }
+
+    /// Attaches `len` bytes at `base` (MPI_Win_attach). Who accesses them gives their address as the
+    /// displacement, and has learnt it by other means.
+    ///
+    /// # Safety
+    /// Until the memory is detached, the window freed, or the job's last clone dropped: `base` is valid for
+    /// reads and writes of `len` bytes, and accessed otherwise only as shared memory that others may change.
+    ///
+    /// # Errors
+    /// When the window is not dynamic, the memory overlaps what is attached, or it cannot be.
+    pub unsafe fn attach(&self, base: *mut u8, len: usize) -> Result<()> {
+        let mut guarded = self.core.enter(Call::Attach)?;
+        // SAFETY: the caller's promise.
+        let attached = unsafe { guarded.engine.attach(self.id, base, len) };
+        attached.map_err(|error| self.core.fail(error))
+    }
+
+    /// Detaches what was attached at `base` (MPI_Win_detach). Waits for nobody: accesses that come later are
+    /// errors of who makes them. The memory is not touched any more when it returns.
+    ///
+    /// # Errors
+    /// When the window is not dynamic, or nothing was attached at `base`.
+    pub fn detach(&self, base: *const u8) -> Result<()> {
+        let mut guarded = self.core.enter(Call::Detach)?;
+        guarded.engine.detach(self.id, base).map_err(|error| self.core.fail(error))
+    }
+
     /// The window's attributes (MPI_Win_get_attr).
     ///
     /// # Errors

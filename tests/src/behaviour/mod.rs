@@ -2,6 +2,7 @@
 
 pub mod counts;
 pub mod deaths;
+pub mod dynamic;
 pub mod fences;
 pub mod info;
 pub mod locks;
