@@ -153,6 +153,7 @@ lane fmt 60 cargo fmt --all --check
 lane clippy 300 cargo clippy --locked --workspace --all-targets -- -D warnings
 lane doc 300 env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 lane tidy 120 cargo run --locked --quiet -p tidy
+lane coverage 120 cargo run --locked --quiet -p tidy -- coverage
 if command -v shellcheck >/dev/null; then
     lane shellcheck 60 shellcheck ci/*.sh .ci/run ofi-sys/regenerate.sh
 else

@@ -2,11 +2,13 @@
 //!
 //! * [`size`]: Rust files and functions stay short;
 //! * [`leftovers`]: nothing is left for later without a reason;
+//! * [`coverage`]: docs/mpi-coverage.md, from citations in the code;
 //! * [`floors`]: inside of `rma-core` a module uses only modules on its own floor or below.
 //!
 //! Each check takes text and yields [`Finding`]s, so that its tests need no files;
 //! [`check_repository`] applies all of them to the files below a folder.
 
+pub mod coverage;
 pub mod floors;
 pub mod leftovers;
 pub mod size;
@@ -50,19 +52,15 @@ pub struct Report {
 /// # Errors
 /// When a folder or file cannot be read.
 pub fn check_repository(root: &Path) -> io::Result<Report> {
-    let mut paths = Vec::new();
-    collect(root, &mut paths)?;
-    paths.sort();
+    let files = text_files(root)?;
     let mut findings = Vec::new();
     let mut core_files = Vec::new();
-    for path in &paths {
-        let text = fs::read_to_string(path)?;
-        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
-        findings.extend(leftovers::check_text(&name, &text));
+    for (name, text) in &files {
+        findings.extend(leftovers::check_text(name, text));
         if name.ends_with(".rs") && !name.ends_with("/bindings.rs") {
-            let source = Source::new(&text);
-            findings.extend(size::check(&name, &source));
-            findings.extend(leftovers::check_code(&name, &source));
+            let source = Source::new(text);
+            findings.extend(size::check(name, &source));
+            findings.extend(leftovers::check_code(name, &source));
             if let Some(inside) = name.strip_prefix(floors::ROOT) {
                 core_files.push((inside.to_owned(), source));
             }
@@ -70,7 +68,20 @@ pub fn check_repository(root: &Path) -> io::Result<Report> {
     }
     findings.extend(floors::check(&core_files));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
-    Ok(Report { file_count: paths.len(), findings })
+    Ok(Report { file_count: files.len(), findings })
+}
+
+/// The text files below `root`, by name, with what is in them.
+fn text_files(root: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut paths = Vec::new();
+    collect(root, &mut paths)?;
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+        files.push((name, fs::read_to_string(&path)?));
+    }
+    Ok(files)
 }
 
 /// Appends the text files below `folder`.
