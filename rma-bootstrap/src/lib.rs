@@ -2,7 +2,7 @@
 //! the settings that every program of the project knows.
 //!
 //! [`detect`] decides from the environment, in this order: `rmarun` ([`LauncherClient`]), a launcher that
-//! speaks PMI ([`PmiClient`]), or nobody, which makes a job of one rank ([`SingleProcess`]). What is neither,
+//! speaks PMIx ([`PmixClient`]) or PMI ([`PmiClient`]), or nobody, which makes a job of one rank ([`SingleProcess`]). What is neither,
 //! half of the variables or a launcher that cannot be spoken to, is an error and never a silent job of one.
 //!
 //! Nothing is gathered from all ranks: a value is asked for when it is needed, one rank at a time.
@@ -10,6 +10,7 @@
 pub mod control;
 pub mod environment;
 pub mod pmi;
+pub mod pmix;
 pub mod settings;
 pub mod wire;
 
@@ -27,6 +28,7 @@ use rma_core::ids::Rank;
 
 pub use client::LauncherClient;
 pub use pmi::PmiClient;
+pub use pmix::PmixClient;
 pub use single::SingleProcess;
 
 use control::Control;
@@ -52,6 +54,8 @@ pub enum Fetch {
 pub enum JobBootstrap {
     /// Started by `rmarun`.
     Launcher(Box<LauncherClient>),
+    /// Started by a launcher that speaks PMIx.
+    Pmix(Box<PmixClient>),
     /// Started by a launcher that speaks PMI-1 or PMI-2.
     Pmi(Box<PmiClient>),
     /// Started by nobody in particular: a job of one rank.
@@ -90,12 +94,17 @@ pub fn detect_with(environment: &Environment, settings: &Settings) -> Result<Job
                 .map(|client| JobBootstrap::Launcher(Box::new(client)))
         }
         Launch::Pmi(pmi) => join_pmi(&pmi, limit),
-        Launch::Pmix(_, Some(pmi)) => join_pmi(&pmi, limit),
-        Launch::Pmix(identity, None) => Err(failed(format!(
-            "this process is rank {} of the PMIx job {}, which cannot be spoken to: start the job with `srun \
-             --mpi=pmi2`, `mpiexec` or `rmarun`, or set RMA_BOOTSTRAP=single to make each process a job of one rank",
-            identity.rank, identity.namespace
-        ))),
+        Launch::Pmix(identity, pmi) => {
+            match (PmixClient::join(&identity, settings.text("RMA_PMIX"), limit), pmi) {
+                (Ok(joined), _) => joined.map(|client| JobBootstrap::Pmix(Box::new(client))),
+                (Err(_), Some(pmi)) => join_pmi(&pmi, limit),
+                (Err(what), None) => Err(failed(format!(
+                    "this process is rank {} of the PMIx job {}: {what}; or start the job with a launcher that speaks \
+                     PMI (`srun --mpi=pmi2`, `mpiexec`) or with `rmarun`",
+                    identity.rank, identity.namespace
+                ))),
+            }
+        }
     }
 }
 
@@ -111,6 +120,7 @@ impl JobBootstrap {
     fn member(&self) -> &dyn Member {
         match self {
             Self::Launcher(client) => &**client,
+            Self::Pmix(client) => &**client,
             Self::Pmi(client) => &**client,
             Self::Single(single) => single,
         }
@@ -119,6 +129,7 @@ impl JobBootstrap {
     fn member_mut(&mut self) -> &mut dyn Member {
         match self {
             Self::Launcher(client) => &mut **client,
+            Self::Pmix(client) => &mut **client,
             Self::Pmi(client) => &mut **client,
             Self::Single(single) => single,
         }

@@ -1,0 +1,259 @@
+#!/usr/bin/env bash
+# Runs the same program under every launcher that Debian has, and checks that it prints the same result
+# and that the job had as many ranks as were asked for: alone, rmarun, Hydra's mpiexec (PMI-1, PMI-2, and
+# over a port), Slurm (PMI-2 and PMI-1 across two nodes, PMIx on one), Open MPI's mpirun (PMIx); then
+# programs of others, an MPICH program by PMI-1 and PMI-2, under rmarun. Slurm is started here: munged,
+# slurmctld, and two slurmd on this host, with everything they write in a temporary directory.
+#
+#   ci/launch-tests.sh              all of it
+#   ci/launch-tests.sh STEP...      only these, as they are named in the output
+#
+# Needs root (for munged and slurmd), and installs with apt what is missing. Cleans up in any case.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# The Slurm daemons are not on the path of every user.
+export PATH="$PATH:/usr/sbin:/sbin"
+
+# Longest time of a step, and of waiting for a daemon, in seconds.
+step_limit=60
+daemon_limit=30
+ranks=4
+
+wanted=("$@")
+passed=0
+failed=()
+
+if ((EUID != 0)); then
+    echo "launch-tests: munged and slurmd need root" >&2
+    exit 1
+fi
+
+install_packages() {
+    local missing=() command package
+    while read -r command package; do
+        command -v "$command" >/dev/null || missing+=("$package")
+    done <<'TABLE'
+munged munge
+slurmctld slurmctld
+slurmd slurmd
+srun slurm-client
+mpiexec.hydra mpich
+mpicc.mpich libmpich-dev
+mpirun.openmpi openmpi-bin
+TABLE
+    local libraries
+    libraries="$(ldconfig -p)"
+    [[ "$libraries" == *libpmix.so.2* ]] || missing+=(libpmix2)
+    if ((${#missing[@]} > 0)); then
+        echo "launch-tests: installing ${missing[*]}"
+        apt-get update -q
+        # Debian would start daemons of its own at once.
+        env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+            apt-get install -q -y --no-install-recommends "${missing[@]}"
+    fi
+}
+
+directory="$(mktemp -d)"
+# The daemons drop no privileges, but check that nobody else may write where they do.
+chmod 755 "$directory"
+
+# Ends the process whose number is in the file, and waits until it is gone.
+end_daemon() {
+    local file="$1" pid
+    [[ -s "$file" ]] || return 0
+    pid="$(<"$file")"
+    kill "$pid" 2>/dev/null || return 0
+    timeout "$daemon_limit" tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || true
+}
+
+clean_up() {
+    local status="$?"
+    trap - EXIT
+    if [[ -s "$directory/slurmctld.pid" ]]; then
+        timeout 20 scancel --user=root 2>/dev/null || true
+    fi
+    local file
+    for file in "$directory"/slurmd-*.pid "$directory/slurmctld.pid" "$directory/munge/munged.pid"; do
+        end_daemon "$file"
+    done
+    rm -rf "$directory"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+free_port() {
+    # What is free now is free in a moment; two runs of this script at once are kept apart by it.
+    local port
+    for port in $(shuf -i 20000-32000 -n 50); do
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            echo "$port"
+            return
+        fi
+    done
+    return 1
+}
+
+write_slurm_configuration() {
+    local host
+    host="$(hostname -s)"
+    mkdir -m 700 "$directory/munge"
+    mkdir -m 755 "$directory/state" "$directory/spool-n0" "$directory/spool-n1"
+    dd if=/dev/urandom of="$directory/munge/key" bs=128 count=1 status=none
+    chmod 400 "$directory/munge/key"
+    cat >"$directory/slurm.conf" <<CONF
+ClusterName=rma-tests
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$(free_port)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$directory/munge/socket
+CryptoType=crypto/munge
+StateSaveLocation=$directory/state
+SlurmdSpoolDir=$directory/spool-%n
+SlurmctldPidFile=$directory/slurmctld.pid
+SlurmdPidFile=$directory/slurmd-%n.pid
+SlurmctldLogFile=$directory/slurmctld.log
+SlurmdLogFile=$directory/slurmd-%n.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/builtin
+ReturnToService=2
+MpiDefault=none
+KillWait=2
+SlurmdParameters=config_overrides
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port) CPUs=8 State=UNKNOWN
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port) CPUs=8 State=UNKNOWN
+PartitionName=all Nodes=n0,n1 Default=YES MaxTime=10 State=UP
+CONF
+}
+
+start_slurm() {
+    write_slurm_configuration
+    export SLURM_CONF="$directory/slurm.conf"
+    local munge="$directory/munge"
+    # Each returns when its daemon serves; --force, as the directory is below one that others may write.
+    timeout "$daemon_limit" munged --force --key-file="$munge/key" --socket="$munge/socket" \
+        --pid-file="$munge/munged.pid" --log-file="$munge/munged.log" --seed-file="$munge/seed" --num-threads=2
+    timeout "$daemon_limit" slurmctld -f "$SLURM_CONF"
+    timeout "$daemon_limit" slurmd -f "$SLURM_CONF" -N n0
+    timeout "$daemon_limit" slurmd -f "$SLURM_CONF" -N n1
+    # A job on both nodes starts when both have registered.
+    timeout "$daemon_limit" srun --immediate="$daemon_limit" -N2 -n2 true
+}
+
+is_wanted() {
+    ((${#wanted[@]} == 0)) && return 0
+    local name
+    for name in "${wanted[@]}"; do
+        [[ "$name" == "$1" ]] && return 0
+    done
+    return 1
+}
+
+# A step has passed; or it has failed with what it printed.
+pass() {
+    printf 'test launch %s ... ok (%d ms)\n' "$1" "$2"
+    passed=$((passed + 1))
+}
+
+fail() {
+    printf 'test launch %s ... FAILED: %s\n' "$1" "$2"
+    sed 's/^/    /' "$directory/out" "$directory/err"
+    failed+=("$1")
+}
+
+now_ms() { date +%s%3N; }
+
+# same NAME RANKS COMMAND...: the command's last word is the program; it prints the checksum, once, and
+# there were this many ranks.
+same() {
+    local name="$1" count="$2" begun status=0
+    shift 2
+    is_wanted "$name" || return 0
+    begun="$(now_ms)"
+    timeout --kill-after=5 "$step_limit" "$@" >"$directory/out" 2>"$directory/err" </dev/null || status="$?"
+    if ((status != 0)); then
+        fail "$name" "status $status of: $*"
+    elif [[ "$(<"$directory/out")" != "$checksum" ]]; then
+        fail "$name" "not the one line '$checksum' of: $*"
+    elif [[ "$(grep -c "^ring of $count ranks\$" "$directory/err")" != 1 ]]; then
+        fail "$name" "not one job of $count ranks: $*"
+    else
+        pass "$name" "$(($(now_ms) - begun))"
+    fi
+}
+
+# says NAME STATUS TEXT COMMAND...: the command ends with this status (`+` for any but 0) and its output has
+# this text in it.
+says() {
+    local name="$1" expected="$2" text="$3" begun status=0
+    shift 3
+    is_wanted "$name" || return 0
+    begun="$(now_ms)"
+    timeout --kill-after=5 "$step_limit" "$@" >"$directory/out" 2>"$directory/err" </dev/null || status="$?"
+    if [[ "$expected" != "$status" && ! ("$expected" == + && "$status" != 0 && "$status" != 124) ]]; then
+        fail "$name" "status $status and not $expected of: $*"
+    elif ! grep -qF -- "$text" "$directory/out" "$directory/err"; then
+        fail "$name" "no '$text' from: $*"
+    else
+        pass "$name" "$(($(now_ms) - begun))"
+    fi
+}
+
+install_packages
+cargo build --locked --quiet -p launcher -p rma --bins --example ring
+target="${CARGO_TARGET_DIR:-target}/debug"
+rmarun="$PWD/$target/rmarun"
+ring="$PWD/$target/examples/ring"
+[[ "$target" == /* ]] && rmarun="$target/rmarun" ring="$target/examples/ring"
+# What is wrong ends by itself, and with a message, before the step's limit does it.
+export RMA_BOOTSTRAP_TIMEOUT=20 RMA_TIMEOUT=40
+
+checksum="$(timeout "$step_limit" "$ring" 2>"$directory/err")"
+if [[ "$checksum" != "checksum 0x"* ]]; then
+    echo "launch-tests: alone, the program printed '$checksum'" >&2
+    cat "$directory/err" >&2
+    exit 1
+fi
+
+same alone 1 "$ring"
+same rmarun "$ranks" "$rmarun" -n "$ranks" "$ring"
+same rmarun-pmi1 "$ranks" env RMA_BOOTSTRAP=pmi1 "$rmarun" -n "$ranks" "$ring"
+same rmarun-pmi2 "$ranks" env RMA_BOOTSTRAP=pmi2 "$rmarun" -n "$ranks" "$ring"
+
+same hydra "$ranks" mpiexec.hydra -n "$ranks" "$ring"
+same hydra-pmi1 "$ranks" env RMA_BOOTSTRAP=pmi1 mpiexec.hydra -n "$ranks" "$ring"
+same hydra-port "$ranks" mpiexec.hydra -pmi-port -n "$ranks" "$ring"
+
+same openmpi "$ranks" mpirun.openmpi --allow-run-as-root --oversubscribe -n "$ranks" "$ring"
+says openmpi-without-library + "RMA_PMIX" \
+    env RMA_PMIX=/nonexistent/libpmix.so.2 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "$ring"
+
+start_slurm
+same slurm-pmi2 "$ranks" srun --mpi=pmi2 -N2 -n "$ranks" "$ring"
+same slurm-pmi2-cyclic "$ranks" srun --mpi=pmi2 -N2 -n "$ranks" --distribution=cyclic "$ring"
+same slurm-pmi1 "$ranks" env RMA_BOOTSTRAP=pmi1 srun --mpi=pmi2 -N2 -n "$ranks" "$ring"
+same slurm-pmix "$ranks" srun --mpi=pmix -N1 -n "$ranks" "$ring"
+same slurm-one 1 srun --mpi=none -N1 -n1 "$ring"
+same slurm-rmarun "$ranks" srun --mpi=none -N1 -n1 "$rmarun" -n "$ranks" "$ring"
+says slurm-none + "srun --mpi=pmi2" srun --mpi=none -N2 -n2 "$ring"
+says slurm-allocation + "SLURM_JOB_ID" salloc --quiet -N2 -n2 "$ring"
+
+mpicc.mpich -O1 -o "$directory/mpich-ring" ci/mpich-ring.c
+for version in 1 2; do
+    says "mpich-pmi$version" 0 "ring of $ranks: sum 6" \
+        env PMI_VERSION="$version" "$rmarun" -n "$ranks" "$directory/mpich-ring"
+done
+
+printf '\ntest result: %s. %d passed; %d failed; in %d s\n' \
+    "$( ((${#failed[@]} == 0)) && echo ok || echo FAILED)" "$passed" "${#failed[@]}" "$SECONDS"
+((${#failed[@]} == 0))

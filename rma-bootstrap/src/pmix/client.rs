@@ -1,0 +1,308 @@
+//! A rank whose launcher speaks PMIx.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
+use rma_core::ids::Rank;
+use rustix::event::PollFlags;
+
+use super::abi::{self, Proc};
+use super::answers::{self, Answer};
+use super::library::{self, Library, Started};
+use super::questions::Questions;
+use crate::client::{check_key, expired, found_address, get_name, rank_outside_job, seconds};
+use crate::environment::Place;
+use crate::launch::PmixIdentity;
+use crate::member::Member;
+use crate::requests::{Ask, Requests};
+use crate::{Fetch, ADDRESS_KEY};
+
+/// The number of the fence at the end, which no get has: they begin at 1.
+const FENCE: u32 = 0;
+
+/// The bootstrap of a rank whose launcher speaks PMIx.
+///
+/// The library is one for the process, so a process joins once.
+#[derive(Debug)]
+pub struct PmixClient {
+    library: Library,
+    place: Place,
+    namespace: [u8; abi::NAMESPACE_BYTES],
+    requests: Requests,
+    questions: Questions,
+    limit: Duration,
+    epoch: Instant,
+    /// When this rank finalized, since `epoch`.
+    finalized_at: Option<Duration>,
+    /// Whether all ranks have, or why it cannot be known.
+    all_finalized: Option<Result<(), String>>,
+    is_closed: bool,
+}
+
+impl PmixClient {
+    /// Joins the job with the library at `path`, or the system's. Blocks for a few exchanges with the server on
+    /// this host.
+    ///
+    /// # Errors
+    /// The first message says why there is no library to use, and whoever has another way may take it. The
+    /// second says why joining failed.
+    pub(crate) fn join(
+        identity: &PmixIdentity,
+        path: Option<&str>,
+        limit: Duration,
+    ) -> Result<Result<Self, BootstrapError>, String> {
+        let library = Library::open(path)?;
+        let joined = Self::join_with(library, identity, limit);
+        Ok(joined.map_err(|what| BootstrapError { message: format!("joining the job by PMIx: {what}") }))
+    }
+
+    fn join_with(library: Library, identity: &PmixIdentity, limit: Duration) -> Result<Self, String> {
+        // Before anything can be answered.
+        answers::event()?;
+        let epoch = Instant::now();
+        let me = library.init()?;
+        let namespace = library::namespace(&me);
+        // Without a server, some versions make up a job of one rank.
+        if namespace != identity.namespace || me.rank != identity.rank {
+            return Err(format!(
+                "the library says rank {} of job '{namespace}', the launcher rank {} of job '{}': do they belong \
+                 together? RMA_PMIX chooses another library",
+                me.rank, identity.rank, identity.namespace
+            ));
+        }
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let job_id = format!("pmix-{}", namespace.chars().filter(is_plain).collect::<String>());
+        let job = Proc { rank: abi::RANK_WILDCARD, ..me };
+        let number = |of: &Proc, key| await_number(&library, of, key, epoch, limit);
+        let size = number(&job, abi::KEY_JOB_SIZE)?;
+        if me.rank >= size {
+            return Err(format!("rank {} is not below the number of ranks, {size}", me.rank));
+        }
+        // As in PMI: whose host nobody knows counts as alone on it.
+        let local_size = number(&job, abi::KEY_LOCAL_SIZE).unwrap_or(1).clamp(1, size);
+        let local_rank = number(&me, abi::KEY_LOCAL_RANK).unwrap_or(0).min(local_size - 1);
+        Ok(Self {
+            library,
+            place: Place { rank: me.rank, size, local_rank, local_size, job_id },
+            namespace: me.namespace,
+            requests: Requests::new(limit),
+            questions: Questions::default(),
+            limit,
+            epoch,
+            finalized_at: None,
+            all_finalized: None,
+            is_closed: false,
+        })
+    }
+
+    /// Hands on what the library has answered, and asks what is to be asked next.
+    fn exchange(&mut self) {
+        let now = self.epoch.elapsed();
+        for (number, answer) in answers::take() {
+            if number == FENCE {
+                self.all_finalized = Some(match answer {
+                    Answer::Failed(status) => Err(self.library.describe(status)),
+                    _ => Ok(()),
+                });
+                continue;
+            }
+            let answer = match answer {
+                Answer::Bytes(bytes) => Ok(bytes),
+                Answer::Failed(abi::ERR_NOT_FOUND) => {
+                    self.questions.on_not_found(number, now);
+                    continue;
+                }
+                Answer::Failed(status) if status != abi::SUCCESS => Err(self.library.describe(status)),
+                _ => Err("it was not published by this library".to_owned()),
+            };
+            self.questions.on_answer(number);
+            self.requests.answer(number, answer);
+        }
+        while let Some(question) = self.questions.poll(now, self.limit) {
+            let (number, rank, key) = (question.number, question.rank, question.key.clone());
+            if let Err(what) = self.ask(number, rank, &key) {
+                self.questions.on_answer(number);
+                self.requests.answer(number, Err(what));
+            }
+        }
+    }
+
+    fn error(&self, call: &str, what: &str) -> BootstrapError {
+        BootstrapError { message: format!("rank {}: {call}: {what}", self.place.rank) }
+    }
+
+    fn ask(&self, number: u32, rank: u32, key: &str) -> Result<(), String> {
+        let of = Proc { namespace: self.namespace, rank };
+        match self.library.get(&of, &pmix_key(key)?, number)? {
+            Started::Waiting => Ok(()),
+            Started::Done => Err("the PMIx library answered a get without a value".to_owned()),
+        }
+    }
+
+    fn publish_value(&self, key: &str, value: &[u8]) -> Result<(), String> {
+        self.library.put(&pmix_key(key)?, value)?;
+        self.library.commit()
+    }
+}
+
+/// A number that the server on this host knows; waits for it.
+fn await_number(
+    library: &Library,
+    of: &Proc,
+    key: &std::ffi::CStr,
+    epoch: Instant,
+    limit: Duration,
+) -> Result<u32, String> {
+    const NUMBER: u32 = 1;
+    let failed = |what: &str| format!("asking for {}: {what}", key.to_string_lossy());
+    library.get(of, key, NUMBER).map_err(|what| failed(&what))?;
+    loop {
+        if let Some((_, answer)) = answers::take().pop() {
+            return match answer {
+                Answer::Number(number) => Ok(number),
+                Answer::Failed(status) => Err(failed(&library.describe(status))),
+                Answer::Bytes(_) | Answer::Done => Err(failed("the answer is no number")),
+            };
+        }
+        let remaining = limit.saturating_sub(epoch.elapsed());
+        if remaining.is_zero() {
+            return Err(failed(&format!("no answer within {} (RMA_BOOTSTRAP_TIMEOUT)", seconds(limit))));
+        }
+        let waited = crate::socket::wait_fd(answers::event()?.as_fd(), PollFlags::IN, remaining);
+        waited.map_err(|error| failed(&error.to_string()))?;
+    }
+}
+
+/// Our keys under a prefix of their own: those of PMIx itself begin with `pmix`.
+fn pmix_key(key: &str) -> Result<CString, String> {
+    let key = format!("rma.{key}");
+    if key.len() >= abi::KEY_BYTES {
+        return Err("the key is too long for PMIx".into());
+    }
+    CString::new(key).map_err(|_| "PMIx cannot carry a key with a zero byte in it".into())
+}
+
+impl Member for PmixClient {
+    fn local_rank(&self) -> u32 {
+        self.place.local_rank
+    }
+
+    fn local_size(&self) -> u32 {
+        self.place.local_size
+    }
+
+    fn job_id(&self) -> &str {
+        &self.place.job_id
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
+        check_key("put", key)?;
+        let max = crate::wire::VALUE_BYTES_MAX;
+        let put = if value.len() > max {
+            Err(format!("{} bytes are more than the {max} of a value", value.len()))
+        } else {
+            self.publish_value(key, value)
+        };
+        put.map_err(|what| self.error(&format!("put of key '{key}'"), &what))
+    }
+
+    fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
+        check_key("get", key)?;
+        if rank.0 >= self.place.size {
+            return Err(rank_outside_job("get", rank, self.place.size));
+        }
+        self.exchange();
+        match self.requests.ask(rank.0, key, self.epoch.elapsed()) {
+            Ask::Answered(Ok(value)) => Ok(Fetch::Found(value)),
+            Ask::Answered(Err(reason)) => Err(self.error(&get_name(rank, key), &reason)),
+            Ask::Expired => Err(self.error(&get_name(rank, key), &expired(rank, self.limit))),
+            Ask::Waiting => Ok(Fetch::Pending),
+            Ask::Send(number) => {
+                self.questions.push(number, rank.0, key, self.epoch.elapsed());
+                self.exchange();
+                Ok(Fetch::Pending)
+            }
+        }
+    }
+
+    fn wait_readable(&mut self, timeout: Duration) -> Result<bool, BootstrapError> {
+        let event = answers::event().map_err(|what| self.error("waiting for the PMIx library", &what))?;
+        let waited = crate::socket::wait_fd(event.as_fd(), PollFlags::IN, timeout);
+        waited.map_err(|error| self.error("waiting for the PMIx library", &error.to_string()))
+    }
+
+    fn receive(&mut self) {
+        self.exchange();
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        answers::event().ok().map(|event| event.as_raw_fd())
+    }
+
+    fn finalize(&mut self) -> Result<(), BootstrapError> {
+        if self.finalized_at.is_some() {
+            return Ok(());
+        }
+        let started = self.library.fence(FENCE).map_err(|what| self.error("finalize", &what))?;
+        if started == Started::Done {
+            self.all_finalized = Some(Ok(()));
+        }
+        self.finalized_at = Some(self.epoch.elapsed());
+        Ok(())
+    }
+
+    fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
+        const CALL: &str = "waiting for all ranks to finalize";
+        self.exchange();
+        match &self.all_finalized {
+            Some(Ok(())) if self.is_closed => Ok(true),
+            Some(Ok(())) => {
+                // A second call would not be answered.
+                self.is_closed = true;
+                self.library.finalize().map_err(|what| self.error("finalize", &what))?;
+                Ok(true)
+            }
+            Some(Err(what)) => Err(self.error(CALL, what)),
+            None => {
+                let at = self.finalized_at;
+                let waited = at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
+                if waited < self.limit {
+                    return Ok(false);
+                }
+                let what = format!(
+                    "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+                    seconds(self.limit)
+                );
+                Err(self.error(CALL, &what))
+            }
+        }
+    }
+
+    fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
+        // Not every launcher shows it.
+        eprintln!("rma: rank {} aborts the job: {message}", self.place.rank);
+        let message = CString::new(message.replace('\0', "")).unwrap_or_default();
+        self.library.abort(code, &message).map_err(|what| self.error("abort", &what))
+    }
+}
+
+impl Bootstrap for PmixClient {
+    fn rank(&self) -> Rank {
+        Rank(self.place.rank)
+    }
+
+    fn size(&self) -> u32 {
+        self.place.size
+    }
+
+    fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
+        self.put(ADDRESS_KEY, address.as_slice())
+    }
+
+    fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
+        let fetch = self.get(rank, ADDRESS_KEY)?;
+        found_address(rank, fetch)
+    }
+}

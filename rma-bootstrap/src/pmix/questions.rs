@@ -1,0 +1,129 @@
+//! In which order the PMIx library is asked for values. Pure: no library, no clock.
+//!
+//! One after the other, because of several gets at the same time the library (4.2.2 at least) answers some with
+//! "not found" although the rank is about to publish. And what was not found is asked again a little later,
+//! since "never" cannot be told from "not yet" by that answer; the time limit of the request ends it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// When a value that was not found is asked for again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long a question may be unanswered before the next one is asked all the same: its rank may never publish,
+/// and others have.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A value to ask for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Question {
+    /// The request's number.
+    pub(super) number: u32,
+    /// Whose value.
+    pub(super) rank: u32,
+    /// Under which key.
+    pub(super) key: String,
+    begun_at: Duration,
+    /// When it may be asked, and once it is asked, when it was.
+    at: Duration,
+}
+
+/// The questions that have no answer yet. As many as there are requests, which bound them.
+#[derive(Default, Debug)]
+pub(super) struct Questions {
+    waiting: VecDeque<Question>,
+    asked: VecDeque<Question>,
+}
+
+impl Questions {
+    /// One more, at the time `now`.
+    pub(super) fn push(&mut self, number: u32, rank: u32, key: &str, now: Duration) {
+        self.waiting.push_back(Question { number, rank, key: key.to_owned(), begun_at: now, at: now });
+    }
+
+    /// The question to ask now, if there is one. Forgets those that are older than `limit`: nobody waits for
+    /// the answer any more.
+    pub(super) fn poll(&mut self, now: Duration, limit: Duration) -> Option<&Question> {
+        self.waiting.retain(|question| now.saturating_sub(question.begun_at) < limit);
+        self.asked.retain(|question| now.saturating_sub(question.begun_at) < limit);
+        if self.asked.back().is_some_and(|last| now.saturating_sub(last.at) < PATIENCE) {
+            return None;
+        }
+        let index = self.waiting.iter().position(|question| question.at <= now)?;
+        let mut question = self.waiting.remove(index)?;
+        question.at = now;
+        self.asked.push_back(question);
+        self.asked.back()
+    }
+
+    /// The question has its answer.
+    pub(super) fn on_answer(&mut self, number: u32) {
+        self.asked.retain(|question| question.number != number);
+    }
+
+    /// The value is not there, or not yet.
+    pub(super) fn on_not_found(&mut self, number: u32, now: Duration) {
+        let Some(index) = self.asked.iter().position(|question| question.number == number) else { return };
+        if let Some(mut question) = self.asked.remove(index) {
+            question.at = now + RETRY_INTERVAL;
+            self.waiting.push_back(question);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn poll(questions: &mut Questions, now: Duration) -> Option<u32> {
+        questions.poll(now, LIMIT).map(|question| question.number)
+    }
+
+    #[test]
+    fn one_after_the_other() {
+        let mut questions = Questions::default();
+        let now = Duration::ZERO;
+        (1..4).for_each(|number| questions.push(number, number, "k", now));
+        assert_eq!(poll(&mut questions, now), Some(1));
+        assert_eq!(poll(&mut questions, now), None);
+        questions.on_answer(9);
+        assert_eq!(poll(&mut questions, now), None);
+        questions.on_answer(1);
+        assert_eq!(poll(&mut questions, now), Some(2));
+        // Nobody answers for a while: the next is not held up any longer.
+        assert_eq!(poll(&mut questions, PATIENCE), Some(3));
+        assert_eq!(poll(&mut questions, PATIENCE), None);
+        assert_eq!(questions.asked.len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_found_is_asked_again_until_nobody_waits() {
+        let mut questions = Questions::default();
+        questions.push(1, 0, "k", Duration::ZERO);
+        let (mut now, mut count) = (Duration::ZERO, 0);
+        while now < 2 * LIMIT {
+            if poll(&mut questions, now).is_some() {
+                count += 1;
+                questions.on_not_found(1, now);
+            }
+            now += Duration::from_millis(1);
+        }
+        assert_eq!(count, 60_000 / 20);
+        assert!(questions.waiting.is_empty() && questions.asked.is_empty());
+    }
+
+    #[test]
+    fn a_retry_holds_nobody_up() {
+        let mut questions = Questions::default();
+        questions.push(1, 0, "k", Duration::ZERO);
+        questions.push(2, 0, "k", Duration::ZERO);
+        assert_eq!(poll(&mut questions, Duration::ZERO), Some(1));
+        questions.on_not_found(1, Duration::ZERO);
+        assert_eq!(poll(&mut questions, Duration::ZERO), Some(2));
+        questions.on_answer(2);
+        assert_eq!(poll(&mut questions, Duration::ZERO), None);
+        assert_eq!(poll(&mut questions, RETRY_INTERVAL), Some(1));
+    }
+}
