@@ -7,18 +7,30 @@ use crate::info::MemoryModel;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// LOCK, operations and UNLOCK travel in one packet when they fit (`RMA_SINGLE_OP_LOCK`).
+    ///
+    /// Implements: seed: single_op_opt_threshold.
     pub single_op_lock: bool,
     /// DONE and UNLOCK ride on the last packet of operations, or follow native ones without waiting
     /// where the fabric keeps them behind (`RMA_PIGGYBACK`).
+    ///
+    /// Implements: seed: piggyback RMA_DONE.
     pub piggyback: bool,
     /// Most operations kept back for one packet (`RMA_PIGGYBACK_THRESHOLD`).
+    ///
+    /// Implements: seed: piggyback_threshold.
     pub piggyback_threshold: u32,
     /// Several small operations of one epoch share a packet (`RMA_COALESCE`).
+    ///
+    /// Implements: seed: RMA_COALESCE.
     pub coalesce: bool,
     /// GETs go to the end of an epoch's packet so that their reply carries the acknowledgement
     /// (`RMA_GET_TO_TAIL`).
+    ///
+    /// Implements: seed: GET to tail.
     pub get_to_tail: bool,
     /// Target elements stay until the epoch ends or somebody needs them (`RMA_LAZY_TARGETS`).
+    ///
+    /// Implements: seed: lazy deallocation.
     pub lazy_targets: bool,
     /// Put, get and atomics travel as packets even where the fabric could do them
     /// (`RMA_FORCE_MESSAGE_PATH`).

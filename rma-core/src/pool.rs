@@ -12,6 +12,8 @@ use core::ops::{Index, IndexMut};
 pub const NONE: u32 = u32::MAX;
 
 /// A list of free elements.
+///
+/// Implements: seed: operation pools, seed: target pools.
 #[derive(Debug)]
 pub struct FreeList {
     head: u32,

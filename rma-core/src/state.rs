@@ -92,6 +92,8 @@ macro_rules! state_table {
 
 state_table! {
     /// The access-epoch state of a window: what holds for all targets at once.
+    ///
+    /// Implements: seed: UNSET, seed: FENCE_ISSUED, seed: FENCE_GRANTED, seed: PSCW_ISSUED, seed: PSCW_GRANTED, seed: LOCK_ALL_CALLED, seed: LOCK_ALL_ISSUED, seed: LOCK_ALL_GRANTED, seed: PER_TARGET.
     WindowState {
         /// No epoch.
         Unset,
@@ -142,6 +144,8 @@ state_table! {
 
 state_table! {
     /// The lock state of one target.
+    ///
+    /// Implements: seed: LOCK_CALLED, seed: LOCK_ISSUED, seed: LOCK_GRANTED.
     TargetLockState {
         /// lock was called; no packet has gone out.
         Called,

@@ -61,6 +61,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When `disp_unit` is 0 or the fabric cannot register the memory (the message names the limit).
+    ///
+    /// Implements: MPI_Win_create.
     pub unsafe fn create(job: &Job, base: *mut u8, len: usize, disp_unit: u32) -> Result<Self> {
         Self::make(job, Call::Create, |engine| {
             // SAFETY: the caller's promise.
@@ -73,6 +75,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::create`], and when the memory cannot be had.
+    ///
+    /// Implements: MPI_Win_allocate.
     pub fn allocate(job: &Job, len: usize, disp_unit: u32) -> Result<Self> {
         Self::make(job, Call::Allocate, |engine| engine.start_allocate(len, disp_unit))
     }
@@ -101,6 +105,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When an epoch is open, or a rank cannot be reached any more. The window then stays until the job's end.
+    ///
+    /// Implements: MPI_Win_free.
     pub fn free(self) -> Result<()> {
         self.free_in_place()
     }
@@ -162,6 +168,8 @@ impl RawWindow {
     /// # Errors
     /// When no epoch to the target is open, the rank does not exist, or the range is outside its window. What
     /// only the target can know is reported by the call that completes the operation.
+    ///
+    /// Implements: MPI_Put, _c.
     #[inline]
     pub unsafe fn put(&self, origin: *const u8, len: usize, target: Rank, disp: u64) -> Result<()> {
         let mut guarded = self.core.enter(Call::Put)?;
@@ -189,6 +197,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::put`].
+    ///
+    /// Implements: MPI_Get.
     #[inline]
     pub unsafe fn get(&self, result: *mut u8, len: usize, target: Rank, disp: u64) -> Result<()> {
         let operation = Operation { len, result, ..self.bytes(Call::Get, OpKind::Get, target, disp) };
@@ -203,6 +213,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::put`], and when `op` is not defined for `dtype`.
+    ///
+    /// Implements: MPI_Accumulate.
     pub unsafe fn accumulate(
         &self,
         origin: *const u8,
@@ -226,6 +238,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::accumulate`].
+    ///
+    /// Implements: MPI_Get_accumulate.
     #[allow(clippy::too_many_arguments)] // MPI's own
     pub unsafe fn get_accumulate(
         &self,
@@ -250,6 +264,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::accumulate`].
+    ///
+    /// Implements: MPI_Fetch_and_op.
     pub unsafe fn fetch_and_op(
         &self,
         origin: *const u8,
@@ -273,6 +289,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::accumulate`].
+    ///
+    /// Implements: MPI_Compare_and_swap.
     pub unsafe fn compare_and_swap(
         &self,
         origin: *const u8,
@@ -297,6 +315,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When a lock epoch is open, an assertion does not hold, or an operation of the epoch failed.
+    ///
+    /// Implements: MPI_Win_fence.
     pub fn fence(&self, assert: FenceAssert) -> Result<()> {
         self.core.run(Call::Fence, |engine| engine.start_fence(self.id, assert))
     }
@@ -306,6 +326,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When another kind of epoch is open, or this process has locked the rank already.
+    ///
+    /// Implements: MPI_Win_lock.
     pub fn lock(&self, lock_type: LockType, target: Rank, no_check: bool) -> Result<()> {
         self.core.run(Call::Lock, |engine| engine.start_lock(self.id, target, lock_type, no_check))
     }
@@ -314,6 +336,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When this process has not locked the rank, or an operation failed.
+    ///
+    /// Implements: MPI_Win_unlock.
     pub fn unlock(&self, target: Rank) -> Result<()> {
         self.core.run(Call::Unlock, |engine| engine.start_unlock(self.id, target))
     }
@@ -322,6 +346,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When another epoch is open.
+    ///
+    /// Implements: MPI_Win_lock_all.
     pub fn lock_all(&self, no_check: bool) -> Result<()> {
         self.core.run(Call::LockAll, |engine| engine.start_lock_all(self.id, no_check))
     }
@@ -330,6 +356,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When no lock_all epoch is open, or an operation failed.
+    ///
+    /// Implements: MPI_Win_unlock_all.
     pub fn unlock_all(&self) -> Result<()> {
         self.core.run(Call::UnlockAll, |engine| engine.start_unlock_all(self.id))
     }
@@ -338,6 +366,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When no lock or lock_all epoch to the rank is open, or an operation failed.
+    ///
+    /// Implements: MPI_Win_flush.
     pub fn flush(&self, target: Rank) -> Result<()> {
         self.core.run(Call::Flush, |engine| engine.start_flush(self.id, target))
     }
@@ -346,6 +376,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::flush`].
+    ///
+    /// Implements: MPI_Win_flush_all.
     pub fn flush_all(&self) -> Result<()> {
         self.core.run(Call::FlushAll, |engine| engine.start_flush_all(self.id))
     }
@@ -355,6 +387,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::flush`].
+    ///
+    /// Implements: MPI_Win_flush_local.
     pub fn flush_local(&self, target: Rank) -> Result<()> {
         self.core.run(Call::FlushLocal, |engine| engine.start_flush_local(self.id, target))
     }
@@ -363,6 +397,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// As for [`RawWindow::flush`].
+    ///
+    /// Implements: MPI_Win_flush_local_all.
     pub fn flush_local_all(&self) -> Result<()> {
         self.core.run(Call::FlushLocalAll, |engine| engine.start_flush_local_all(self.id))
     }

@@ -1,4 +1,6 @@
 //! Every operation in every kind of epoch, by the raw layer.
+//!
+//! Shows: MPI_Put.
 
 mod common;
 

@@ -16,13 +16,21 @@ use crate::table::Sync;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FenceAssert {
     /// No operation of this process is to be completed by this fence.
+    ///
+    /// Implements: MPI_MODE_NOPRECEDE.
     pub no_precede: bool,
     /// No operation follows until another epoch is opened.
+    ///
+    /// Implements: MPI_MODE_NOSUCCEED.
     pub no_succeed: bool,
     /// This rank's window memory was not stored to since the last synchronization. A hint; nothing is
     /// cheaper by it without a second copy of the window.
+    ///
+    /// Implements: MPI_MODE_NOSTORE/fence.
     pub no_store: bool,
     /// This rank's window will not be the target of put or accumulate until the next fence. A hint.
+    ///
+    /// Implements: MPI_MODE_NOPUT/fence.
     pub no_put: bool,
 }
 
@@ -33,6 +41,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When a passive-target epoch is open, or `no_precede` is not true.
+    ///
+    /// Implements: MPI_Win_fence, seed: FENCE.
     pub fn start_fence(&mut self, window: WindowId, assert: FenceAssert) -> Result<SyncCall, RmaError> {
         let call = Call::Fence;
         self.check_endpoint(call)?;

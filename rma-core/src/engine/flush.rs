@@ -18,6 +18,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When no passive-target epoch to the rank is open.
+    ///
+    /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         if self.is_flushed(window, target) {
             return Ok(SyncCall::new(Call::Flush, window, Stage::Done));
@@ -43,6 +45,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When no passive-target epoch is open.
+    ///
+    /// Implements: MPI_Win_flush_all.
     pub fn start_flush_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         self.begin_flush(Call::FlushAll, window, None)?;
         Ok(SyncCall::new(Call::FlushAll, window, Stage::FlushAll))
@@ -53,6 +57,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// As for [`Engine::start_flush`].
+    ///
+    /// Implements: MPI_Win_flush_local.
     pub fn start_flush_local(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         self.begin_flush(Call::FlushLocal, window, Some(target))?;
         Ok(SyncCall::new(Call::FlushLocal, window, Stage::FlushLocal { target }))
@@ -62,6 +68,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// As for [`Engine::start_flush_all`].
+    ///
+    /// Implements: MPI_Win_flush_local_all.
     pub fn start_flush_local_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         self.begin_flush(Call::FlushLocalAll, window, None)?;
         Ok(SyncCall::new(Call::FlushLocalAll, window, Stage::FlushLocalAll))

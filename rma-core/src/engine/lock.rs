@@ -20,6 +20,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When another kind of epoch is open, or the rank is locked already by this process.
+    ///
+    /// Implements: MPI_Win_lock, MPI_MODE_NOCHECK/lock, seed: LOCK-UNLOCK.
     pub fn start_lock(
         &mut self,
         window: WindowId,
@@ -135,6 +137,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When this process has not locked the rank.
+    ///
+    /// Implements: MPI_Win_unlock.
     pub fn start_unlock(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         let call = Call::Unlock;
         self.check_endpoint(call)?;

@@ -21,6 +21,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When another epoch is open.
+    ///
+    /// Implements: MPI_Win_lock_all, MPI_MODE_NOCHECK/lock_all, seed: LOCK_ALL per-target protocol.
     pub fn start_lock_all(&mut self, window: WindowId, no_check: bool) -> Result<SyncCall, RmaError> {
         let call = Call::LockAll;
         self.check_endpoint(call)?;
@@ -48,6 +50,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When no lock_all epoch is open.
+    ///
+    /// Implements: MPI_Win_unlock_all.
     pub fn start_unlock_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         let call = Call::UnlockAll;
         self.check_endpoint(call)?;

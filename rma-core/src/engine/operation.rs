@@ -64,6 +64,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When no epoch is open, the rank is not in the window, or the range is known to be outside.
+    ///
+    /// Implements: MPI_Put.
     #[inline]
     pub unsafe fn put(
         &mut self,
@@ -90,6 +92,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// As for [`Engine::put`].
+    ///
+    /// Implements: MPI_Get.
     #[inline]
     pub unsafe fn get(
         &mut self,
@@ -223,6 +227,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// When no epoch is open, the rank is not in the window, the range is known to be outside, or the
     /// reduction is not defined for the type. A range that only the target can judge is reported by the
     /// call that completes the operation.
+    ///
+    /// Implements: MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, MPI_Fetch_and_op, MPI_Compare_and_swap, rule: access-epoch-required.
     pub unsafe fn post(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
         // SAFETY: the caller's promise.
         unsafe { self.post_tracked(window, operation, false) }.map_ok(|_| ())

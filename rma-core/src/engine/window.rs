@@ -224,6 +224,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Errors
     /// When an epoch is open on it at this rank.
+    ///
+    /// Implements: MPI_Win_free.
     pub fn start_free(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         let call = Call::Free;
         let w = self.window(call, window)?;

@@ -35,6 +35,8 @@ struct Sequence<const K: usize> {
 }
 
 /// The state of one rank; its size does not depend on the number of ranks.
+///
+/// Implements: seed: PROC_SYNC.
 #[derive(Debug)]
 pub struct Dissemination<const K: usize> {
     rank: u32,

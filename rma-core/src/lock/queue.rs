@@ -6,6 +6,8 @@ use super::deferred::Span;
 use crate::ids::Rank;
 
 /// How a window is locked (MPI-4.1 section 13.5.3).
+///
+/// Implements: MPI_LOCK_SHARED, MPI_LOCK_EXCLUSIVE.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LockType {
     /// Together with other shared holders.
@@ -50,6 +52,8 @@ pub struct NotHeld;
 
 /// The lock of one window at one rank. The size depends on the queue's capacity only; shared holders
 /// are counted, not listed.
+///
+/// Implements: notes: lock state.
 #[derive(Debug)]
 pub struct WindowLock {
     shared_count: u32,

@@ -1,5 +1,7 @@
 //! One element as the processor sees it: 1, 2, 4 or 8 bytes, accessed atomically where its address
 //! allows it, or 16 bytes, accessed in two halves under the engine ([`Wide`]).
+//!
+//! Implements: rule: registers, rule: atomic-accumulate.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 

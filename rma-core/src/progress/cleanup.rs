@@ -10,6 +10,8 @@ use crate::wire::RECORD_BYTES_MAX;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// CLEANUP_OPS_TARGET: frees the completed operations of one target; returns how many.
+    ///
+    /// Implements: seed: CLEANUP_OPS_TARGET.
     pub(crate) fn cleanup_ops_target(&mut self, w: &mut Window<E::Region>, t: u32) -> u32 {
         let count = self.targets[t].completed_count;
         let mut left = count;
@@ -28,11 +30,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// CLEANUP_OPS_GLOBAL: the same for every window where something has happened.
+    ///
+    /// Implements: seed: CLEANUP_OPS_GLOBAL.
     pub(crate) fn cleanup_ops_global(&mut self, windows: &mut Windows<E::Region>) -> u32 {
         windows.iter_mut().filter(|w| w.dirty).map(|w| self.cleanup_ops_win(w)).sum()
     }
 
     /// CLEANUP_OPS_WIN: the same for every target of the window.
+    ///
+    /// Implements: seed: CLEANUP_OPS_WIN.
     pub(crate) fn cleanup_ops_win(&mut self, w: &mut Window<E::Region>) -> u32 {
         let mut count = 0;
         let mut t = w.slots.next(&self.targets, NONE);

@@ -130,6 +130,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Goes on with the window protocol's walk: a lock, or an unlock, for every rank.
+    ///
+    /// Implements: seed: LOCK_ALL window protocol.
     pub(crate) fn walk(&mut self, w: &mut Window<E::Region>) -> Result<(), Again> {
         if w.walk == Walk::None {
             return Ok(());

@@ -17,6 +17,8 @@ pub(crate) struct Again;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// ISSUE_OPS_GLOBAL: issues for every window.
+    ///
+    /// Implements: seed: ISSUE_OPS_GLOBAL.
     pub(crate) fn issue_ops_global(&mut self, windows: &mut Windows<E::Region>) -> u32 {
         windows.iter_mut().map(|w| self.issue_ops_win(w)).sum()
     }
@@ -24,6 +26,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// ISSUE_OPS_WIN: issues for every target, round-robin from where it stopped last, so that no
     /// target is overloaded while others wait. Returns how many operations were issued; the window
     /// stays marked when something is left.
+    ///
+    /// Implements: seed: ISSUE_OPS_WIN.
     pub(crate) fn issue_ops_win(&mut self, w: &mut Window<E::Region>) -> u32 {
         if !w.dirty {
             return 0;
@@ -51,6 +55,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// ISSUE_OPS_TARGET: issues what may go to one target now; returns how many operations went.
+    ///
+    /// Implements: seed: ISSUE_OPS_TARGET.
     pub(crate) fn issue_ops_target(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
         let issued = self.issue_what_may_go(w, t);
         if self.targets[t].sync != Sync::None {

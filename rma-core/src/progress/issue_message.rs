@@ -45,6 +45,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Sends the lock request, with the epoch's operations when they fit, and with UNLOCK or DONE when
     /// they are all there and a synchronization call asks for it.
+    ///
+    /// Implements: seed: single operation, notes: one message for lock-put-unlock, notes: nonblocking lock.
     pub(crate) fn issue_lock(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
         let te = &self.targets[t];
         let pending = te.pending.count;

@@ -18,6 +18,8 @@ const ROUNDS_MAX: usize = 4;
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// MAKE_RMA_PROGRESS_GLOBAL: all windows and the target role. Returns how many things happened. The
     /// endpoint is polled once, so that a caller whose answer has come is not kept for another look.
+    ///
+    /// Implements: seed: MAKE_RMA_PROGRESS_GLOBAL, notes: requests in one queue.
     pub(crate) fn make_rma_progress_global(&mut self, windows: &mut Windows<E::Region>) -> usize {
         let mut events = self.poll_endpoint(windows);
         self.flush_replies();
@@ -40,12 +42,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// MAKE_RMA_PROGRESS_WIN: what calls about several targets do at once.
+    ///
+    /// Implements: seed: MAKE_RMA_PROGRESS_WIN.
     pub(crate) fn make_rma_progress_win(&mut self, w: &mut Window<E::Region>) -> u32 {
         self.cleanup_ops_win(w) + self.issue_ops_win(w)
     }
 
     /// MAKE_RMA_PROGRESS_TARGET: what calls about one target do at once. What the fabric does not take
     /// stays, and the window stays marked.
+    ///
+    /// Implements: seed: MAKE_RMA_PROGRESS_TARGET.
     pub(crate) fn make_rma_progress_target(&mut self, w: &mut Window<E::Region>, t: u32) -> u32 {
         let issued = self.issue_ops_target(w, t).unwrap_or_else(|Again| {
             w.dirty = true;

@@ -15,6 +15,8 @@ use crate::epoch::LockAllCursor;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A new target element for `rank`, in the table, its lock state called; `None`: not yet.
+    ///
+    /// Implements: seed: RESTORE_TARGET_ELEM_RESOURCES.
     pub(crate) fn poll_target_element(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
         if let Some(t) = self.take_target_element(w, rank) {
             return Some(t);
@@ -158,6 +160,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// An operation element, if there is one now. RESTORE_OP_ELEM_RESOURCES otherwise: what is kept
     /// back for later packets must leave, so that elements come back.
+    ///
+    /// Implements: seed: RESTORE_OP_ELEM_RESOURCES.
     pub(crate) fn poll_operation_element(&mut self, w: &mut Window<E::Region>, t: u32) -> Option<u32> {
         if let Some(op) = self.operations.take(&mut w.operations) {
             return Some(op);

@@ -25,6 +25,8 @@ pub(crate) enum OperationState {
 }
 
 /// One operation.
+///
+/// Implements: seed: OP_ELEM.
 #[derive(Debug)]
 pub(crate) struct OperationElement {
     pub(crate) prev: u32,

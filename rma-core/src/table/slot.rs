@@ -8,6 +8,8 @@ use crate::ids::Rank;
 use crate::pool::{Arena, NONE};
 
 /// The slots of one window, and which of them are not empty.
+///
+/// Implements: seed: SLOT, seed: non-empty slots.
 #[derive(Debug)]
 pub(crate) struct Slots {
     heads: Box<[u32]>,

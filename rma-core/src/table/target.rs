@@ -10,6 +10,8 @@ use crate::state::TargetLockState;
 use crate::wire::{ErrorRecord, Metadata};
 
 /// What a synchronization call wants of a target (the design's `sync_flag`).
+///
+/// Implements: seed: sync_flag.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Sync {
     /// Nothing: operations may be kept back.
@@ -65,6 +67,8 @@ impl Direct {
 }
 
 /// One target.
+///
+/// Implements: seed: TARGET_ELEM, seed: PENDING, seed: ISSUED.
 #[derive(Debug)]
 pub(crate) struct TargetElement {
     pub(crate) next: u32,

@@ -52,6 +52,8 @@ pub(crate) struct Window<R> {
     /// Something may be issued; progress looks only at windows where this is set.
     pub(crate) dirty: bool,
     /// Elements have run out: nothing is kept back until they are there again.
+    ///
+    /// Implements: seed: optimizations off under pressure.
     pub(crate) pressure: bool,
     pub(crate) usable: bool,
     pub(crate) own: Metadata,
@@ -72,6 +74,8 @@ pub(crate) struct Window<R> {
     pub(crate) issue_cursor: u32,
     pub(crate) barrier: Dissemination<0>,
     /// The barrier of the last fence, while it runs (the design's `fence_req`).
+    ///
+    /// Implements: seed: fence_req.
     pub(crate) fence_sequence: Option<u32>,
     /// Operations were posted since the last fence.
     pub(crate) fence_active: bool,
@@ -86,6 +90,8 @@ pub(crate) struct Window<R> {
     pub(crate) walk: Walk,
     pub(crate) cursor: LockAllCursor,
     /// Acknowledgements awaited for targets whose element was given up.
+    ///
+    /// Implements: seed: ack_count.
     pub(crate) ack_count: u32,
     /// An error of a target that has no element.
     pub(crate) detached_error: Option<(Rank, TargetError)>,

@@ -12,6 +12,8 @@
 //! goes to standby.
 //!
 //! The program pays a load and a store for each progress it makes itself, and nothing else.
+//!
+//! Implements: notes: agent as a thread.
 
 use std::hint;
 use std::time::Duration;

@@ -138,6 +138,8 @@ impl Awaited for Settled {
 }
 
 /// What a thread that waits does next.
+///
+/// Implements: seed: PROGRESS_WAIT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pause {
     Spin,

@@ -49,6 +49,8 @@ fn native_put<E: Endpoint, B: Bootstrap>(world: &World<E, B>, window: WindowId) 
 }
 
 /// lock, one small operation, unlock: 1 + 1 packets, 1 round trip.
+///
+/// Shows: seed: single operation, seed: LOCK-UNLOCK, notes: one message for lock-put-unlock, MPI_Put, MPI_Get, MPI-4.1 13.5.3.
 pub fn single_operation_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 64);
@@ -74,6 +76,8 @@ pub fn single_operation_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
 }
 
 /// lock, k small operations that fit a packet, unlock: 1 + 1, 1.
+///
+/// Shows: seed: RMA_COALESCE.
 pub fn coalesced_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 1024);
@@ -91,6 +95,8 @@ pub fn coalesced_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// lock, small puts and a get, unlock: 1 + 1, 1; the reply to the get carries all acknowledgements.
+///
+/// Shows: seed: GET to tail, seed: piggyback RMA_DONE.
 pub fn puts_and_get_in_one_packet<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 1024);
@@ -111,6 +117,8 @@ pub fn puts_and_get_in_one_packet<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
 
 /// lock, large puts, unlock: LOCK, writes, UNLOCK there; GRANT, UNLOCK_ACK back; 2 round trips where
 /// the fabric keeps packets behind writes, one more for the flush where it does not.
+///
+/// Shows: seed: piggyback RMA_DONE, seed: LOCK_ISSUED, seed: LOCK_GRANTED.
 pub fn large_puts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 1 << 17);
@@ -147,6 +155,8 @@ fn large_puts_as_packets<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, win
 }
 
 /// NOCHECK: no packet for the lock, none for the unlock; 1 round trip for completion.
+///
+/// Shows: MPI_MODE_NOCHECK/lock, MPI-4.1 13.5.5.
 pub fn no_check_needs_no_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 64);
@@ -165,6 +175,8 @@ pub fn no_check_needs_no_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
 }
 
 /// lock_all: as single locks for the targets that are touched, nothing for the others.
+///
+/// Shows: MPI_Win_lock_all, MPI_Win_unlock_all, seed: LOCK_ALL per-target protocol.
 pub fn lock_all_touches_only_its_targets<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = warm(&mut world, 64);
@@ -184,6 +196,8 @@ pub fn lock_all_touches_only_its_targets<E: Endpoint, B: Bootstrap>(make: &impl 
 }
 
 /// flush with nothing outstanding, and epochs without operations: nothing at all.
+///
+/// Shows: MPI_Win_flush, seed: FLUSH.
 pub fn flush_of_nothing_is_free<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 64);
@@ -199,6 +213,8 @@ pub fn flush_of_nothing_is_free<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
 }
 
 /// fence with NOPRECEDE: the barrier is started, and the call is done.
+///
+/// Shows: MPI_MODE_NOPRECEDE, rule: fence-no-precede, seed: fence_req, MPI-4.1 13.5.5.
 pub fn fence_no_precede_returns_at_once<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = warm(&mut world, 64);
@@ -216,6 +232,8 @@ pub fn fence_no_precede_returns_at_once<E: Endpoint, B: Bootstrap>(make: &impl M
 }
 
 /// The fence that ends an epoch: one round trip to complete the operations, and the barrier.
+///
+/// Shows: MPI_Win_fence, rule: fence-completes-target, seed: FENCE, MPI-4.1 13.5.1.
 pub fn closing_fence<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = warm(&mut world, 64);
@@ -240,6 +258,8 @@ pub fn closing_fence<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// Each switch off costs packets or round trips where the design says so, and never less.
+///
+/// Shows: seed: single_op_opt_threshold, seed: piggyback RMA_DONE.
 pub fn every_switch_has_a_price<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let run = |config: Config| {
         let mut world = make(Spec { ranks: 2, config });

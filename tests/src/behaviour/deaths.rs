@@ -21,6 +21,8 @@ fn names_the_dead(result: Result<(), RmaError>) {
 
 /// Rank 2 dies by `kill` while rank 0 has operations under way to it in a lock epoch, and everybody is in
 /// a fence afterwards. `world` has three ranks.
+///
+/// Shows: MPI_ERR_OTHER.
 pub fn errors_not_hangs<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
     let (window, fenced) = (world.allocate(1 << 16), world.allocate(64));
     let data = pattern(1 << 15, 1);

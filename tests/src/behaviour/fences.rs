@@ -14,6 +14,8 @@ const NONE: FenceAssert =
     FenceAssert { no_precede: false, no_succeed: false, no_store: false, no_put: false };
 
 /// After a fence every rank sees what every rank did, large and small, native and not.
+///
+/// Shows: MPI_Win_fence, MPI_Put, MPI_Get, MPI_Accumulate, rule: fence-completes-origin, rule: fence-completes-target, rule: target-completion-fence, MPI-4.1 13.5.1.
 pub fn everybody_sees_everything<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for ranks in [1, 2, 3, 5] {
         let mut world = make(Spec::ranks(ranks));
@@ -49,6 +51,8 @@ pub fn everybody_sees_everything<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
 }
 
 /// Fences without operations between them, with every assertion, in any number.
+///
+/// Shows: MPI_Win_fence, MPI_MODE_NOSUCCEED, rule: fence-closes, rule: fence-no-succeed, MPI-4.1 13.5.1, MPI-4.1 13.5.5.
 pub fn fences_in_a_row<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
@@ -78,6 +82,8 @@ pub fn fences_in_a_row<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// A fence that no operation follows may be followed by a lock.
+///
+/// Shows: rule: mode-change, MPI_Win_lock, MPI_Win_fence.
 pub fn fence_then_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);

@@ -232,7 +232,7 @@ pub fn the_separate_model_can_be_chosen<E: Endpoint, B: Bootstrap>(make: &impl M
 
 /// sync is legal in lock and lock_all epochs, completes nothing, and is an error elsewhere.
 ///
-/// Shows: MPI_Win_sync, seed: MEM_SYNC, MPI-4.1 13.5.4.
+/// Shows: MPI_Win_sync, seed: MEM_SYNC, MPI-4.1 13.5.4, rule: sync-in-epoch.
 pub fn sync_belongs_to_passive_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);

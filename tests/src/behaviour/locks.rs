@@ -30,6 +30,8 @@ fn is_stuck<E: Endpoint, B: Bootstrap>(
 }
 
 /// While one rank holds the lock exclusively, neither an exclusive nor a shared request gets in.
+///
+/// Shows: MPI_Win_lock, MPI_Win_unlock, MPI_LOCK_EXCLUSIVE, MPI_LOCK_SHARED, rule: lock-exclusive, rule: lock-shared, MPI-4.1 13.5.3.
 pub fn exclusive_excludes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
@@ -57,6 +59,8 @@ pub fn exclusive_excludes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// Requests are granted in the order in which they reach the target.
+///
+/// Shows: notes: lock state, MPI_Win_lock.
 pub fn first_come_first_served<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(5));
     let window = world.allocate(64);
@@ -83,6 +87,8 @@ pub fn first_come_first_served<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
 }
 
 /// With room for one waiter the others are told to ask again, and all get their turn.
+///
+/// Shows: rule: lock-exclusive.
 pub fn full_queue_asks_again<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(6).with(|config| config.lock_waiters = 1));
     let window = world.allocate(64);
@@ -106,6 +112,8 @@ pub fn full_queue_asks_again<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
 }
 
 /// Operations that come with a lock request wait with it, kept at the target or sent again.
+///
+/// Shows: rule: lock-may-return, notes: nonblocking lock.
 pub fn operations_wait_with_their_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for deferred_bytes in [0, 64, 8192] {
         let mut world = make(Spec::ranks(4).with(|config| config.deferred_bytes = deferred_bytes));
@@ -128,6 +136,8 @@ pub fn operations_wait_with_their_lock<E: Endpoint, B: Bootstrap>(make: &impl Ma
 }
 
 /// lock_all of all ranks at once, with accumulates everywhere; and an exclusive lock waits for it.
+///
+/// Shows: MPI_Win_lock_all, MPI_Win_unlock_all, rule: lock-all-shared, rule: lock-all-excludes, MPI-4.1 13.5.3.
 pub fn lock_all_counts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(5));
     let window = world.allocate(8);
@@ -160,6 +170,8 @@ pub fn lock_all_counts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// lock of the own window is not lazy: its memory may be loaded and stored directly.
+///
+/// Shows: rule: lock-own, MPI-4.1 13.5.3.
 pub fn own_window_is_locked_at_once<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);

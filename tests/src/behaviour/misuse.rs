@@ -20,6 +20,8 @@ fn epoch(result: Result<impl Sized, RmaError>) -> (Call, &'static str, Rule) {
 }
 
 /// Calls that do not fit the epoch.
+///
+/// Shows: MPI_ERR_RMA_SYNC, rule: access-epoch-required, rule: lock-nested, rule: unlock-unmatched, rule: lock-fence-exclude, rule: flush-passive-only, notes: epoch checked, MPI-4.1 13.6.
 pub fn outside_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
@@ -61,6 +63,8 @@ pub fn outside_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// Ranks, windows, displacement units, types that cannot be.
+///
+/// Shows: MPI_ERR_RANK, MPI_ERR_ARG, MPI_ERR_WIN, MPI_ERR_OP, MPI_ERR_DISP, MPI_ERR_NO_MEM, MPI-4.1 13.6.
 pub fn wrong_arguments<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -93,6 +97,8 @@ pub fn wrong_arguments<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// Accesses outside the target's window, found at the origin when it knows the window, else by the
 /// target, and reported by the call that completes; the lock is released all the same.
+///
+/// Shows: MPI_ERR_RMA_RANGE, notes: target checks at put time, MPI-4.1 13.6.
 pub fn out_of_range<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let even = world.allocate(64);
@@ -129,6 +135,8 @@ pub fn out_of_range<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// Empty windows are legal; operations on them are not.
+///
+/// Shows: MPI_Win_allocate, MPI_ERR_RMA_RANGE.
 pub fn empty_windows<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate_uneven(|rank| if rank == 1 { 0 } else { 64 }, |_| 1);

@@ -88,6 +88,8 @@ fn elements(dtype: Dtype, seed: u8) -> Vec<u8> {
 
 /// accumulate and get_accumulate for every pair of type and reduction that MPI defines, at a remote
 /// rank and at oneself.
+///
+/// Shows: MPI_Accumulate, MPI_Get_accumulate, MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_REPLACE, MPI_NO_OP, MPI-4.1 13.3.4.
 pub fn every_type_and_reduction<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -117,6 +119,8 @@ pub fn every_type_and_reduction<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
 }
 
 /// Sizes around every limit: inline, small, packet, several packets, native pieces.
+///
+/// Shows: MPI_Put, MPI_Get, rule: get-buffer, MPI-4.1 13.3.1, MPI-4.1 13.3.2.
 pub fn puts_and_gets_of_all_sizes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(3 << 20);
@@ -147,6 +151,8 @@ pub fn puts_and_gets_of_all_sizes<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
 }
 
 /// fetch_and_op gives everybody another ticket; compare_and_swap lets exactly one win.
+///
+/// Shows: MPI_Fetch_and_op, MPI_Compare_and_swap, MPI_Get_accumulate, rule: atomic-fetch, MPI-4.1 13.3.4, MPI-4.1 13.7.1.
 pub fn fetching_operations<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = world.allocate(64);
@@ -180,6 +186,8 @@ pub fn fetching_operations<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// Every operation works on the process's own window.
+///
+/// Shows: MPI_Put, MPI_Get, MPI_Get_accumulate, MPI_Compare_and_swap, rule: atomic-self.
 pub fn operations_on_oneself<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -199,6 +207,8 @@ pub fn operations_on_oneself<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
 }
 
 /// Operations on zero bytes are legal, also at the end of the window, and do nothing.
+///
+/// Shows: MPI_Put, MPI_Get, MPI_Accumulate, MPI-4.1 13.3.
 pub fn zero_bytes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(16);
@@ -215,6 +225,8 @@ pub fn zero_bytes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// The same program under every combination of switches leaves the same memory.
+///
+/// Shows: MPI_Win_lock, MPI_Win_flush, seed: optimizations off under pressure.
 pub fn switches_never_change_results<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for bits in 0..32u32 {
         let on = |bit: u32| bits & 1 << bit != 0;

@@ -14,7 +14,7 @@ const LAST: FenceAssert = FenceAssert { no_precede: false, no_succeed: true, no_
 
 /// A fence on one window and then on the other makes what was put through the one readable through the other.
 ///
-/// Shows: MPI-4.1 13.7, MPI_Win_create, MPI_Win_fence.
+/// Shows: MPI-4.1 13.7, MPI_Win_create, MPI_Win_fence, rule: overlapping-windows.
 pub fn fences_on_both_make_updates_visible<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let whole = world.allocate(256);
@@ -60,7 +60,7 @@ pub fn parts_have_their_own_bounds<E: Endpoint, B: Bootstrap>(make: &impl Make<E
 
 /// Each window has its own lock and its own epochs: one may be locked while the other is.
 ///
-/// Shows: MPI_Win_lock, MPI-4.1 13.5.3.
+/// Shows: MPI_Win_lock, MPI-4.1 13.5.3, rule: windows-overlap.
 pub fn epochs_are_each_windows_own<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let whole = world.allocate(64);

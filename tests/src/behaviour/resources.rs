@@ -68,6 +68,8 @@ fn everything<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) {
 }
 
 /// Pools of one element, one slot, one reply buffer: slower, never wrong, never stuck.
+///
+/// Shows: seed: RESTORE_TARGET_ELEM_RESOURCES, seed: RESTORE_OP_ELEM_RESOURCES, rule: lock-several, MPI_MODE_NOCHECK/lock.
 pub fn one_element_of_each<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4).with(tiny));
     everything(&mut world);
@@ -76,6 +78,8 @@ pub fn one_element_of_each<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// The same with pools of two, and with every optimization off.
+///
+/// Shows: seed: RESTORE_TARGET_ELEM_RESOURCES, seed: RESTORE_OP_ELEM_RESOURCES, seed: optimizations off under pressure.
 pub fn many_targets_with_few_elements<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let two = |config: &mut Config| {
         tiny(config);
@@ -90,6 +94,8 @@ pub fn many_targets_with_few_elements<E: Endpoint, B: Bootstrap>(make: &impl Mak
 }
 
 /// lock_all with more targets than elements falls back to locking the whole window, once.
+///
+/// Shows: seed: LOCK_ALL window protocol, MPI_Win_flush_all, MPI_Win_lock_all, seed: LOCK_ALL_ISSUED, seed: LOCK_ALL_GRANTED.
 pub fn window_protocol<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(6).with(tiny));
     let window = world.allocate(64);
@@ -126,6 +132,8 @@ pub fn window_protocol<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// An operation that fails under the window protocol is reported, and every lock is released all the same.
+///
+/// Shows: seed: LOCK_ALL window protocol, MPI_ERR_RMA_RANGE, MPI_Win_unlock_all.
 pub fn window_protocol_releases_after_errors<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(5).with(tiny));
     let window = world.allocate_uneven(|rank| 64 * (rank as usize + 1), |_| 1);
@@ -152,6 +160,8 @@ pub fn window_protocol_releases_after_errors<E: Endpoint, B: Bootstrap>(make: &i
 }
 
 /// Windows are made and freed in any number; their elements come back; ids are used again.
+///
+/// Shows: MPI_Win_allocate, MPI_Win_free, MPI_ERR_WIN, seed: no O(P) data, MPI-4.1 13.2.2, MPI-4.1 13.2.5.
 pub fn windows_come_and_go<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let first = world.allocate(64);
@@ -175,6 +185,8 @@ pub fn windows_come_and_go<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// Windows over the user's memory, two of them over the same bytes.
+///
+/// Shows: MPI_Win_create, rule: overlapping-windows, MPI-4.1 13.2.1.
 pub fn windows_over_the_users_memory<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let mut memory = vec![vec![0u64; 32]; 2];
@@ -207,6 +219,8 @@ pub fn windows_over_the_users_memory<E: Endpoint, B: Bootstrap>(make: &impl Make
 }
 
 /// Every rank has another size and displacement unit.
+///
+/// Shows: MPI_Win_allocate, MPI_WIN_DISP_UNIT, MPI_WIN_SIZE, MPI-4.1 13.2.2.
 pub fn uneven_windows<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = world.allocate_uneven(|rank| 64 * (rank as usize + 1), |rank| 1 << rank);
@@ -229,6 +243,8 @@ pub fn uneven_windows<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 }
 
 /// After flush_local the buffers of puts may be changed without changing what arrives.
+///
+/// Shows: MPI_Win_flush_local, MPI_Win_flush_local_all, rule: flush-local-completes-origin, rule: put-buffer, MPI-4.1 13.5.4.
 pub fn flush_local_frees_buffers<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(32 * 1024);
