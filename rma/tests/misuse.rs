@@ -49,7 +49,7 @@ fn ranges_and_ranks(job: &Job, window: &RawWindow) -> Result<(), Error> {
     window.lock_all(false)?;
     put(window, job.rank(), 0, 0)?;
     put(window, TARGET, 4, 0)?;
-    for target in [Rank(job.size()), Rank(u32::MAX)] {
+    for target in [Rank(job.size()), Rank(u32::MAX - 1)] {
         let error = put(window, target, 0, 1).unwrap_err();
         assert!(matches!(error.rma(), Some(RmaError::Rank { size: 2, .. })), "{error}");
         assert!(window.flush(target).is_err());

@@ -47,6 +47,13 @@ macro_rules! suite {
                     requests_outlive_their_epoch, requests_to_many_targets, failed_requests,
                     requests_with_few_elements, requests_wait_for_the_lock, requests_under_all_switches,
                     operations_to_no_rank;
+                ordering: accumulates_of_one_origin_are_ordered, large_accumulates_are_ordered,
+                    accumulates_that_wait_are_ordered, accumulates_are_atomic, a_flag_behind_its_data,
+                    any_operation_behind_any, order_among_packets_is_free, order_ends, order_with_few_elements,
+                    order_in_a_fence_epoch, order_outside_epochs;
+                flushes: a_flush_that_nobody_waits_for, later_operations_delay_nothing, many_flushes_under_way,
+                    flushes_of_all_and_local, flushes_of_nothing, flush_requests_outlive_their_epoch,
+                    flushes_with_few_elements, targets_are_flushed_together, flush_requests_report_errors;
                 resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,
                     windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;

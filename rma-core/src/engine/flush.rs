@@ -10,7 +10,7 @@ use crate::ids::{Rank, WindowId};
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::Sync;
+use crate::table::{is_before, Sync, TargetElement};
 use crate::window::{SelfLock, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -75,7 +75,45 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Ok(SyncCall::new(Call::FlushLocalAll, window, Stage::FlushLocalAll))
     }
 
-    fn begin_flush(&mut self, call: Call, window: WindowId, target: Option<Rank>) -> Result<(), RmaError> {
+    /// Begins to complete, at origin and targets, all operations that were posted to any of `targets`: one
+    /// wait for all of them together, where a flush of each would be one after the other.
+    ///
+    /// Implements: ours: flush_targets.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_flush`], of any of them; then none is flushed.
+    pub fn start_flush_targets(&mut self, window: WindowId, targets: &[Rank]) -> Result<SyncCall, RmaError> {
+        let call = Call::FlushTargets;
+        self.window(call, window)?;
+        for &target in targets {
+            self.check_flush(call, window, Some(target))?;
+        }
+        let group = self.next_ticket(window);
+        for &target in targets {
+            let Some(w) = self.windows.get_mut(window) else { continue };
+            if let Some(t) = w.find(&self.process.targets, target) {
+                self.process.targets[t].flush_group = group;
+                self.process.want_flush(w, t, false);
+            }
+        }
+        Ok(SyncCall::new(call, window, Stage::FlushTargets { group }))
+    }
+
+    /// A number for a call that several targets have to know.
+    pub(super) fn next_ticket(&mut self, window: WindowId) -> u32 {
+        let Some(w) = self.windows.get_mut(window) else { return 0 };
+        // 0 is no call's.
+        w.ticket = w.ticket.wrapping_add(1).max(1);
+        w.ticket
+    }
+
+    /// Whether a flush of the target, or of all, fits the epoch; the target's element.
+    pub(super) fn check_flush(
+        &mut self,
+        call: Call,
+        window: WindowId,
+        target: Option<Rank>,
+    ) -> Result<Option<u32>, RmaError> {
         self.check_endpoint(call)?;
         if let Some(target) = target {
             self.check_rank(call, target)?;
@@ -92,7 +130,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if state == WindowState::PerTarget && target.is_some() && unlocked {
             return Err(epoch_error(call, state, Rule::NotLocked));
         }
+        Ok(found)
+    }
+
+    fn begin_flush(&mut self, call: Call, window: WindowId, target: Option<Rank>) -> Result<(), RmaError> {
+        let found = self.check_flush(call, window, target)?;
         let local = matches!(call, Call::FlushLocal | Call::FlushLocalAll);
+        let w = self.windows.get_mut(window).ok_or(RmaError::Window { call, window })?;
         match (target, found) {
             (Some(_), Some(t)) => self.process.want_flush(w, t, local),
             (None, _) => {
@@ -143,6 +187,40 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             t = w.slots.next(&self.process.targets, index);
             let ended = self.process.end_flush(w, index, sync.call);
             result = result.and(ended);
+        }
+        Poll::Ready(result)
+    }
+
+    pub(super) fn poll_flush_targets(
+        &mut self,
+        sync: &mut SyncCall,
+        group: u32,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        // Elements that were given up meanwhile, or before.
+        if w.ack_count > 0 {
+            return self.wait(sync, Phase::Acknowledgement);
+        }
+        // A later call of another thread may have taken a target over: it is waited for, too.
+        let is_meant = |te: &TargetElement| te.flush_group != 0 && !is_before(te.flush_group, group);
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            if is_meant(&self.process.targets[index]) && self.process.sync_phase(index).is_some() {
+                return Poll::Pending;
+            }
+            t = w.slots.next(&self.process.targets, index);
+        }
+        let mut result = Ok(());
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            t = w.slots.next(&self.process.targets, index);
+            if is_meant(&self.process.targets[index]) {
+                self.process.count_phases(&mut sync.counted, index);
+                let ended = self.process.end_flush(w, index, sync.call);
+                result = result.and(ended);
+            }
         }
         Poll::Ready(result)
     }

@@ -9,6 +9,7 @@ mod flush;
 mod lock;
 mod lock_all;
 mod operation;
+mod order;
 mod request;
 mod window;
 
@@ -58,6 +59,7 @@ enum Stage {
     UnlockWalk,
     Flush { target: Rank },
     FlushAll,
+    FlushTargets { group: u32 },
     FlushLocal { target: Rank },
     FlushLocalAll,
     FenceComplete { assert: FenceAssert },
@@ -92,7 +94,7 @@ impl SyncCall {
             Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
                 "the target's acknowledgement of unlock"
             }
-            Stage::Flush { .. } | Stage::FlushAll => "remote completion",
+            Stage::Flush { .. } | Stage::FlushAll | Stage::FlushTargets { .. } => "remote completion",
             Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
             Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
             Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => "the other ranks to reach the fence",
@@ -238,6 +240,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::UnlockWalk => self.poll_unlock_walk(sync),
             Stage::Flush { target } => self.poll_flush(sync, target),
             Stage::FlushAll => self.poll_flush_all(sync),
+            Stage::FlushTargets { group } => self.poll_flush_targets(sync, group),
             Stage::FlushLocal { target } => self.poll_flush_local(sync, target),
             Stage::FlushLocalAll => self.poll_flush_local_all(sync),
             Stage::FenceComplete { assert } => self.poll_fence_complete(sync, assert),

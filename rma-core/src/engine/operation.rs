@@ -258,6 +258,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let by_cpu = matches!(operation.kind, OpKind::Put | OpKind::Get)
             || w.paths.of(operation.kind, operation.dtype) == Path::Message;
         if operation.target == self.process.rank && by_cpu {
+            if !self.process.self_may_go(w) {
+                return Poll::Pending;
+            }
             // SAFETY: the caller's promise; the operation is complete on return.
             let done = unsafe { self.post_to_self(window, operation) };
             return Poll::Ready(done.map(|()| Posted::Complete));
@@ -431,6 +434,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// Gives a new element the lock state that the window's epoch implies.
     pub(crate) fn adopt_target(&mut self, w: &mut Window<E::Region>, t: u32, is_self: bool) {
         let state = w.state();
+        self.order_behind_detached(w, t);
         let te = &mut self.targets[t];
         if state == WindowState::LockAllCalled && !is_self {
             // Per-target protocol: locked when the first operation leaves.
@@ -455,6 +459,10 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// As for [`Engine::post`].
     unsafe fn post_counted(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
         let &Operation { kind, disp, len, origin, result, dtype, .. } = operation;
+        if !self.targets[t].is_unmarked() {
+            self.settle_marks(t);
+            self.settle_order(w, t);
+        }
         let te = &self.targets[t];
         let possible = w.state().may_issue()
             && te.pending.is_empty()
@@ -497,6 +505,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let element = &mut self.operations[op];
         element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
         element.target = t;
+        let te = &mut self.targets[t];
+        (element.number, element.section) = (te.posted, te.order.section);
+        te.posted = te.posted.wrapping_add(1);
         let generation = element.generation;
         if kind == OpKind::CompareAndSwap {
             // SAFETY: readable for one element by the caller's promise.
@@ -510,10 +521,16 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         }
         self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
         self.link_pending(t, op);
+        // What it may have to wait for must not be kept back, unless all of it may go with the lock request.
+        let te = &self.targets[t];
+        if te.order.in_force && te.lock != TargetLockState::Called && self.is_native(w, op) {
+            self.targets[t].hurried = true;
+        }
         w.dirty = true;
         let te = &self.targets[t];
         if te.lock == TargetLockState::Called && te.sync == Sync::None {
-            self.targets[t].lock_wanted |= !self.may_wait_for_sync(w, t, operation);
+            self.targets[t].lock_wanted |=
+                self.targets[t].hurried || !self.may_wait_for_sync(w, t, operation);
         }
         // What the fabric does not take now stays pending; progress tries again.
         self.make_rma_progress_target(w, t);

@@ -8,6 +8,7 @@ use super::{epoch_error, Engine, Operation};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
+use crate::pool::NONE;
 use crate::progress::Failure;
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
@@ -40,6 +41,9 @@ enum Named {
     Complete,
     /// An operation.
     Operation { element: u32, generation: u32 },
+    /// The marks of a flush, up to this one, at the target (at all, if it is null). `detached`: packets of
+    /// elements that were given up were under way, which the window counts.
+    Flush { ticket: u32, is_local: bool, detached: bool },
 }
 
 impl Request {
@@ -112,6 +116,87 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.operations.get(element).is_some_and(|element| !element.refers_to_user_memory())
     }
 
+    /// A flush that nobody waits for: the request is done when everything that was posted to `target` (to all
+    /// ranks, if `None`) before this call is complete, at origin and target, or at the origin only with
+    /// `is_local`. What is posted later does not delay it, unless five or more such flushes of one target are
+    /// under way at one time: the last ones are done together then.
+    ///
+    /// Implements: ours: iflush, ours: iflush_all, ours: iflush_local, ours: iflush_local_all.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_flush`].
+    pub fn flush_request(
+        &mut self,
+        window: WindowId,
+        target: Option<Rank>,
+        is_local: bool,
+    ) -> Result<Request, RmaError> {
+        let call = match (target, is_local) {
+            (Some(_), false) => Call::RequestFlush,
+            (None, false) => Call::RequestFlushAll,
+            (Some(_), true) => Call::RequestFlushLocal,
+            (None, true) => Call::RequestFlushLocalAll,
+        };
+        let found = self.check_flush(call, window, target)?;
+        let ticket = self.next_ticket(window);
+        let w = self.windows.get_mut(window).ok_or(RmaError::Window { call, window })?;
+        match (target, found) {
+            (Some(_), Some(t)) => self.process.open_mark(w, t, ticket, is_local),
+            (Some(_), None) => {}
+            (None, _) => {
+                let mut t = w.slots.next(&self.process.targets, NONE);
+                while let Some(index) = t {
+                    self.process.open_mark(w, index, ticket, is_local);
+                    t = w.slots.next(&self.process.targets, index);
+                }
+            }
+        }
+        let detached = w.ack_count > 0 && found.is_none() && !is_local;
+        let named = Named::Flush { ticket, is_local, detached };
+        Ok(Request { call, window, target: target.unwrap_or(Rank::NULL), named })
+    }
+
+    fn poll_flush_request(
+        &mut self,
+        request: &Request,
+        ticket: u32,
+        is_local: bool,
+        detached: bool,
+    ) -> Poll<Result<(), RmaError>> {
+        let &Request { call, window, target, .. } = request;
+        let Some(w) = self.windows.get_mut(window) else { return Poll::Ready(Ok(())) };
+        if detached && w.ack_count > 0 {
+            return Poll::Pending;
+        }
+        let process = &mut self.process;
+        let (mut result, mut is_over) = (Ok(()), true);
+        let mut t = w.slots.next(&process.targets, NONE);
+        while let Some(index) = t {
+            t = w.slots.next(&process.targets, index);
+            let rank = process.targets[index].rank;
+            if target != Rank::NULL && target != rank {
+                continue;
+            }
+            if process.targets[index].marks.has(ticket) {
+                process.make_rma_progress_target(w, index);
+                process.settle_marks(index);
+            }
+            let te = &process.targets[index];
+            is_over &= !te.marks.has(ticket) && (!te.is_dead() || process.sync_phase(index).is_none());
+            if let (Some(error), false) = (te.error, is_local && !te.is_dead()) {
+                result = result.and(Err(error.report(call, rank)));
+            }
+        }
+        match w.detached_error {
+            _ if !is_over => return Poll::Pending,
+            Some((rank, error)) if !is_local && (target == Rank::NULL || target == rank) => {
+                result = result.and(Err(error.report(call, rank)));
+            }
+            _ => {}
+        }
+        Poll::Ready(result)
+    }
+
     /// Whether a request is done; lets what it waits for leave, but makes no progress itself. When it is,
     /// with or without an error, the request is null. An error of its operation is reported here when it is
     /// known, and by the epoch's next synchronization call in any case.
@@ -123,6 +208,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Named::Null => return Poll::Ready(Ok(())),
             Named::Complete => Poll::Ready(Ok(())),
             Named::Operation { element, generation } => self.poll_operation(request, element, generation),
+            Named::Flush { ticket, is_local, detached } => {
+                self.poll_flush_request(request, ticket, is_local, detached)
+            }
         };
         let result = match (&self.process.failure, result) {
             (Some(failure @ Failure::Endpoint(_)), Poll::Pending) => {

@@ -80,6 +80,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 }
                 let native = self.issue_native(w, t)?;
                 let messages = self.issue_messages(w, t)?;
+                self.issue_order(w, t)?;
+                self.issue_marks(w, t)?;
                 self.issue_sync(w, t)?;
                 Ok(native + messages)
             }
@@ -134,7 +136,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// A batch without operations.
-    fn send_control(&mut self, w: &mut Window<E::Region>, t: u32, flags: BatchFlags) -> Result<(), Again> {
+    pub(crate) fn send_control(
+        &mut self,
+        w: &mut Window<E::Region>,
+        t: u32,
+        flags: BatchFlags,
+    ) -> Result<(), Again> {
         let Some(peer) = self.targets[t].peer else { return Err(Again) };
         let header = self.batch_header(w, t, flags, 0);
         match self.send(peer, PacketKind::Batch, &header.encode(), &[]) {
@@ -188,6 +195,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 self.counters.native_flushes += 1;
                 let te = &mut self.targets[t];
                 (te.unflushed, te.flush_outstanding) = (false, true);
+                te.flushes_posted = te.flushes_posted.wrapping_add(1);
                 Ok(())
             }
             Err(error) => Err(self.refused(w, t, error)),

@@ -34,6 +34,8 @@ struct Packed {
     ends_with_result: bool,
     /// Operations without result are among them.
     writes: bool,
+    /// The section of the first, as to order.
+    section: u32,
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -62,6 +64,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let carry = self.config.single_op_lock && (pending == 1 || self.config.coalesce);
         let packed = if carry { self.pack(w, t, pending, true) } else { Packed::default() };
+        if packed.count > 0 {
+            self.note_messages(t, self.operations[self.targets[t].pending.head].section);
+        }
         let te = &self.targets[t];
         let all = packed.count == pending && packed.piece.is_none();
         let mut flags = match te.lock_type {
@@ -75,7 +80,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if all && pending > 0 {
             flags |= match te.sync {
                 Sync::Unlock => BatchFlags::UNLOCK,
-                Sync::Flush if packed.writes => BatchFlags::DONE,
+                _ if te.wants_done() && packed.writes => BatchFlags::DONE,
                 _ => BatchFlags::default(),
             };
         }
@@ -110,6 +115,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let last = packed.count == self.targets[t].pending.count && packed.piece.is_none();
             let flags = self.piggyback_flags(t, &packed, last);
             self.send_packed(w, t, peer, flags, packed)?;
+            self.note_messages(t, packed.section);
             self.take_packed(w, t, packed, false);
             self.targets[t].needs_done |= packed.writes;
             self.after_flags(t, flags);
@@ -136,7 +142,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 if self.may_unlock_behind_natives(t) {
                     flags |= BatchFlags::UNLOCK;
                 }
-            } else if te.sync >= Sync::Flush && (te.needs_done || packed.writes) {
+            } else if te.wants_done() && (te.needs_done || packed.writes) {
                 flags |= BatchFlags::DONE;
             }
         }
@@ -149,7 +155,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Moves GETs behind everything else, so that the packet's last operation has a result and the
     /// reply carries the acknowledgement. A get is not ordered against other operations of an epoch.
     fn sort_gets_to_tail(&mut self, t: u32) {
-        if !self.config.get_to_tail {
+        if !self.config.get_to_tail || self.targets[t].order.in_force {
             return;
         }
         let mut gets = List::EMPTY;
@@ -174,6 +180,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut packed = Packed { len: Header::BYTES, ..Packed::default() };
         let mut reply_room = self.limits.send_bytes_max - REPLY_OVERHEAD;
         let mut op = self.targets[t].pending.head;
+        let mut left_behind = None;
         while op != NONE && packed.count < most {
             let element = &self.operations[op];
             let next = element.next;
@@ -185,7 +192,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 if with_lock {
                     break;
                 }
+                left_behind.get_or_insert(element.section);
                 continue;
+            }
+            // In order behind a native operation that could not leave yet, or that is under way.
+            let is_behind = left_behind.is_some_and(|section| section != element.section);
+            if !with_lock && (is_behind || !self.message_may_go(t, element.section)) {
+                break;
             }
             let left = element.len - element.posted;
             let result = if element.kind.has_result() { ResultRecord::BYTES as u64 + left } else { 0 };
@@ -248,6 +261,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         packed.len = out.len();
+        if packed.count == 0 {
+            packed.section = element.section;
+        }
         packed.count += 1;
         packed.ends_with_result = element.kind.has_result();
         packed.results += u32::from(element.kind.has_result());

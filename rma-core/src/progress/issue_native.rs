@@ -34,7 +34,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     self.request_metadata(w, t)?;
                     return Ok(count);
                 };
-                if !self.issue_native_one(w, t, op, &metadata)? {
+                if !self.native_may_go(w, t, op) || !self.issue_native_one(w, t, op, &metadata)? {
                     return Ok(count);
                 }
                 count += 1;
@@ -84,6 +84,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         element.outstanding += 1;
         self.counters.native_bytes += len;
         let te = &mut self.targets[t];
+        te.tracked_pieces += 1;
         match element.kind {
             OpKind::Put => {
                 te.native_puts += 1;

@@ -6,6 +6,7 @@ mod control;
 mod issue;
 mod issue_message;
 mod issue_native;
+mod marks;
 mod origin_role;
 mod peers;
 mod process;

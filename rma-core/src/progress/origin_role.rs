@@ -121,6 +121,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             op = prev;
         }
+        self.uncover_marks(t);
         let te = &mut self.targets[t];
         te.sync_sent = false;
         // A DONE that went with the request was not seen: its number is free again, so that one who asks

@@ -20,7 +20,7 @@ use crate::provider::{
     CompletionBatch, CompletionScope, Endpoint, Limits, PostError, ReceivedPacket, SendClass,
 };
 use crate::state::TargetLockState;
-use crate::table::{Direct, OperationElement, OperationState, TargetElement, TargetError};
+use crate::table::{Direct, Marks, OperationElement, OperationState, Order, TargetElement, TargetError};
 use crate::window::Window;
 use crate::wire::PacketKind;
 
@@ -171,7 +171,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn refresh_direct(&mut self, t: u32) {
         let te = &mut self.targets[t];
         te.direct = match (te.peer, te.metadata) {
-            (Some(peer), Some(metadata)) if te.lock == TargetLockState::Granted && te.error.is_none() => {
+            (Some(peer), Some(metadata))
+                if te.lock == TargetLockState::Granted && te.error.is_none() && te.is_unmarked() =>
+            {
                 Some(Direct { peer, metadata })
             }
             _ => None,
@@ -243,6 +245,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         te.error = Some(TargetError::Peer(code));
         te.direct = None;
+        (te.marks, te.order) = (Marks::NONE, Order::NONE);
         (te.needs_done, te.unflushed, te.lock_wanted) = (false, false, false);
         (te.done_acked, te.unlock_acked, te.requests) = (te.done_sent, true, 0);
         w.dirty = true;

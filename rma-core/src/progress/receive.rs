@@ -104,6 +104,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     self.complete_operation(t, index);
                 }
                 let te = &mut self.targets[t];
+                te.tracked_pieces -= 1;
                 match native_kind {
                     crate::wire::OpKind::Put => te.native_puts -= 1,
                     crate::wire::OpKind::Get => te.native_gets -= 1,
@@ -122,6 +123,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             TagKind::Flush => {
                 let te = &mut self.targets[index];
                 te.flush_outstanding = false;
+                te.flushes_done = te.flushes_posted;
                 // What was posted after the flush is not covered by it.
                 te.accumulates_unseen &= te.unflushed;
                 index

@@ -119,7 +119,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             te.lock = TargetLockState::Called;
         }
         te.lock_wanted |= te.lock == TargetLockState::Called;
-        let acknowledged = per_target || te.unflushed || te.done_acked != te.done_sent;
+        let acknowledged = per_target || te.unflushed || te.done_acked != te.done_sent || !te.is_unmarked();
         te.sync = te.sync.max(if acknowledged { Sync::Flush } else { Sync::Issue });
         w.dirty = true;
         self.make_rma_progress_target(w, t);
@@ -133,6 +133,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         } else {
             let complete = te.pending.is_empty() && te.issued.is_empty() && te.is_locally_complete();
             if !complete || te.unflushed || te.flush_outstanding || te.done_acked != te.done_sent {
+                return;
+            }
+            if !te.is_unmarked() && te.needs_done {
                 return;
             }
             // Fence and lock_all count the acknowledgements; nobody waits here.

@@ -1,9 +1,11 @@
 //! The operation table: window -> slots -> target elements -> operation elements (seed: "Data structures").
 
+mod mark;
 mod op;
 mod slot;
 mod target;
 
+pub(crate) use mark::{is_before, Covered, Mark, Marks, Order};
 pub(crate) use op::{List, OperationElement, OperationState};
 pub(crate) use slot::Slots;
 pub(crate) use target::{Direct, Sync, TargetElement, TargetError};

@@ -35,6 +35,9 @@ pub(crate) struct OperationElement {
     pub(crate) generation: u32,
     /// The target element whose list holds it.
     pub(crate) target: u32,
+    /// Which of its target's operations it is, and in which section of their order.
+    pub(crate) number: u32,
+    pub(crate) section: u32,
     pub(crate) state: OperationState,
     pub(crate) kind: OpKind,
     pub(crate) dtype: Dtype,
@@ -70,6 +73,8 @@ impl Default for OperationElement {
             next: NONE,
             generation: 0,
             target: NONE,
+            number: 0,
+            section: 0,
             state: OperationState::Free,
             kind: OpKind::Put,
             dtype: Dtype::U8,

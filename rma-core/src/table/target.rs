@@ -1,6 +1,6 @@
 //! Target elements: what an origin knows of one target while it communicates with it.
 
-use super::List;
+use super::{List, Marks, Order};
 use crate::error::{Call, FabricCode, RmaError};
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
@@ -113,6 +113,18 @@ pub(crate) struct TargetElement {
     pub(crate) done_sent: u32,
     pub(crate) done_acked: u32,
     pub(crate) error: Option<TargetError>,
+    /// Operations that took an element so far: the number of the next.
+    pub(crate) posted: u32,
+    /// Pieces of native operations in elements that the fabric has not completed; the other native ones are
+    /// only counted.
+    pub(crate) tracked_pieces: u32,
+    /// Flushes of the provider, posted and complete.
+    pub(crate) flushes_posted: u32,
+    pub(crate) flushes_done: u32,
+    /// The call about several targets that wants this one flushed.
+    pub(crate) flush_group: u32,
+    pub(crate) marks: Marks,
+    pub(crate) order: Order,
 }
 
 impl Default for TargetElement {
@@ -157,6 +169,13 @@ impl TargetElement {
             done_sent: 0,
             done_acked: 0,
             error: None,
+            posted: 0,
+            tracked_pieces: 0,
+            flushes_posted: 0,
+            flushes_done: 0,
+            flush_group: 0,
+            marks: Marks::NONE,
+            order: Order::NONE,
         }
     }
 
@@ -191,6 +210,12 @@ impl TargetElement {
     /// Whether progress could do something for this target.
     #[inline]
     pub(crate) fn wants_issue(&self) -> bool {
-        !self.pending.is_empty() || self.sync != Sync::None || self.lock_wanted
+        !self.pending.is_empty() || self.sync != Sync::None || self.lock_wanted || !self.marks.is_empty()
+    }
+
+    /// Whether everything that was sent is to be acknowledged.
+    #[inline]
+    pub(crate) fn wants_done(&self) -> bool {
+        self.sync >= Sync::Flush || self.marks.want_done()
     }
 }

@@ -93,6 +93,10 @@ pub(crate) struct Window<R> {
     ///
     /// Implements: seed: ack_count.
     pub(crate) ack_count: u32,
+    /// An order call was about them.
+    pub(crate) ordered_detached: bool,
+    /// The number of the last call that flushes without waiting, or flushes several targets.
+    pub(crate) ticket: u32,
     /// An error of a target that has no element.
     pub(crate) detached_error: Option<(Rank, TargetError)>,
     /// The target element being won back.
@@ -150,6 +154,8 @@ impl<R> Window<R> {
             walk: Walk::None,
             cursor: LockAllCursor::idle(),
             ack_count: 0,
+            ordered_detached: false,
+            ticket: 0,
             detached_error: None,
             restore_victim: NONE,
         }

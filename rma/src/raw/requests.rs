@@ -100,6 +100,88 @@ impl RawWindow {
         unsafe { self.request(&operation) }
     }
 
+    /// A flush that nobody waits for: the request is done when everything that was posted to `target` before is
+    /// complete at both sides. What is posted later does not delay it (of five or more under way to one target
+    /// the last are done together).
+    ///
+    /// Implements: ours: iflush.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::flush`].
+    pub fn iflush(&self, target: Rank) -> Result<Request> {
+        self.flush_request(Call::RequestFlush, Some(target), false)
+    }
+
+    /// The same for all ranks.
+    ///
+    /// Implements: ours: iflush_all.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::flush`].
+    pub fn iflush_all(&self) -> Result<Request> {
+        self.flush_request(Call::RequestFlushAll, None, false)
+    }
+
+    /// As [`RawWindow::iflush`], at this side only: the buffers may be used again when the request is done.
+    ///
+    /// Implements: ours: iflush_local.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::flush`].
+    pub fn iflush_local(&self, target: Rank) -> Result<Request> {
+        self.flush_request(Call::RequestFlushLocal, Some(target), true)
+    }
+
+    /// The same for all ranks.
+    ///
+    /// Implements: ours: iflush_local_all.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::flush`].
+    pub fn iflush_local_all(&self) -> Result<Request> {
+        self.flush_request(Call::RequestFlushLocalAll, None, true)
+    }
+
+    fn flush_request(&self, call: Call, target: Option<Rank>, is_local: bool) -> Result<Request> {
+        let mut guarded = self.core.enter(call)?;
+        let made = guarded.engine.flush_request(self.id, target, is_local);
+        self.core.posted(&mut guarded);
+        made.map_err(|error| self.core.fail(error))
+    }
+
+    /// Flushes several ranks with one wait for all of them.
+    ///
+    /// Implements: ours: flush_targets.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::flush`], of any of them; misuse of one flushes none.
+    pub fn flush_targets(&self, targets: &[Rank]) -> Result<()> {
+        self.core.run(Call::FlushTargets, |engine| engine.start_flush_targets(self.id, targets))
+    }
+
+    /// Orders what follows to `target` behind what was posted to it, without waiting: whoever sees a later
+    /// operation sees every earlier one. In any epoch.
+    ///
+    /// Implements: ours: order.
+    ///
+    /// # Errors
+    /// When no epoch to the rank is open.
+    pub fn order(&self, target: Rank) -> Result<()> {
+        let mut guarded = self.core.enter(Call::Order)?;
+        guarded.engine.order(self.id, target).map_err(|error| self.core.fail(error))
+    }
+
+    /// The same for each rank.
+    ///
+    /// Implements: ours: order_all.
+    ///
+    /// # Errors
+    /// When no epoch is open.
+    pub fn order_all(&self) -> Result<()> {
+        let mut guarded = self.core.enter(Call::OrderAll)?;
+        guarded.engine.order_all(self.id).map_err(|error| self.core.fail(error))
+    }
+
     /// # Safety
     /// The operation's buffers are as [`rma_core::engine::Engine::post_request`] wants them.
     unsafe fn request(&self, operation: &Operation) -> Result<Request> {
