@@ -338,6 +338,13 @@ pub enum RmaError {
         /// The message, with the remedy.
         message: String,
     },
+    /// Memory cannot be shared among the ranks of the window (`MPI_ERR_RMA_SHARED`).
+    Shared {
+        /// The call.
+        call: Call,
+        /// Why, and what to do.
+        message: String,
+    },
     /// Memory could not be had.
     Memory {
         /// The call.
@@ -385,6 +392,7 @@ impl RmaError {
             | Self::Endpoint { call, .. }
             | Self::Provider { call, .. }
             | Self::Bootstrap { call, .. }
+            | Self::Shared { call, .. }
             | Self::Memory { call, .. }
             | Self::Reported { call, .. }
             | Self::Stalled { call, .. } => *call,
@@ -434,7 +442,7 @@ impl fmt::Display for RmaError {
                 write!(f, "rank {target} cannot be reached any more: {code}; its process probably ended")
             }
             Self::Endpoint { code, .. } => write!(f, "the endpoint is broken: {code}"),
-            Self::Provider { message, .. } | Self::Bootstrap { message, .. } => f.write_str(message),
+            Self::Provider { message, .. } | Self::Bootstrap { message, .. } | Self::Shared { message, .. } => f.write_str(message),
             Self::Memory { bytes, .. } => write!(f, "{bytes} bytes of memory could not be had"),
             Self::Reported { target, .. } => write!(
                 f,

@@ -38,6 +38,7 @@ mod local;
 mod options;
 mod platform;
 mod runtime;
+mod segment;
 mod window;
 
 pub use element::{Bf16, Complex, Element, IndexedValue, Integer, Logical, ValueIndex, F16};
@@ -60,4 +61,5 @@ pub use rma_core::lock::LockType;
 pub use rma_core::op::ReduceOp;
 pub use rma_core::path::Path;
 
+pub use segment::SharedMemory;
 pub use window::Window;

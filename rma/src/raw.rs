@@ -6,6 +6,7 @@
 
 mod kinds;
 mod requests;
+mod shared;
 
 use std::fmt;
 use std::ptr;
@@ -25,6 +26,7 @@ use crate::error::Result;
 use crate::job::Job;
 use crate::platform::Engine;
 use crate::runtime::{Core, Guarded, PendingOperation};
+use crate::segment::Segment;
 
 pub use requests::Request;
 
@@ -42,6 +44,8 @@ pub struct RawWindow {
     id: WindowId,
     base: *mut u8,
     len: usize,
+    /// What is mapped, if the window's memory is shared.
+    segment: Option<Arc<Segment>>,
 }
 
 // SAFETY: `base` is an address that is only handed out; everything else is shared between threads by
@@ -95,7 +99,7 @@ impl RawWindow {
             Ok(sync)
         })?;
         match made {
-            Some((id, base, len)) => Ok(Self { job: job.clone(), core, id, base, len }),
+            Some((id, base, len)) => Ok(Self { job: job.clone(), core, id, base, len, segment: None }),
             // `run` succeeds only with what `start` returned.
             None => Err(RmaError::Window { call, window: WindowId(u32::MAX) }.into()),
         }

@@ -6,6 +6,7 @@ use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::WindowId;
+use crate::info::Flavor;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
@@ -54,6 +55,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if assert.no_precede && state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::NoPrecedeBroken));
         }
+        w.mem_sync();
         let stage =
             if assert.no_precede { Stage::FenceBegin { assert } } else { Stage::FenceComplete { assert } };
         if !assert.no_precede {
@@ -110,7 +112,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.fence_sequence = Some(sequence);
         w.fence_active = false;
         self.process.send_barrier_rounds(w);
-        if assert.no_precede {
+        // Shared memory may be accessed as soon as the call returns, by everybody's leave.
+        if assert.no_precede && w.flavor != Flavor::Shared {
             if assert.no_succeed {
                 let _ = w.transition(|state| state.on_fence_no_succeed());
             }
@@ -137,6 +140,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.barrier.is_complete(sequence) {
             return self.process.failure(sync.call);
         }
+        w.mem_sync();
         if w.fence_sequence == Some(sequence) {
             w.fence_sequence = None;
             let _ = w.transition(|state| state.on_fence_barrier());

@@ -6,6 +6,7 @@ use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
+use crate::info::Flavor;
 use crate::lock::{LockType, Request, Waiter};
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
@@ -80,6 +81,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             te.lock.on_no_check().unwrap_or_default();
             self.process.resolve(w, t);
         }
+        if w.flavor == Flavor::Shared {
+            // Its memory may be accessed as soon as the call returns.
+            sync.stage = Stage::LockGrant { target };
+            return self.poll_lock_grant(sync, target);
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -94,6 +100,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         if w.self_lock == SelfLock::Held || (!queued && w.try_self_lock(rank, lock_type)) {
+            w.mem_sync();
+            if sync.call == Call::LockAll && w.flavor == Flavor::Shared {
+                sync.stage = Stage::LockAllGrant;
+                return self.poll_lock_all_grant(sync);
+            }
             return Poll::Ready(Ok(()));
         }
         if !queued {
@@ -150,6 +161,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if state != WindowState::PerTarget {
             return missing;
         }
+        w.mem_sync();
         let found = w.find(&self.process.targets, target);
         if own && w.self_lock == SelfLock::None || !own && found.is_none() && w.locks_recycled == 0 {
             return missing;

@@ -63,6 +63,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if core::mem::replace(&mut w.is_closing, true) {
             return Err(epoch_error(call, state, Rule::Busy));
         }
+        w.mem_sync();
         let sync = SyncCall::new(call, window, Stage::UnlockAll);
         self.begin_unlock_all(window);
         Ok(sync)

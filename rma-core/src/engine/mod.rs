@@ -11,6 +11,7 @@ mod lock_all;
 mod operation;
 mod order;
 mod request;
+mod shared;
 mod window;
 
 use core::task::Poll;
@@ -33,6 +34,7 @@ pub use attributes::WindowAttributes;
 pub use fence::FenceAssert;
 pub use operation::Operation;
 pub use request::Request;
+pub use shared::{Mapping, SharedPart, AGREE_VALUES};
 
 /// A blocking call under way: to be polled until it is ready, on the engine that started it.
 #[derive(Debug)]
@@ -52,7 +54,10 @@ enum Stage {
     Create { sequence: Option<u32> },
     Free { sequence: Option<u32> },
     Barrier { sequence: Option<u32> },
+    Agree { sequence: Option<u32> },
     Lock { target: Rank, lock_type: LockType, no_check: bool },
+    LockGrant { target: Rank },
+    LockAllGrant,
     SelfLock { lock_type: LockType, queued: bool },
     Unlock { target: Rank },
     UnlockAll,
@@ -89,7 +94,9 @@ impl SyncCall {
             Stage::Create { .. } => "the other ranks to create the window",
             Stage::Free { .. } => "the other ranks to free the window",
             Stage::Barrier { .. } => "the other ranks to reach the barrier",
+            Stage::Agree { .. } => "the other ranks to make the window",
             Stage::Lock { .. } => "a target element",
+            Stage::LockGrant { .. } | Stage::LockAllGrant => "the locks of ranks whose memory is shared",
             Stage::SelfLock { .. } => "the lock of this rank's own window",
             Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
                 "the target's acknowledgement of unlock"
@@ -112,6 +119,8 @@ pub struct Engine<E: Endpoint, B> {
     /// Windows go before the endpoint that their regions belong to.
     windows: Windows<E::Region>,
     process: Process<E, B>,
+    /// This rank's numbers for the next agreement.
+    agreeing: [u64; AGREE_VALUES],
 }
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -123,7 +132,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         bootstrap
             .publish(&endpoint.address())
             .map_err(|error| RmaError::Bootstrap { call: Call::Init, message: error.message })?;
-        Ok(Self { windows: Windows::new(), process: Process::new(endpoint, bootstrap, config) })
+        Ok(Self {
+            windows: Windows::new(),
+            process: Process::new(endpoint, bootstrap, config),
+            agreeing: [0; AGREE_VALUES],
+        })
     }
 
     /// This process's rank.
@@ -233,7 +246,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::Create { sequence } => self.poll_create(sync, sequence),
             Stage::Free { sequence } => self.poll_free(sync, sequence),
             Stage::Barrier { sequence } => self.poll_barrier(sync, sequence),
+            Stage::Agree { sequence } => self.poll_agree(sync, sequence),
             Stage::Lock { target, lock_type, no_check } => self.poll_lock(sync, target, lock_type, no_check),
+            Stage::LockGrant { target } => self.poll_lock_grant(sync, target),
+            Stage::LockAllGrant => self.poll_lock_all_grant(sync),
             Stage::SelfLock { lock_type, queued } => self.poll_self_lock(sync, lock_type, queued),
             Stage::Unlock { target } => self.poll_unlock(sync, target),
             Stage::UnlockAll => self.poll_unlock_all(sync),

@@ -118,8 +118,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Result<(WindowId, SyncCall), RmaError> {
         let (call, flavor) = (Call::Allocate, Flavor::Allocate);
         let owned = OwnedMemory::new(len, options.memory_alignment as usize);
-        let (base, len_had) =
-            owned.as_ref().map_or((core::ptr::null_mut(), 0), |owned| (owned.base().as_ptr(), len));
+        let (base, len_had) = owned.as_ref().map_or((core::ptr::null_mut(), 0), |owned| (owned.base(), len));
         // SAFETY: the window keeps `owned` and is dropped with it; nobody else has the pointer but
         // through the window.
         let memory = unsafe { WindowMemory::new(base, len_had) };

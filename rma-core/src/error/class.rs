@@ -131,6 +131,7 @@ impl RmaError {
             Self::Info { .. } => ErrorClass::InfoValue,
             Self::Operation { .. } => ErrorClass::Op,
             Self::Window { .. } => ErrorClass::Window,
+            Self::Shared { .. } => ErrorClass::RmaShared,
             Self::Memory { .. } => ErrorClass::NoMemory,
             Self::Refused { .. }
             | Self::Peer { .. }

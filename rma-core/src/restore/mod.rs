@@ -39,10 +39,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match w.state() {
             // A freed element would lose whether its target is locked, so the window protocol locks all.
             WindowState::LockAllCalled => {
-                if w.transition(|state| state.on_out_of_targets()).is_ok() {
+                if self.lock_all_ranks(w) {
                     self.counters.restored_targets += 1;
-                    w.walk = Walk::Lock;
-                    w.cursor = LockAllCursor::over(self.size);
                 }
             }
             WindowState::LockAllIssued => self.settle(w),
@@ -55,6 +53,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 }
             }
         }
+    }
+
+    /// Begins to lock every rank, under lock_all (the window protocol). `false`: not in this state.
+    pub(crate) fn lock_all_ranks(&mut self, w: &mut Window<E::Region>) -> bool {
+        let begins = w.transition(|state| state.on_out_of_targets()).is_ok();
+        if begins {
+            w.walk = Walk::Lock;
+            w.cursor = LockAllCursor::over(self.size);
+        }
+        begins
     }
 
     /// Window-level conditions that something other than a call on this window may have fulfilled.

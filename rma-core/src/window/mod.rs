@@ -2,6 +2,9 @@
 
 mod memory;
 
+use core::sync::atomic::{fence, Ordering};
+
+pub use memory::Mapping;
 pub(crate) use memory::OwnedMemory;
 
 use crate::config::Config;
@@ -212,6 +215,14 @@ impl<R> Window<R> {
         match &self.regions {
             None => Some((&self.memory, offset)),
             Some(regions) => regions.find(offset, len),
+        }
+    }
+
+    /// MEM_SYNC, where memory is accessed by other means than this library.
+    #[inline]
+    pub(crate) fn mem_sync(&self) {
+        if self.flavor == Flavor::Shared {
+            fence(Ordering::SeqCst);
         }
     }
 

@@ -13,6 +13,7 @@
 //! come from `crate::platform`.
 
 pub(crate) mod agent;
+mod agreement;
 pub(crate) mod finalize;
 mod requests;
 mod turns;

@@ -1,0 +1,153 @@
+//! Windows whose memory the ranks of one host load and store directly (MPI-4.1 section 13.2.3). Who has the
+//! memory mapped is the caller's business; here is what differs for the engine: a lock must be held, and a
+//! barrier be over, when the call returns, because the accesses that follow do not come here; and
+//! synchronization calls are memory barriers.
+#![allow(unsafe_code)] // window memory comes as a raw pointer
+
+use alloc::boxed::Box;
+use core::ptr::NonNull;
+use core::task::Poll;
+
+use super::window::Making;
+use super::{Engine, Stage, SyncCall};
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError};
+use crate::ids::{Rank, WindowId};
+use crate::info::{Flavor, WindowOptions};
+use crate::mem::WindowMemory;
+use crate::progress::{Failure, REDUCE_VALUES};
+use crate::provider::Endpoint;
+use crate::state::{TargetLockState, WindowState};
+use crate::window::OwnedMemory;
+
+pub use crate::window::Mapping;
+
+/// This rank's part of a window of shared memory.
+#[derive(Debug)]
+pub struct SharedPart {
+    /// First byte.
+    pub base: NonNull<u8>,
+    /// Bytes.
+    pub len: usize,
+    /// Keeps them mapped.
+    pub mapping: Box<dyn Mapping>,
+}
+
+/// Numbers of an agreement.
+pub const AGREE_VALUES: usize = 4;
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Begins to find the largest of each number that the ranks give. Collective; what a layer above needs to
+    /// set something up together. The result is [`Engine::agreed`], as long as no other collective call of the
+    /// job is polled.
+    ///
+    /// # Errors
+    /// When the endpoint is broken.
+    pub fn start_agree(&mut self, call: Call, values: [u64; AGREE_VALUES]) -> Result<SyncCall, RmaError> {
+        self.check_endpoint(call)?;
+        self.agreeing = values;
+        Ok(SyncCall::new(call, WindowId(u32::MAX), Stage::Agree { sequence: None }))
+    }
+
+    pub(super) fn poll_agree(
+        &mut self,
+        sync: &mut SyncCall,
+        sequence: Option<u32>,
+    ) -> Poll<Result<(), RmaError>> {
+        let result = self.poll_reduce(sequence, |engine| {
+            let mut values = [0; REDUCE_VALUES];
+            values[..AGREE_VALUES].copy_from_slice(&engine.agreeing);
+            values
+        });
+        match result {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(sequence) => {
+                sync.stage = Stage::Agree { sequence };
+                self.process.failure(sync.call)
+            }
+        }
+    }
+
+    /// The outcome of the agreement that became ready just now.
+    pub fn agreed(&self) -> [u64; AGREE_VALUES] {
+        let mut agreed = [0; AGREE_VALUES];
+        agreed.copy_from_slice(&self.process.reduce.values()[..AGREE_VALUES]);
+        agreed
+    }
+
+    /// Begins to make a window over memory that the ranks of the host have mapped (MPI-4.1 section 13.2.3).
+    /// Collective. A rank that could not map it says why instead, and then every rank fails.
+    ///
+    /// Implements: MPI_Win_allocate_shared.
+    ///
+    /// # Safety
+    /// The part's bytes are valid for reads and writes until its mapping is dropped, and accessed by whoever
+    /// else only as shared memory that others may change.
+    ///
+    /// # Errors
+    /// When the endpoint is broken.
+    pub unsafe fn start_shared(
+        &mut self,
+        part: Result<SharedPart, RmaError>,
+        disp_unit: u32,
+        options: &WindowOptions,
+    ) -> Result<(WindowId, SyncCall), RmaError> {
+        let (call, flavor) = (Call::AllocateShared, Flavor::Shared);
+        let (base, len, owned, error) = match part {
+            Ok(part) => (part.base.as_ptr(), part.len, Some(OwnedMemory::mapped(part.mapping)), None),
+            Err(error) => (core::ptr::null_mut(), 0, None, Some(error)),
+        };
+        // SAFETY: the caller's promise; the window keeps the mapping, and is dropped with it.
+        let memory = unsafe { WindowMemory::new(base, len) };
+        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, error })
+    }
+
+    /// Waits for the lock of a rank whose memory is accessed directly.
+    pub(super) fn poll_lock_grant(
+        &mut self,
+        sync: &mut SyncCall,
+        target: Rank,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        let Some(t) = w.find(&self.process.targets, target) else { return Poll::Ready(Ok(())) };
+        let te = &self.process.targets[t];
+        if te.lock == TargetLockState::Granted {
+            w.mem_sync();
+            return Poll::Ready(Ok(()));
+        }
+        if te.is_dead() {
+            // No epoch is opened to the dead.
+            let result = self.process.take_error(t, sync.call);
+            self.process.free_target(w, t);
+            self.process.leave_per_target(w);
+            return Poll::Ready(result);
+        }
+        if te.lock == TargetLockState::Called && !te.lock_wanted {
+            self.process.targets[t].lock_wanted = true;
+            w.dirty = true;
+            self.process.make_rma_progress_target(w, t);
+        }
+        Poll::Pending
+    }
+
+    /// Waits for the locks of all ranks, which the window protocol asks for.
+    pub(super) fn poll_lock_all_grant(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        if w.state() == WindowState::LockAllCalled {
+            self.process.lock_all_ranks(w);
+        }
+        self.process.settle(w);
+        if w.state() == WindowState::LockAllGranted {
+            w.mem_sync();
+            return Poll::Ready(Ok(()));
+        }
+        match &self.process.failure {
+            Some(failure @ Failure::Peer(..)) => Poll::Ready(Err(failure.report(sync.call))),
+            _ => Poll::Pending,
+        }
+    }
+}

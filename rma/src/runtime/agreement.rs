@@ -1,0 +1,66 @@
+//! Numbers that all ranks of the job bring together, for what they set up outside of the engine.
+
+use std::task::Poll;
+
+use rma_core::engine::{SyncCall, AGREE_VALUES};
+use rma_core::error::{Call, ErrorClass, RmaError};
+use rma_core::ids::{Rank, WindowId};
+
+use super::wait::Awaited;
+use super::Core;
+use crate::error::Result;
+use crate::platform::Engine;
+
+/// An agreement, with its outcome as soon as it is there.
+#[derive(Debug)]
+struct Agreement {
+    sync: SyncCall,
+    agreed: [u64; AGREE_VALUES],
+}
+
+impl Awaited for Agreement {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
+        let result = engine.poll(&mut self.sync);
+        if let Poll::Ready(Ok(())) = result {
+            self.agreed = engine.agreed();
+        }
+        result
+    }
+
+    fn call(&self) -> Call {
+        self.sync.call()
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        None
+    }
+
+    fn waiting_for(&self) -> &'static str {
+        self.sync.waiting_for()
+    }
+}
+
+impl Core {
+    /// The largest of what the ranks have come to, if all of them have; collective. Who could not says why;
+    /// the others learn which rank it was.
+    pub(crate) fn agree(&self, call: Call, outcome: std::result::Result<u64, RmaError>) -> Result<u64> {
+        let (own, error) = match outcome {
+            Ok(own) => (own, None),
+            Err(error) => (0, Some(error)),
+        };
+        let class = error.as_ref().map_or(0, |error| error.class() as u64);
+        let failed = error.as_ref().map_or(0, |_| 1 << 40 | class << 32 | u64::from(self.rank));
+        let mut guarded = self.enter(call)?;
+        let started = guarded.engine.start_agree(call, [own, failed, 0, 0]);
+        let sync = started.map_err(|error| self.fail(error))?;
+        let mut agreement = Agreement { sync, agreed: [0; AGREE_VALUES] };
+        self.wait(guarded, &mut agreement, self.timeout())?;
+        let [largest, failed, ..] = agreement.agreed;
+        if failed == 0 {
+            return Ok(largest);
+        }
+        let class = ErrorClass::from_code((failed >> 32) as u8).unwrap_or(ErrorClass::Other);
+        let elsewhere = RmaError::Elsewhere { call, class, target: Rank(failed as u32) };
+        Err(self.fail(error.unwrap_or(elsewhere)))
+    }
+}
