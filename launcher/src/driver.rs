@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rma_bootstrap::control::{Control, ControlError};
+use rma_bootstrap::pmi::channel::Channel;
 use rma_bootstrap::wire::Request;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -40,6 +41,7 @@ const READ_BYTES: usize = 64 * 1024;
 struct Rank {
     process: Pid,
     control: Option<Control>,
+    pmi: Option<Channel>,
     streams: [Stream; 2],
 }
 
@@ -55,6 +57,7 @@ struct Stream {
 enum Watched {
     Signals,
     Control(usize),
+    Pmi(usize),
     Stream(usize, usize),
     Sink(usize),
     StdinRead,
@@ -103,7 +106,7 @@ impl Driver {
 
     /// Takes over the next rank; its lines are marked with `tag`, if one is given.
     pub(crate) fn add(&mut self, started: Started, tag: Option<String>) {
-        let Started { process, control, stdin, stdout, stderr } = started;
+        let Started { process, control, pmi, stdin, stdout, stderr } = started;
         if self.is_verbose {
             let rank = self.ranks.len();
             self.say(&format!(
@@ -117,7 +120,7 @@ impl Driver {
         }
         let stream = |fd, tag| Stream { fd: Some(fd), lines: Lines::new(tag) };
         let streams = [stream(stdout, tag.clone()), stream(stderr, tag)];
-        self.ranks.push(Rank { process, control: Some(control), streams });
+        self.ranks.push(Rank { process, control: Some(control), pmi: Some(pmi), streams });
     }
 
     /// Carries the job to its end; returns its exit code.
@@ -197,6 +200,7 @@ impl Driver {
                     }
                 }
                 Watched::Control(index) => self.read_control(index, MESSAGES_PER_TURN),
+                Watched::Pmi(index) => self.read_pmi(index, MESSAGES_PER_TURN),
                 Watched::Stream(index, which) => self.read_stream(index, which),
                 Watched::Sink(which) => {
                     self.sinks[which].write_some();
@@ -239,6 +243,10 @@ impl Driver {
                 let unsent = if control.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
                 list.push(watch(Watched::Control(index), control.as_fd(), PollFlags::IN | unsent));
             }
+            if let Some(pmi) = &rank.pmi {
+                let unsent = if pmi.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
+                list.push(watch(Watched::Pmi(index), pmi.as_fd(), PollFlags::IN | unsent));
+            }
             for (which, stream) in rank.streams.iter().enumerate() {
                 if let Some(fd) = stream.fd.as_ref().filter(|_| !self.sinks[which].is_full()) {
                     list.push(watch(Watched::Stream(index, which), fd.as_fd(), PollFlags::IN));
@@ -272,6 +280,18 @@ impl Driver {
                         self.end_control(rank as usize, &error);
                     }
                 }
+                Action::SendPmi(rank, message) => {
+                    let sent = self.ranks[rank as usize].pmi.as_mut().map(|pmi| pmi.send(&message));
+                    if let Some(Err(error)) = sent {
+                        self.end_pmi(rank as usize, &error);
+                    }
+                }
+                Action::SpeakPmi(rank, syntax) => {
+                    if let Some(pmi) = &mut self.ranks[rank as usize].pmi {
+                        pmi.set_syntax(syntax);
+                    }
+                }
+                Action::ClosePmi(rank) => self.ranks[rank as usize].pmi = None,
                 Action::Close(rank) => self.ranks[rank as usize].control = None,
                 Action::Signal(number) => self.signal_ranks(number),
                 Action::Say(report) => self.report(&report),
@@ -309,6 +329,24 @@ impl Driver {
         self.ranks[index].control = None;
         let is_to_blame = matches!(error, ControlError::Wire(_) | ControlError::Overflow);
         self.job.on_control_ended(index as u32, is_to_blame.then(|| error.to_string()));
+    }
+
+    fn read_pmi(&mut self, index: usize, messages_max: u32) {
+        for _ in 0..messages_max {
+            let Some(pmi) = &mut self.ranks[index].pmi else { return };
+            match pmi.flush().and_then(|()| pmi.receive()) {
+                Ok(Some(message)) => self.job.on_pmi(index as u32, &message, self.now()),
+                Ok(None) => return,
+                Err(error) => return self.end_pmi(index, &error),
+            }
+            self.act();
+        }
+    }
+
+    fn end_pmi(&mut self, index: usize, error: &ControlError) {
+        self.ranks[index].pmi = None;
+        let is_to_blame = matches!(error, ControlError::Pmi(_) | ControlError::Overflow);
+        self.job.on_pmi_ended(index as u32, is_to_blame.then(|| error.to_string()));
     }
 
     fn read_stream(&mut self, index: usize, which: usize) {
@@ -359,6 +397,7 @@ impl Driver {
             };
             // What it said and wrote before comes first: it may have finalized, or named its error.
             self.read_control(index, LAST_MESSAGES_MAX);
+            self.read_pmi(index, LAST_MESSAGES_MAX);
             self.read_stream(index, 0);
             self.read_stream(index, STDERR);
             if rank == 0 {

@@ -4,9 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rma_bootstrap::pmi::wire::{Message, Syntax};
 use rma_bootstrap::wire::{fit_text, Reply, Request, VERSION};
 
 use crate::kvs::{Get, Kvs, Waiter};
+use crate::pmi::{Outcome, PmiServer};
 use crate::session::{Effect, Event, State};
 
 /// The exit code of a job that ran into its time limit, as `timeout(1)` has it.
@@ -48,6 +50,12 @@ impl ExitStatus {
 pub(crate) enum Action {
     /// Send this to that rank.
     Send(u32, Reply),
+    /// Send this to that rank over its PMI connection.
+    SendPmi(u32, Message),
+    /// What follows on that rank's PMI connection is in this syntax.
+    SpeakPmi(u32, Syntax),
+    /// Close that rank's PMI connection.
+    ClosePmi(u32),
     /// Close that rank's control connection. What its socket has not taken by then is lost.
     Close(u32),
     /// Send the signal with this number to every rank that has not ended.
@@ -112,6 +120,9 @@ pub(crate) struct Job {
     states: Vec<State>,
     statuses: Vec<Option<ExitStatus>>,
     kvs: Kvs,
+    pmi: PmiServer,
+    /// Whether each rank has joined over its control connection and not finalized there.
+    has_own_link: Vec<bool>,
     running_count: u32,
     /// Ranks that may still wait for others: not finalized and not ended.
     unfinished_count: u32,
@@ -128,6 +139,8 @@ impl Job {
             states: vec![State::Started; size],
             statuses: vec![None; size],
             kvs: Kvs::new(wishes.size),
+            pmi: PmiServer::new(&wishes.job_id, &[wishes.size]),
+            has_own_link: vec![false; size],
             running_count: wishes.size,
             unfinished_count: wishes.size,
             phase: Phase::Running,
@@ -190,16 +203,9 @@ impl Job {
                 Effect::Serve => self.on_get(Waiter { rank, request }, of, key),
                 effect => self.refuse(rank, effect, "a get"),
             },
-            Request::Finalize => match self.step(rank, Event::Finalize) {
-                Effect::Withdraw => self.withdraw(rank),
-                effect => self.refuse(rank, effect, "a finalize"),
-            },
+            Request::Finalize => self.on_finalize(rank, now),
             Request::Abort { code, message } => match self.step(rank, Event::Abort) {
-                // The exit code of a process has 8 bits, and a job that was aborted did not go well.
-                Effect::Abort => {
-                    let code = u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(CODE_MISBEHAVED);
-                    self.end(code, Report::Aborted(rank, message), SIGTERM, now);
-                }
+                Effect::Abort => self.abort(rank, code, message, now),
                 effect => self.refuse(rank, effect, "an abort"),
             },
         }
@@ -210,8 +216,76 @@ impl Job {
         if let Some(why) = why {
             self.actions.push_back(Action::Say(Report::ControlClosed(rank, why)));
         }
-        if self.step(rank, Event::ControlEnded) == Effect::Withdraw {
+        self.has_own_link[rank as usize] = false;
+        // A rank that has joined by PMI may never use this connection.
+        if !self.pmi.is_joined(rank) && self.step(rank, Event::ControlEnded) == Effect::Withdraw {
             self.withdraw(rank);
+        }
+    }
+
+    /// A rank said something over its PMI connection.
+    pub(crate) fn on_pmi(&mut self, rank: u32, message: &Message, now: Duration) {
+        if self.state(rank) == State::Ended {
+            return;
+        }
+        if let Err(reason) = self.pmi.on_message(rank, message, &mut self.kvs) {
+            self.actions.push_back(Action::ClosePmi(rank));
+            return self.on_pmi_ended(rank, Some(reason));
+        }
+        self.take_pmi_outcomes(rank, now);
+    }
+
+    /// A rank's PMI connection ended; `why` is given when the rank is to blame.
+    pub(crate) fn on_pmi_ended(&mut self, rank: u32, why: Option<String>) {
+        if let Some(why) = why {
+            self.actions.push_back(Action::Say(Report::ControlClosed(rank, why)));
+        }
+        let was_joined = self.pmi.is_joined(rank);
+        self.pmi.on_gone(rank);
+        self.take_pmi_outcomes(rank, Duration::ZERO);
+        // A rank that never spoke PMI has lost nothing.
+        if was_joined && self.step(rank, Event::ControlEnded) == Effect::Withdraw {
+            self.withdraw(rank);
+        }
+    }
+
+    /// Does what the PMI server says about `rank`.
+    fn take_pmi_outcomes(&mut self, rank: u32, now: Duration) {
+        while let Some(outcome) = self.pmi.poll_outcome() {
+            match outcome {
+                Outcome::Reply(rank, message) => self.actions.push_back(Action::SendPmi(rank, message)),
+                Outcome::Speak(rank, syntax) => self.actions.push_back(Action::SpeakPmi(rank, syntax)),
+                // A program may be part of the job in both ways: the first one joins, the last one finalizes.
+                Outcome::Joined if self.has_own_link[rank as usize] => {}
+                Outcome::Joined => drop(self.step(rank, Event::Hello)),
+                Outcome::Finalized if self.has_own_link[rank as usize] => {}
+                Outcome::Finalized => {
+                    if self.step(rank, Event::Finalize) == Effect::Withdraw {
+                        self.withdraw(rank);
+                    }
+                }
+                Outcome::Abort(code, why) => self.abort(rank, code, why, now),
+            }
+        }
+    }
+
+    fn abort(&mut self, rank: u32, code: i32, message: String, now: Duration) {
+        // The exit code of a process has 8 bits, and a job that was aborted did not go well.
+        let code = u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(CODE_MISBEHAVED);
+        self.end(code, Report::Aborted(rank, message), SIGTERM, now);
+    }
+
+    fn on_finalize(&mut self, rank: u32, now: Duration) {
+        if self.pmi.is_joined(rank) && std::mem::take(&mut self.has_own_link[rank as usize]) {
+            return self.withdraw(rank);
+        }
+        self.has_own_link[rank as usize] = false;
+        // Those that wait for it in a barrier of theirs would do so for ever.
+        self.pmi.on_gone(rank);
+        self.take_pmi_outcomes(rank, now);
+        match self.step(rank, Event::Finalize) {
+            Effect::Withdraw => self.withdraw(rank),
+            effect => self.refuse(rank, effect, "a finalize"),
         }
     }
 
@@ -225,6 +299,8 @@ impl Job {
         let went_well = status == ExitStatus::Code(0);
         let effect = self.step(rank, if went_well { Event::ExitedWell } else { Event::ExitedBadly });
         self.withdraw(rank);
+        self.pmi.on_gone(rank);
+        self.take_pmi_outcomes(rank, now);
         match effect {
             Effect::Fail => self.end(status.job_code(), Report::Failed(rank, status), SIGTERM, now),
             Effect::Vanish if self.unfinished_count > 0 => {
@@ -304,8 +380,11 @@ impl Job {
         if let Some(reason) = wrong {
             return self.close_with(rank, reason);
         }
-        match self.step(rank, Event::Hello) {
+        let is_joined_otherwise = self.pmi.is_joined(rank) && !self.has_own_link[rank as usize];
+        let effect = if is_joined_otherwise { Effect::Welcome } else { self.step(rank, Event::Hello) };
+        match effect {
             Effect::Welcome => {
+                self.has_own_link[rank as usize] = true;
                 let welcome = Reply::Welcome { version: VERSION, size: self.wishes.size };
                 self.actions.push_back(Action::Send(rank, welcome));
             }

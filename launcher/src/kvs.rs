@@ -9,6 +9,9 @@ const KEYS_PER_RANK_MAX: u32 = 256;
 /// How many gets of one rank may wait at the same time. A client of ours keeps fewer.
 const WAITING_PER_RANK_MAX: u32 = 256;
 
+/// In the place of a rank: the space that all ranks share. No job has as many ranks.
+const SHARED: u32 = u32::MAX;
+
 /// A get that waits for its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Waiter {
@@ -63,15 +66,30 @@ impl Kvs {
         if self.values.contains_key(&name) {
             return Err(format!("key '{key}' was put before; a value never changes"));
         }
-        let usage = &mut self.usage[rank as usize];
-        if usage.keys == KEYS_PER_RANK_MAX {
-            return Err(format!("key '{key}' is one too many: a rank may put {KEYS_PER_RANK_MAX}"));
-        }
-        usage.keys += 1;
+        self.count_key(rank, key)?;
         let waiters = self.waiters.remove(&name).unwrap_or_default();
         self.values.insert(name, value);
         self.stop_waiting(&waiters);
         Ok(waiters)
+    }
+
+    /// Stores a value that `rank` puts into the space that all ranks share, which programs that speak PMI use.
+    ///
+    /// # Errors
+    /// A message when the key exists or the rank has put too many.
+    pub(crate) fn put_shared(&mut self, rank: u32, key: &str, value: Vec<u8>) -> Result<(), String> {
+        let name = (SHARED, key.to_owned());
+        if self.values.contains_key(&name) {
+            return Err(format!("key '{key}' was put before; a value never changes"));
+        }
+        self.count_key(rank, key)?;
+        self.values.insert(name, value);
+        Ok(())
+    }
+
+    /// The value under `key` in the space that all ranks share.
+    pub(crate) fn shared(&self, key: &str) -> Option<&[u8]> {
+        self.values.get(&(SHARED, key.to_owned())).map(Vec::as_slice)
     }
 
     /// The value of (`rank`, `key`), which `waiter` wants.
@@ -99,6 +117,15 @@ impl Kvs {
         let waiters: Vec<_> = names.iter().filter_map(|name| self.waiters.remove(name)).flatten().collect();
         self.stop_waiting(&waiters);
         waiters
+    }
+
+    fn count_key(&mut self, rank: u32, key: &str) -> Result<(), String> {
+        let usage = &mut self.usage[rank as usize];
+        if usage.keys == KEYS_PER_RANK_MAX {
+            return Err(format!("key '{key}' is one too many: a rank may put {KEYS_PER_RANK_MAX}"));
+        }
+        usage.keys += 1;
+        Ok(())
     }
 
     fn stop_waiting(&mut self, waiters: &[Waiter]) {
@@ -141,6 +168,21 @@ mod tests {
         assert!(matches!(kvs.get(ASKER, 1, "more".into()), Get::Refused(_)));
         assert_eq!(kvs.put(1, "5", vec![]), Ok(vec![ASKER]));
         assert_eq!(kvs.get(ASKER, 1, "more".into()), Get::Waiting);
+    }
+
+    #[test]
+    fn the_shared_space_is_apart_and_counts_for_who_puts() {
+        let mut kvs = Kvs::new(2);
+        assert_eq!(kvs.put(0, "a", vec![1]), Ok(vec![]));
+        assert_eq!(kvs.shared("a"), None);
+        assert_eq!(kvs.put_shared(1, "a", vec![2]), Ok(()));
+        assert_eq!(kvs.shared("a"), Some(&[2][..]));
+        assert!(kvs.put_shared(0, "a", vec![3]).unwrap_err().contains("before"));
+        for number in 1..KEYS_PER_RANK_MAX {
+            assert_eq!(kvs.put_shared(1, &number.to_string(), vec![]), Ok(()));
+        }
+        assert!(kvs.put_shared(1, "more", vec![]).unwrap_err().contains("too many"));
+        assert!(kvs.put(1, "more", vec![]).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod job;
 mod keeper;
 mod kvs;
 mod output;
+mod pmi;
 mod report;
 mod session;
 mod signals;
@@ -49,8 +50,8 @@ const CODE_SYSTEM: u8 = 1;
 /// Files that the launcher has open besides those of the ranks, with room to spare.
 const OPEN_FILES_BASE: u64 = 32;
 
-/// Files that the launcher has open for each rank: control connection, output, errors.
-const OPEN_FILES_PER_RANK: u64 = 3;
+/// Files that the launcher has open for each rank: control connection, PMI connection, output, errors.
+const OPEN_FILES_PER_RANK: u64 = 4;
 
 /// Why no job could be carried out.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Starting one rank: a process with its own process group, pipes for its output, and one end of a
-//! control connection.
+//! Starting one rank: a process with its own process group, pipes for its output, and one end each of a
+//! control connection and a PMI connection.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use rma_bootstrap::control::Control;
 use rma_bootstrap::environment::Place;
+use rma_bootstrap::pmi::channel::Channel;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
@@ -40,6 +41,8 @@ pub(crate) struct Started {
     pub(crate) process: Pid,
     /// The launcher's end of its control connection.
     pub(crate) control: Control,
+    /// The launcher's end of the connection over which it may speak PMI.
+    pub(crate) pmi: Channel,
     /// Where its standard input comes from; rank 0 only.
     pub(crate) stdin: Option<OwnedFd>,
     /// Its standard output.
@@ -55,12 +58,15 @@ pub(crate) struct Started {
 pub(crate) fn start(program: &Program, place: &Place, keeper: Option<&Keeper>) -> io::Result<Started> {
     let (ours, theirs) = UnixStream::pair()?;
     let theirs = OwnedFd::from(theirs);
+    let (our_pmi, their_pmi) = UnixStream::pair()?;
+    let their_pmi = OwnedFd::from(their_pmi);
     let mut command = Command::new(&program.path);
     command.args(&program.arguments).envs(program.variables.iter().map(|(name, value)| (name, value)));
     if let Some(directory) = &program.directory {
         command.current_dir(directory);
     }
     set_place(&mut command, place, &theirs);
+    set_pmi(&mut command, place, &their_pmi);
     let watches = program.stderr_is_terminal && place.rank == 0;
     command.env("RMA_STDERR_IS_TERMINAL", if watches { "1" } else { "0" });
     command.stdin(if place.rank == 0 { Stdio::piped() } else { Stdio::null() });
@@ -68,10 +74,11 @@ pub(crate) fn start(program: &Program, place: &Place, keeper: Option<&Keeper>) -
 
     let launcher = rustix::process::getpid();
     let open_files = program.open_files;
-    let (control_fd, keeper_fd) = (theirs.as_raw_fd(), keeper.map(|keeper| keeper.line().as_raw_fd()));
+    let (connections, keeper_fd) =
+        ([theirs.as_raw_fd(), their_pmi.as_raw_fd()], keeper.map(|keeper| keeper.line().as_raw_fd()));
     // SAFETY: the closure runs in the child between fork and exec, and `become_rank` keeps to what is
     // allowed there: system calls without allocation, locks or anything that may be held elsewhere.
-    unsafe { command.pre_exec(move || become_rank(launcher, control_fd, keeper_fd, open_files)) };
+    unsafe { command.pre_exec(move || become_rank(launcher, connections, keeper_fd, open_files)) };
 
     let mut child = command.spawn()?;
     let missing = || io::Error::other("a pipe of the rank is missing");
@@ -83,7 +90,8 @@ pub(crate) fn start(program: &Program, place: &Place, keeper: Option<&Keeper>) -
         rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?;
     }
     let process = Pid::from_child(&child);
-    Ok(Started { process, control: Control::new(ours.into())?, stdin, stdout, stderr })
+    let (control, pmi) = (Control::new(ours.into())?, Channel::new(our_pmi.into())?);
+    Ok(Started { process, control, pmi, stdin, stdout, stderr })
 }
 
 fn set_place(command: &mut Command, place: &Place, control: &OwnedFd) {
@@ -95,8 +103,28 @@ fn set_place(command: &mut Command, place: &Place, control: &OwnedFd) {
     command.env("RMA_CONTROL_FD", control.as_raw_fd().to_string());
 }
 
+/// For programs of others. What an outer launcher has set for this process is none of theirs.
+fn set_pmi(command: &mut Command, place: &Place, pmi: &OwnedFd) {
+    for outer in OUTER_VARIABLES {
+        command.env_remove(outer);
+    }
+    command.env("PMI_FD", pmi.as_raw_fd().to_string());
+    command.env("PMI_RANK", place.rank.to_string());
+    command.env("PMI_SIZE", place.size.to_string());
+    command.env("MPI_LOCALRANKID", place.local_rank.to_string());
+    command.env("MPI_LOCALNRANKS", place.local_size.to_string());
+}
+
+/// What makes a process a rank of another launcher's job.
+const OUTER_VARIABLES: [&str; 5] = ["PMI_PORT", "PMI_ID", "PMI_JOBID", "PMIX_NAMESPACE", "PMIX_RANK"];
+
 /// What the child does before it becomes the program. No allocation, no lock.
-fn become_rank(launcher: Pid, control_fd: i32, keeper_fd: Option<i32>, open_files: Rlimit) -> io::Result<()> {
+fn become_rank(
+    launcher: Pid,
+    connections: [i32; 2],
+    keeper_fd: Option<i32>,
+    open_files: Rlimit,
+) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // The launcher may have died before the line above: then no signal comes.
     if rustix::process::getppid() != Some(launcher) {
@@ -108,9 +136,11 @@ fn become_rank(launcher: Pid, control_fd: i32, keeper_fd: Option<i32>, open_file
         tell_group(line, rustix::process::getpid());
     }
     rustix::process::setrlimit(Resource::Nofile, open_files)?;
-    // SAFETY: the launcher holds this end of the control connection open until the program runs.
-    let control = unsafe { BorrowedFd::borrow_raw(control_fd) };
-    // Of all descriptors besides the standard streams the program inherits this one.
-    rustix::io::fcntl_setfd(control, FdFlags::empty())?;
+    for connection in connections {
+        // SAFETY: the launcher holds this end of the connection open until the program runs.
+        let connection = unsafe { BorrowedFd::borrow_raw(connection) };
+        // Of all descriptors besides the standard streams the program inherits these.
+        rustix::io::fcntl_setfd(connection, FdFlags::empty())?;
+    }
     Ok(())
 }

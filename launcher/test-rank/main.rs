@@ -24,8 +24,8 @@ fn main() -> ExitCode {
 }
 
 fn run(steps: &[String]) -> Result<u8, BootstrapError> {
-    if steps.first().is_some_and(|step| step == "garbage") {
-        return garbage();
+    if let Some((_, variable)) = steps.first().and_then(|step| step.split_once("garbage=")) {
+        return garbage(variable);
     }
     let mut job = detect()?;
     for step in steps {
@@ -38,6 +38,10 @@ fn run(steps: &[String]) -> Result<u8, BootstrapError> {
         match step {
             "publish" => job.publish(&address(job.rank()))?,
             "exchange" => exchange(&mut job)?,
+            "look-around" => {
+                (0..job.size()).try_for_each(|rank| lookup(&mut job, Rank(rank)).map(drop))?;
+                println!("rank {} found all {}", job.rank(), job.size());
+            }
             "lookup" => drop(lookup(&mut job, Rank(number(argument)?))?),
             "place" => println!(
                 "rank {} of {}, local {} of {}, single host {}",
@@ -47,11 +51,12 @@ fn run(steps: &[String]) -> Result<u8, BootstrapError> {
                 job.local_size(),
                 job.single_host()
             ),
-            "child" => child_has_no_control_connection()?,
+            "run" => run_shell(argument)?,
             "print" => println!("{argument}"),
             "wait" => std::thread::sleep(PATIENCE),
             "abort" => job.abort(7, argument)?,
             "finalize" => job.finalize()?,
+            "leave" => leave(&mut job)?,
             "exit" => return Ok(number(argument)?.to_le_bytes()[0]),
             _ => return Err(BootstrapError { message: format!("no such step: {step}") }),
         }
@@ -76,6 +81,16 @@ fn exchange(job: &mut JobBootstrap) -> Result<(), BootstrapError> {
     Ok(())
 }
 
+/// Finalizes, and stays until all ranks have.
+fn leave(job: &mut JobBootstrap) -> Result<(), BootstrapError> {
+    job.finalize()?;
+    while !job.poll_all_finalized()? {
+        job.wait_readable(Duration::from_millis(20))?;
+    }
+    println!("rank {} left", job.rank());
+    Ok(())
+}
+
 fn lookup(job: &mut JobBootstrap, rank: Rank) -> Result<AddressBytes, BootstrapError> {
     loop {
         match job.lookup(rank)? {
@@ -91,19 +106,18 @@ fn address(rank: Rank) -> AddressBytes {
     AddressBytes::new(text.as_bytes()).unwrap_or_else(|| panic!("{text} fits"))
 }
 
-/// Fails when a program that this rank starts inherits the control connection.
-fn child_has_no_control_connection() -> Result<(), BootstrapError> {
-    let test = ["-c", "test -n \"$RMA_CONTROL_FD\" && test ! -e /proc/self/fd/$RMA_CONTROL_FD"];
-    let status = std::process::Command::new("sh").args(test).status();
+/// Runs a shell with this script; fails when it does.
+fn run_shell(script: &str) -> Result<(), BootstrapError> {
+    let status = std::process::Command::new("sh").args(["-c", script]).status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        other => Err(BootstrapError { message: format!("the child has the control connection: {other:?}") }),
+        other => Err(BootstrapError { message: format!("sh -c '{script}': {other:?}") }),
     }
 }
 
-/// Writes what is no message to the launcher, then leaves as if nothing had happened.
-fn garbage() -> Result<u8, BootstrapError> {
-    let text = std::env::var("RMA_CONTROL_FD").unwrap_or_default();
+/// Writes what is no message to the launcher, over the connection that `variable` says, then leaves as if nothing had happened.
+fn garbage(variable: &str) -> Result<u8, BootstrapError> {
+    let text = std::env::var(variable).unwrap_or_default();
     let fd = i32::try_from(number(&text)?).map_err(|error| BootstrapError { message: error.to_string() })?;
     // SAFETY: rmarun passed the descriptor to this process, which has not taken it over elsewhere.
     let mut control = unsafe { std::fs::File::from_raw_fd(fd) };

@@ -48,7 +48,9 @@ fn a_rank_that_has_ended_is_named_without_waiting() {
 
 #[test]
 fn malformed_messages_cost_the_rank_its_connection_and_nothing_else() {
-    let script = format!("[ $RMA_RANK = 1 ] && exec {RANK} garbage; exec {RANK} publish lookup=0 finalize");
+    let script = format!(
+        "[ $RMA_RANK = 1 ] && exec {RANK} garbage=RMA_CONTROL_FD; exec {RANK} publish lookup=0 finalize"
+    );
     let outcome = finish(shell(3, &[], &script));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stderr.contains("closed the control connection of rank 1"), "{outcome:?}");
@@ -56,7 +58,10 @@ fn malformed_messages_cost_the_rank_its_connection_and_nothing_else() {
 
 #[test]
 fn programs_that_a_rank_starts_do_not_get_the_connection() {
-    let outcome = finish(ranks(2, &["child", "finalize"]));
+    let outcome = finish(ranks(
+        2,
+        &["run=test -n \"$RMA_CONTROL_FD\" && test ! -e /proc/self/fd/$RMA_CONTROL_FD", "finalize"],
+    ));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
@@ -79,6 +84,8 @@ fn a_program_without_rmarun_is_a_job_of_one() {
     let outcome = alone(&[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("rank 0 of 1, local 0 of 1, single host true"), "{outcome:?}");
+    let outcome = alone(&[("RMA_BOOTSTRAP", "single"), ("RMA_RANK", "3")]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let outcome = alone(&[("RMA_SINGLE", "1"), ("RMA_RANK", "3"), ("PMI_SIZE", "2"), ("PMI_RANK", "0")]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
@@ -98,6 +105,10 @@ fn half_an_environment_or_another_launcher_is_an_error() {
         (&full[..], "RMA_CONTROL_FD=99 is no control connection"),
         (&[("RMA_TIMEOUT", "soon")], "RMA_TIMEOUT=soon (environment)"),
         (&[("PMI_RANK", "0"), ("PMI_SIZE", "4")], "start the job with `rmarun"),
+        (&[("PMI_RANK", "0"), ("PMI_SIZE", "4"), ("PMI_FD", "99")], "PMI_FD=99 is no control connection"),
+        (&[("SLURM_JOB_ID", "5"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")], "srun --mpi=pmix"),
+        (&[("RMA_BOOTSTRAP", "pmix")], "PMIX_NAMESPACE and PMIX_RANK are not set"),
+        (&[("RMA_BOOTSTRAP", "pmi")], "one of auto, rmarun, pmix, pmi2, pmi1, single"),
     ] {
         let outcome = alone(variables);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");

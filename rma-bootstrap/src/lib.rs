@@ -88,6 +88,9 @@ pub fn detect_with(environment: &Environment, settings: &Settings) -> Result<Job
         Launch::Single => Ok(JobBootstrap::Single(SingleProcess::new())),
         Launch::Rmarun(Identity { control_fd, place }) => {
             let socket = socket::adopt(control_fd, "RMA_CONTROL_FD").map_err(failed)?;
+            if let Some(fd) = environment.get("PMI_FD").and_then(|fd| fd.parse().ok()) {
+                socket::keep_from_children(fd);
+            }
             let control = Control::new(socket)
                 .map_err(|error| failed(format!("control connection {control_fd}: {error}")))?;
             LauncherClient::connect(control, place, limit)

@@ -147,3 +147,15 @@ pub(crate) fn adopt(fd: i32, variable: &str) -> Result<OwnedFd, String> {
     }
     Ok(ManuallyDrop::into_inner(socket))
 }
+
+/// Keeps an inherited connection that this process does not use itself from programs that it starts: a program of
+/// theirs could join the job in its place.
+pub(crate) fn keep_from_children(fd: i32) {
+    if fd <= 2 {
+        return;
+    }
+    // SAFETY: the descriptor is only borrowed, to set a flag; a number that is not open makes the call fail.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // It may have been closed on the way here, and then nobody inherits it.
+    let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC);
+}
