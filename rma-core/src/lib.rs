@@ -5,7 +5,7 @@
 //!
 //! Floors; a module uses only its own floor and those below (ARCHITECTURE.md):
 //! 6 [`engine`]; 5 `progress`, `flush`, `restore`; 4 `window`, `table`, `path`; 3 `epoch`, `lock`,
-//! `message`; 2 [`provider`], [`bootstrap`]; 1 `wire`, [`state`], `pool`, [`dtype`], [`op`],
+//! `message`; 2 [`provider`], [`bootstrap`]; 1 `wire`, [`state`], `pool`, [`dtype`], [`op`], [`layout`],
 //! [`config`], [`info`], [`counters`]; 0 [`ids`], [`error`].
 #![no_std]
 #![deny(unsafe_code)]
@@ -23,6 +23,7 @@ mod flush;
 pub mod half;
 pub mod ids;
 pub mod info;
+pub mod layout;
 pub mod lock;
 pub mod mem;
 pub mod message;

@@ -6,10 +6,12 @@
 mod header;
 mod record;
 mod reply;
+mod runs;
 
 pub use header::{BatchFlags, Header, PacketKind, PostFlags, ReplyFlags};
 pub use record::{OpKind, Record, RECORD_BYTES_MAX};
 pub use reply::{ErrorRecord, Metadata, ResultRecord};
+pub use runs::{RunTable, Runs, RUN_BYTES_MAX, TABLE_BYTES_MAX, TABLE_HEADER_BYTES};
 
 /// Why bytes are not a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +28,8 @@ pub enum WireError {
     ReduceOp(u8),
     /// The flags contradict each other or the kind.
     Flags(u16),
+    /// A run table that cannot be: no bytes, no blocks, further than can be counted, or not the record's data.
+    Runs,
     /// Lengths that cannot be: not a multiple of the element, or more than is there.
     Length(u32),
 }
