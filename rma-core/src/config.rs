@@ -37,6 +37,9 @@ pub struct Config {
     pub force_message_path: bool,
     /// Largest payload, in bytes, of an operation that may be kept back and share a packet.
     pub small_bytes_max: usize,
+    /// Smallest average piece, in bytes, of a put or get with layouts that the fabric moves piece by piece;
+    /// smaller ones are packed, and unpacked by the target's process (`RMA_NATIVE_BLOCK_BYTES`).
+    pub native_block_bytes_min: usize,
     /// Slots of the operation table of each window (`RMA_SLOTS`), at least 1.
     pub slots: usize,
     /// Operation elements of each window (`RMA_OPERATION_POOL`), at least 1.
@@ -72,6 +75,7 @@ impl Default for Config {
             lazy_targets: true,
             force_message_path: false,
             small_bytes_max: 2048,
+            native_block_bytes_min: 512,
             slots: 64,
             operation_pool: 128,
             operation_pool_global: 256,

@@ -96,6 +96,7 @@ fn config_of(settings: &Settings) -> Result<Config> {
         config.memory_model = MemoryModel::Separate;
     }
     count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold)?;
+    count(settings, "RMA_NATIVE_BLOCK_BYTES", &mut config.native_block_bytes_min)?;
     count(settings, "RMA_SLOTS", &mut config.slots)?;
     count(settings, "RMA_OPERATION_POOL", &mut config.operation_pool)?;
     count(settings, "RMA_OPERATION_POOL_GLOBAL", &mut config.operation_pool_global)?;
@@ -174,6 +175,7 @@ mod tests {
             ("RMA_CHECK", "1"),
             ("RMA_MEMORY_MODEL", "separate"),
             ("RMA_PIGGYBACK_THRESHOLD", "2"),
+            ("RMA_NATIVE_BLOCK_BYTES", "11"),
             ("RMA_SLOTS", "3"),
             ("RMA_OPERATION_POOL", "4"),
             ("RMA_OPERATION_POOL_GLOBAL", "5"),
@@ -195,6 +197,7 @@ mod tests {
             check: true,
             memory_model: MemoryModel::Separate,
             piggyback_threshold: 2,
+            native_block_bytes_min: 11,
             slots: 3,
             operation_pool: 4,
             operation_pool_global: 5,

@@ -62,6 +62,17 @@ macro_rules! suite {
                     compare_and_swap_of_every_type, compare_and_swap_wants_integers, atomic_reads_of_every_type,
                     long_vectors_of_wide_elements, wide_sums_of_all_ranks, sixteen_bit_floats_round_each_time,
                     torn_elements_are_refused;
+                layouts: vector_to_contiguous, contiguous_to_vector, vector_to_another_vector, gets_of_vectors,
+                    indexed_blocks, structures, a_transpose, nested_layouts, resized_layouts_interleave,
+                    accumulates_with_layouts, fetching_with_three_layouts, accumulates_of_wide_elements,
+                    reads_with_layouts, negative_displacements, outside_of_the_window, outside_of_the_window_late,
+                    small_blocks_are_packed, large_blocks_are_native, the_threshold_never_changes_results,
+                    small_blocks_cost_little, more_than_a_packet, layouts_of_nothing,
+                    blocks_at_the_origin_may_overlap, lengths_must_agree, types_must_agree, swaps_take_no_layout,
+                    layouts_on_oneself, layouts_ride_with_the_lock, layouts_wait_for_the_lock, layouts_in_a_fence,
+                    layouts_in_lock_all, layouts_may_go_before_the_operation, small_payloads_are_copied,
+                    requests_with_layouts, layouts_with_few_elements, layouts_under_all_switches, order_with_layouts,
+                    layouts_in_regions, holes_between_regions;
             );
         }
     };

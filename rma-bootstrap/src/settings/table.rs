@@ -104,6 +104,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let the fabric execute accumulates, where it really can"),
     user("RMA_EAGER_BYTES", Kind::Count, "", "longest packet that carries its operations' data, in bytes"),
+    user(
+        "RMA_NATIVE_BLOCK_BYTES",
+        Kind::Count,
+        "",
+        "smallest average piece of a put or get with layouts that is not packed",
+    ),
     user("RMA_SLOTS", Kind::Count, "", "slots for target elements in each window"),
     user("RMA_OPERATION_POOL", Kind::Count, "", "operation elements of each window"),
     user("RMA_OPERATION_POOL_GLOBAL", Kind::Count, "", "operation elements shared by all windows"),

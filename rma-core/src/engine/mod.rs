@@ -6,6 +6,7 @@ mod attributes;
 mod dynamic;
 mod fence;
 mod flush;
+mod layout;
 mod lock;
 mod lock_all;
 mod operation;
@@ -166,6 +167,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         own.get_to_tail = config.get_to_tail;
         own.lazy_targets = config.lazy_targets;
         own.small_bytes_max = config.small_bytes_max;
+        own.native_block_bytes_min = config.native_block_bytes_min;
         own.force_message_path = config.force_message_path;
     }
 

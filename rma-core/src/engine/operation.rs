@@ -3,11 +3,13 @@
 
 use core::task::Poll;
 
+use super::layout::{apply_layouts, check_span};
 use super::{epoch_error, Engine};
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
+use crate::layout::Layouts;
 use crate::mem::{AccumulateError, WindowMemory};
 use crate::op::ReduceOp;
 use crate::path::Path;
@@ -231,10 +233,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, MPI_Fetch_and_op, MPI_Compare_and_swap, rule: access-epoch-required.
     pub unsafe fn post(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
         // SAFETY: the caller's promise.
-        unsafe { self.post_tracked(window, operation, false) }.map_ok(|_| ())
+        unsafe { self.post_tracked(window, operation, None, false) }.map_ok(|_| ())
     }
 
-    /// The same; says where the operation is. `tracked`: in an element, if it is not complete at once.
+    /// The same, with layouts if they are not all contiguous; says where the operation is. `tracked`: in an
+    /// element, if it is not complete at once.
     ///
     /// # Safety
     /// As for [`Engine::post`].
@@ -243,6 +246,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         &mut self,
         window: WindowId,
         operation: &Operation,
+        layouts: Option<&Layouts>,
         tracked: bool,
     ) -> Poll<Result<Posted, RmaError>> {
         if let Err(error) = self.check_operation(window, operation) {
@@ -262,7 +266,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 return Poll::Pending;
             }
             // SAFETY: the caller's promise; the operation is complete on return.
-            let done = unsafe { self.post_to_self(window, operation) };
+            let done = unsafe { self.post_to_self(window, operation, layouts) };
             return Poll::Ready(done.map(|()| Posted::Complete));
         }
         let t = match self.process.find_or_make_target(w, operation) {
@@ -271,7 +275,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Poll::Pending => return Poll::Pending,
         };
         if let Some(metadata) = self.process.targets[t].metadata.as_ref().or(w.uniform.as_ref()) {
-            if let Err(error) = check_range(operation, metadata) {
+            if let Err(error) = check_range(operation, layouts, metadata) {
                 return Poll::Ready(Err(error));
             }
         }
@@ -281,7 +285,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Ok(Posted::Complete));
         }
         // SAFETY: the caller's promise.
-        if !tracked && unsafe { self.process.post_counted(w, t, operation) } {
+        if !tracked && layouts.is_none() && unsafe { self.process.post_counted(w, t, operation) } {
             return Poll::Ready(Ok(Posted::Counted));
         }
         let Some(op) = self.process.poll_operation_element(w, t) else {
@@ -293,7 +297,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(self.process.take_error(t, operation.call).map(|()| Posted::Complete));
         }
         // SAFETY: the caller's promise.
-        Poll::Ready(Ok(Posted::Element(op, unsafe { self.process.enqueue(w, t, op, operation) })))
+        let generation = unsafe { self.process.enqueue(w, t, op, operation, layouts) };
+        Poll::Ready(Ok(Posted::Element(op, generation)))
     }
 
     fn check_operation(&mut self, window: WindowId, operation: &Operation) -> Result<(), RmaError> {
@@ -313,9 +318,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if len % dtype.size() != 0 || (is_swap && len != dtype.size()) {
             return Err(RmaError::Argument { call, what: "the length is not a whole number of elements" });
         }
-        if len as u64 > u64::from(u32::MAX) / 2 && !matches!(kind, OpKind::Put | OpKind::Get) {
-            return Err(RmaError::Argument { call, what: "more than 2 GiB in one accumulate; split it" });
-        }
         Ok(())
     }
 
@@ -323,31 +325,57 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Safety
     /// The buffers are valid as for [`Engine::post`].
-    unsafe fn post_to_self(&mut self, window: WindowId, operation: &Operation) -> Result<(), RmaError> {
+    unsafe fn post_to_self(
+        &mut self,
+        window: WindowId,
+        operation: &Operation,
+        layouts: Option<&Layouts>,
+    ) -> Result<(), RmaError> {
         let call = operation.call;
         let w = self.window(call, window)?;
         let state = w.state();
         if state == WindowState::PerTarget && w.self_lock == SelfLock::None {
             return Err(epoch_error(call, state, Rule::NotLocked));
         }
-        check_range(operation, &w.own)?;
+        check_range(operation, layouts, &w.own)?;
         w.fence_active = true;
         if operation.len == 0 {
             self.process.counters.self_operations += 1;
             return Ok(());
         }
         let (address, len_bytes) = (operation.disp * u64::from(w.own.disp_unit), operation.len as u64);
+        if let Some(layouts) = layouts {
+            // SAFETY: the caller's promise.
+            let done = unsafe { apply_layouts(w, operation, layouts, address) };
+            self.process.counters.self_operations += 1;
+            return done;
+        }
         let Some((memory, offset)) = w.place(address, len_bytes) else {
             return Err(RmaError::NotAttached { call, target: operation.target, address, len_bytes });
         };
         // SAFETY: the caller's promise.
         let done = unsafe { apply(memory, operation, offset) };
         self.process.counters.self_operations += 1;
-        done.map_err(|_| RmaError::Operation { call, op: operation.op.name(), dtype: operation.dtype.name() })
+        done.map_err(|_| operation.undefined())
     }
 }
 
-fn check_range(operation: &Operation, metadata: &Metadata) -> Result<(), RmaError> {
+impl Operation {
+    /// The error of a reduction that is not defined.
+    #[cold]
+    pub(super) fn undefined(&self) -> RmaError {
+        RmaError::Operation { call: self.call, op: self.op.name(), dtype: self.dtype.name() }
+    }
+}
+
+fn check_range(
+    operation: &Operation,
+    layouts: Option<&Layouts>,
+    metadata: &Metadata,
+) -> Result<(), RmaError> {
+    if let Some(layout) = layouts.and_then(|layouts| layouts.target.as_ref()) {
+        return check_span(operation, layout, metadata);
+    }
     metadata.locate(operation.disp, operation.len as u64).map(|_| ()).map_err(|offset| RmaError::Range {
         call: operation.call,
         target: operation.target,
@@ -361,7 +389,11 @@ fn check_range(operation: &Operation, metadata: &Metadata) -> Result<(), RmaErro
 ///
 /// # Safety
 /// The operation's buffers are valid.
-unsafe fn apply(memory: &WindowMemory, operation: &Operation, offset: u64) -> Result<(), AccumulateError> {
+pub(super) unsafe fn apply(
+    memory: &WindowMemory,
+    operation: &Operation,
+    offset: u64,
+) -> Result<(), AccumulateError> {
     let &Operation { kind, dtype, op, len, origin, result, compare, .. } = operation;
     // SAFETY (all three): valid for the lengths by the caller's promise; null is replaced where a kind
     // does not use the buffer.
@@ -500,7 +532,14 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     ///
     /// # Safety
     /// As for [`Engine::post`].
-    unsafe fn enqueue(&mut self, w: &mut Window<E::Region>, t: u32, op: u32, operation: &Operation) -> u32 {
+    unsafe fn enqueue(
+        &mut self,
+        w: &mut Window<E::Region>,
+        t: u32,
+        op: u32,
+        operation: &Operation,
+        layouts: Option<&Layouts>,
+    ) -> u32 {
         let &Operation { kind, dtype, op: reduction, disp, len, origin, result, compare, .. } = operation;
         let element = &mut self.operations[op];
         element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
@@ -509,6 +548,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         (element.number, element.section) = (te.posted, te.order.section);
         te.posted = te.posted.wrapping_add(1);
         let generation = element.generation;
+        if let Some(layouts) = layouts {
+            element.layouts = layouts.clone();
+        }
         if kind == OpKind::CompareAndSwap {
             // SAFETY: readable for one element by the caller's promise.
             let compare = unsafe { core::slice::from_raw_parts(compare, len) };
@@ -520,6 +562,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             unsafe { element.keep_inline() };
         }
         self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
+        if layouts.is_some() {
+            self.plan_layouts(op);
+        }
         self.link_pending(t, op);
         // What it may have to wait for must not be kept back, unless all of it may go with the lock request.
         let te = &self.targets[t];

@@ -8,6 +8,7 @@ use super::{epoch_error, Engine, Operation};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
+use crate::layout::Layouts;
 use crate::pool::NONE;
 use crate::progress::Failure;
 use crate::provider::Endpoint;
@@ -86,6 +87,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         window: WindowId,
         operation: &Operation,
     ) -> Poll<Result<Request, RmaError>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post_request_tracked(window, operation, None) }
+    }
+
+    /// The same with layouts, if they are not all contiguous.
+    ///
+    /// # Safety
+    /// As for [`Engine::post_request`].
+    pub(super) unsafe fn post_request_tracked(
+        &mut self,
+        window: WindowId,
+        operation: &Operation,
+        layouts: Option<&Layouts>,
+    ) -> Poll<Result<Request, RmaError>> {
         let call = operation.call;
         let state = match self.window(call, window) {
             Ok(w) => w.state(),
@@ -95,7 +110,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(epoch_error(call, state, Rule::RequestOutsidePassive)));
         }
         // SAFETY: the caller's promise.
-        let posted = unsafe { self.post_tracked(window, operation, true) };
+        let posted = unsafe { self.post_tracked(window, operation, layouts, true) };
         posted.map_ok(|posted| {
             let named = match posted {
                 Posted::Element(element, generation) => Named::Operation { element, generation },

@@ -17,6 +17,7 @@ mod tests;
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::ops::Range;
 
 pub use build::{ArrayOrder, LayoutError};
 use node::Placed;
@@ -219,6 +220,29 @@ pub(crate) fn block_at(layout: Option<&Layout>, at: u64, end: u64) -> (i64, u64)
         Some(layout) => {
             let run = layout.run_at(at, end);
             (run.offset, run.len)
+        }
+    }
+}
+
+/// Calls `visit` with every block of `layout`, or of contiguous data, from position `at` to `end`: where the
+/// block begins, and which positions it has, counted from `at`.
+#[inline]
+pub(crate) fn each_block(
+    layout: Option<&Layout>,
+    at: u64,
+    end: u64,
+    mut visit: impl FnMut(i64, Range<usize>),
+) {
+    let Some(layout) = layout else {
+        return visit(at as i64, 0..(end - at) as usize);
+    };
+    let mut position = at;
+    while position < end {
+        let run = layout.run_at(position, end);
+        for index in 0..run.count {
+            let start = (position - at) as usize;
+            visit(run.block(index), start..start + run.len as usize);
+            position += run.len;
         }
     }
 }

@@ -3,6 +3,8 @@
 use crate::mem::{AccumulateError, Regions, WindowMemory};
 use crate::wire::{ErrorRecord, Metadata, OpKind, Reader, Record, ResultRecord, Writer};
 
+use super::runs::{execute_runs, Place};
+
 /// What became of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Executed {
@@ -25,12 +27,16 @@ pub fn execute(
 ) -> Executed {
     let mut executed = Executed::default();
     for _ in 0..count {
-        let Ok((record, payload)) = Record::decode(reader) else {
+        let Ok((record, runs, payload)) = Record::decode(reader) else {
             executed.error.get_or_insert(ErrorRecord::Refused);
             break;
         };
         let before = out.len();
-        if let Err(error) = execute_one(memory, regions, metadata, &record, payload, out) {
+        let done = match runs {
+            None => execute_one(memory, regions, metadata, &record, payload, out),
+            Some(runs) => execute_runs(&Place { memory, regions, metadata }, &record, runs, payload, out),
+        };
+        if let Err(error) = done {
             executed.error.get_or_insert(error);
         }
         if record.kind.has_result() {
@@ -85,7 +91,7 @@ fn execute_one(
 }
 
 /// Room for the record's result in the reply, behind its head.
-fn result_of<'a>(record: &Record, out: &'a mut Writer<'_>) -> Result<&'a mut [u8], ErrorRecord> {
+pub(super) fn result_of<'a>(record: &Record, out: &'a mut Writer<'_>) -> Result<&'a mut [u8], ErrorRecord> {
     if !result_head(record, record.len).encode(out) {
         return Err(ErrorRecord::Refused);
     }

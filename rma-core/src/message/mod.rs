@@ -1,5 +1,6 @@
 //! What a packet does: building it at the origin is `progress`; executing it at the target is here.
 
 mod execute;
+mod runs;
 
 pub use execute::{execute, Executed};

@@ -2,6 +2,7 @@
 
 use super::{Process, Windows};
 use crate::bootstrap::Bootstrap;
+use crate::layout::Layouts;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::table::{OperationState, TargetElement};
@@ -62,6 +63,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let element = &mut self.operations[op];
         self.targets[t].user_references -= u32::from(element.refers_to_user_memory());
         element.state = OperationState::Free;
+        element.layouts = Layouts::NONE;
         self.operations.give(&mut w.operations, op);
     }
 
@@ -69,7 +71,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn packet_share(&self, op: u32) -> u64 {
         let element = &self.operations[op];
         let result = if element.kind.has_result() { element.len } else { 0 };
-        RECORD_BYTES_MAX as u64 + result.max(element.payload_len() as u64)
+        RECORD_BYTES_MAX as u64 + u64::from(element.table_bytes) + result.max(element.payload_len() as u64)
     }
 
     pub(crate) fn link_pending(&mut self, t: u32, op: u32) {

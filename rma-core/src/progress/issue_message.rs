@@ -1,23 +1,23 @@
 //! Message path: operations of one epoch share packets; LOCK, DONE and UNLOCK ride on them.
 
 use super::issue::Again;
+use super::issue_layout::fill_table;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::ids::PeerAddr;
 use crate::lock::LockType;
-use crate::path::Path;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::table::{List, Sync};
 use crate::window::Window;
 use crate::wire::{
-    BatchFlags, ErrorRecord, Header, Metadata, OpKind, PacketKind, Record, ResultRecord, Writer,
+    BatchFlags, ErrorRecord, Header, Metadata, OpKind, PacketKind, Record, ResultRecord, RunTable, Writer,
     RECORD_BYTES_MAX,
 };
 
 /// Bytes of a reply that are not results: header, metadata, error.
-const REPLY_OVERHEAD: usize = Header::BYTES + Metadata::BYTES + ErrorRecord::BYTES;
+pub(super) const REPLY_OVERHEAD: usize = Header::BYTES + Metadata::BYTES + ErrorRecord::BYTES;
 
 /// Pieces with results that may be unanswered at one target: its replies need room here.
 const REQUESTS_MAX: u32 = 16;
@@ -184,10 +184,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         while op != NONE && packed.count < most {
             let element = &self.operations[op];
             let next = element.next;
-            let path = w.paths.of(element.kind, element.dtype);
             // Puts and gets may travel either way; accumulates keep to their window's atomicity domain.
             let is_atomic = !matches!(element.kind, OpKind::Put | OpKind::Get);
-            if path == Path::Native && (!with_lock || is_atomic) {
+            if self.is_native(w, op) && (!with_lock || is_atomic) {
                 op = next;
                 if with_lock {
                     break;
@@ -202,9 +201,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             let left = element.len - element.posted;
             let result = if element.kind.has_result() { ResultRecord::BYTES as u64 + left } else { 0 };
-            let whole = RECORD_BYTES_MAX as u64 + element.payload_len() as u64
-                - element.posted.min(element.payload_len() as u64);
-            let fits = whole <= (self.stage.len() - packed.len) as u64 && result <= reply_room as u64;
+            let whole =
+                RECORD_BYTES_MAX as u64 + u64::from(element.table_bytes) + element.payload_len() as u64
+                    - element.posted.min(element.payload_len() as u64);
+            // How large the table of a rest is shows when it is made.
+            let is_rest = element.posted > 0 && element.layouts.target.is_some();
+            let fits =
+                !is_rest && whole <= (self.stage.len() - packed.len) as u64 && result <= reply_room as u64;
             if !fits {
                 if packed.count == 0 && !with_lock {
                     self.pack_piece(t, op, &mut packed);
@@ -237,7 +240,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         // A multiple of the largest element, so that no element is torn.
         let most = (room.min(reply_room) & !(Dtype::SIZE_MAX - 1)) as u64;
         let left = element.len - element.posted;
-        let piece = left.min(most);
+        let piece = match &element.layouts.target {
+            None => left.min(most),
+            Some(_) => self.piece_with_table(op, room as u64, reply_room as u64),
+        };
         if self.pack_record(op, piece, packed) && piece < left {
             packed.piece = Some(piece);
         }
@@ -255,11 +261,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             handle: op,
             generation: element.generation,
         };
-        let mut out = Writer::new(&mut self.stage, packed.len);
-        let payload = element.payload(element.posted, record.payload_bytes());
-        if !(record.encode(&mut out) && out.put(payload)) {
-            return false;
+        let mut table = RunTable::new();
+        if let Some(layout) = &element.layouts.target {
+            if !fill_table(&mut table, layout, element.posted, element.posted + len) {
+                return false;
+            }
         }
+        let table = if table.is_empty() { &[] } else { table.bytes() };
+        let mut out = Writer::new(&mut self.stage, packed.len);
+        let is_written = record.encode_with(table, &mut out);
+        let Some(place) = out.reserve(record.payload_bytes()).filter(|_| is_written) else { return false };
+        element.gather(element.posted, place);
         packed.len = out.len();
         if packed.count == 0 {
             packed.section = element.section;

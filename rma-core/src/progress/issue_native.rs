@@ -6,6 +6,7 @@ use super::tag::TagKind;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::PeerAddr;
+use crate::layout::{block_at, Layouts};
 use crate::path::Path;
 use crate::pool::NONE;
 use crate::provider::{CompletionScope, Endpoint, Post, PostError, RemoteAddr};
@@ -17,7 +18,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether the operation waits for the fabric, not for a packet.
     pub(crate) fn is_native(&self, w: &Window<E::Region>, op: u32) -> bool {
         let element = &self.operations[op];
-        w.paths.of(element.kind, element.dtype) == Path::Native
+        !element.packed && w.paths.of(element.kind, element.dtype) == Path::Native
     }
 
     /// Posts pending native operations, as many as the fabric takes.
@@ -111,13 +112,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let element = &self.operations[op];
         debug_assert_eq!(element.state, OperationState::Pending);
         let tag = TagKind::Operation.tag(element.generation, op);
-        let at = RemoteAddr {
-            addr: metadata.base + element.disp * u64::from(metadata.disp_unit) + element.posted,
-            key: metadata.key,
-        };
-        let left = element.len - element.posted;
-        let origin = element.payload_ptr(element.posted);
-        let result = element.result.wrapping_add(element.posted as usize);
+        // One piece for each pair of blocks that are in a row at both sides.
+        let Layouts { origin, result, target } = &element.layouts;
+        let (target_at, target_len) = block_at(target.as_ref(), element.posted, element.len);
+        let (origin_at, origin_len) = block_at(origin.as_ref(), element.posted, element.len);
+        let (result_at, result_len) = block_at(result.as_ref(), element.posted, element.len);
+        let first = metadata.base.wrapping_add(element.disp * u64::from(metadata.disp_unit));
+        let at = RemoteAddr { addr: first.wrapping_add_signed(target_at), key: metadata.key };
+        let left = target_len.min(if element.kind == OpKind::Put { origin_len } else { result_len });
+        let origin = element.payload_ptr(origin_at);
+        let result = element.result.wrapping_offset(result_at as isize);
         let (dtype, reduction) = (element.dtype, element.op);
         let size = dtype.size() as u64;
         let (len, posted): (u64, Post) = match element.kind {
@@ -143,7 +147,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 })
             }
             OpKind::CompareAndSwap => {
-                let operand = element.payload_ptr(size);
+                let operand = element.payload_ptr(size as i64);
                 // SAFETY: compare value and operand lie in the element, the result buffer stays
                 // writable; all until the operation is complete.
                 (size, unsafe { self.endpoint.compare_atomic(peer, operand, origin, result, at, dtype, tag) })

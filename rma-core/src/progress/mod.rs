@@ -4,6 +4,7 @@
 mod cleanup;
 mod control;
 mod issue;
+mod issue_layout;
 mod issue_message;
 mod issue_native;
 mod marks;

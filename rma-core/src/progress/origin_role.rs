@@ -188,7 +188,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         while op != NONE {
             let element = &self.operations[op];
             let next = element.next;
-            if let Err(offset) = metadata.locate(element.disp, element.len) {
+            let located = match &element.layouts.target {
+                None => metadata.locate(element.disp, element.len),
+                Some(layout) => match layout.span_of(element.len) {
+                    Some(span) => metadata.locate_span(element.disp, span),
+                    None => Err(u64::MAX),
+                },
+            };
+            if let Err(offset) = located {
                 let error = ErrorRecord::Range { offset, len: element.len, size: metadata.size };
                 self.targets[t].error.get_or_insert(TargetError::Record(error));
                 if element.outstanding == 0 {

@@ -4,6 +4,7 @@
 use core::ptr;
 
 use crate::dtype::Dtype;
+use crate::layout::{each_block, Layouts};
 use crate::op::ReduceOp;
 use crate::pool::{Arena, NONE};
 use crate::wire::OpKind;
@@ -48,7 +49,11 @@ pub(crate) struct OperationElement {
     pub(crate) native: bool,
     /// It did not happen, or not wholly. Stays when the element is freed, for who has a request of it.
     pub(crate) failed: bool,
+    /// Put or get with blocks too small to be moved by the fabric one by one.
+    pub(crate) packed: bool,
     inline_len: u8,
+    /// Most bytes of the run table, when all of the operation is in one packet.
+    pub(crate) table_bytes: u32,
     /// Pieces (packets or native operations) handed out and not answered.
     pub(crate) outstanding: u32,
     /// Bytes at the target.
@@ -58,6 +63,8 @@ pub(crate) struct OperationElement {
     pub(crate) disp: u64,
     origin: *const u8,
     pub(crate) result: *mut u8,
+    /// Where the data are in the buffers and in the window, if not in a row.
+    pub(crate) layouts: Layouts,
     inline: [u8; INLINE_BYTES],
 }
 
@@ -82,13 +89,16 @@ impl Default for OperationElement {
             with_lock: false,
             native: false,
             failed: false,
+            packed: false,
             inline_len: 0,
+            table_bytes: 0,
             outstanding: 0,
             len: 0,
             posted: 0,
             disp: 0,
             origin: ptr::null(),
             result: ptr::null_mut(),
+            layouts: Layouts::NONE,
             inline: [0; INLINE_BYTES],
         }
     }
@@ -113,6 +123,8 @@ impl OperationElement {
         (self.origin, self.result) = (origin, result);
         (self.with_lock, self.native, self.failed, self.inline_len) = (false, false, false, 0);
         (self.outstanding, self.posted) = (0, 0);
+        (self.packed, self.table_bytes) = (false, 0);
+        self.layouts = Layouts::NONE;
     }
 
     /// Bytes of data that the origin contributes.
@@ -132,9 +144,10 @@ impl OperationElement {
     pub(crate) unsafe fn keep_inline(&mut self) {
         let len = self.payload_len();
         if len > 0 && len <= INLINE_BYTES && !self.origin.is_null() {
-            // SAFETY: readable for `len` bytes by the caller's promise; the element is not the user's.
-            unsafe { ptr::copy_nonoverlapping(self.origin, self.inline.as_mut_ptr(), len) };
-            self.inline_len = len as u8;
+            let mut inline = [0; INLINE_BYTES];
+            self.gather(0, &mut inline[..len]);
+            (self.inline, self.inline_len) = (inline, len as u8);
+            self.layouts.origin = None;
         }
     }
 
@@ -151,23 +164,25 @@ impl OperationElement {
         !self.result.is_null() || (self.payload_len() > 0 && self.inline_len == 0)
     }
 
-    /// First byte of the payload from `offset` on, wherever it is kept.
-    pub(crate) fn payload_ptr(&self, offset: u64) -> *const u8 {
+    /// The byte of the origin's buffer `offset` bytes from its beginning, wherever the payload is kept.
+    pub(crate) fn payload_ptr(&self, offset: i64) -> *const u8 {
         let base = if self.inline_len > 0 { self.inline.as_ptr() } else { self.origin };
-        base.wrapping_add(offset as usize)
+        base.wrapping_offset(offset as isize)
     }
 
-    /// The payload's bytes from `offset` on.
-    pub(crate) fn payload(&self, offset: u64, len: usize) -> &[u8] {
-        if len == 0 {
-            return &[];
+    /// Copies the payload's bytes from position `at` on, as many as `place` has.
+    pub(crate) fn gather(&self, at: u64, place: &mut [u8]) {
+        let end = at + place.len() as u64;
+        if place.is_empty() {
+            return;
         }
-        if self.inline_len > 0 {
-            return &self.inline[offset as usize..offset as usize + len];
-        }
-        // SAFETY: the user promised (engine's unsafe calls) that the origin buffer stays readable, for
-        // the whole payload, until the operation is complete, and it is not complete.
-        unsafe { core::slice::from_raw_parts(self.origin.wrapping_add(offset as usize), len) }
+        each_block(self.layouts.origin.as_ref(), at, end, |offset, range| {
+            let block = &mut place[range];
+            // SAFETY: the user promised (engine's unsafe calls) that the origin buffer stays readable, for
+            // the whole payload in its layout, until the operation is complete, and it is not complete; a
+            // payload in the element is as long. `block` is the stage's or the stack's.
+            unsafe { ptr::copy_nonoverlapping(self.payload_ptr(offset), block.as_mut_ptr(), block.len()) };
+        });
     }
 
     /// Writes a piece of the result to the user's buffer. `false`: it does not belong there.
@@ -180,10 +195,14 @@ impl OperationElement {
         }
         // A target that does not execute an operation answers it with nothing.
         self.failed |= bytes.is_empty();
-        let place = self.result.wrapping_add(offset as usize);
-        // SAFETY: the user promised that the result buffer is writable for `len` bytes until the
-        // operation is complete, and `end <= len` was checked.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
+        if !bytes.is_empty() {
+            each_block(self.layouts.result.as_ref(), offset, end, |offset, range| {
+                let (place, block) = (self.result.wrapping_offset(offset as isize), &bytes[range]);
+                // SAFETY: the user promised that the result buffer is writable for `len` bytes in its layout
+                // until the operation is complete, and `end <= len` was checked.
+                unsafe { ptr::copy_nonoverlapping(block.as_ptr(), place, block.len()) };
+            });
+        }
         self.outstanding -= 1;
         true
     }

@@ -1,6 +1,6 @@
 //! The record of one operation inside a batch.
 
-use super::{Reader, WireError, Writer};
+use super::{Reader, Runs, WireError, Writer};
 use crate::dtype::Dtype;
 use crate::op::ReduceOp;
 
@@ -36,6 +36,10 @@ pub const RECORD_BYTES_MAX: usize = 32;
 
 /// The record continues an operation: its bytes begin `offset` bytes after the displacement.
 const CHUNK: u8 = 1;
+
+/// A run table follows the record and says where its bytes are in the window; `offset` then is only where
+/// they are among the operation's data.
+const RUNS: u8 = 2;
 
 /// One operation, or one piece of a large one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,14 +84,20 @@ impl Record {
     /// Appends the record; `false`, with nothing written, when it and its payload do not fit.
     #[must_use]
     pub fn encode(&self, out: &mut Writer<'_>) -> bool {
-        if out.room() < self.header_bytes() + self.payload_bytes() {
+        self.encode_with(&[], out)
+    }
+
+    /// The same with a run table, if that is not empty: [`RunTable::bytes`](super::RunTable::bytes).
+    #[must_use]
+    pub fn encode_with(&self, table: &[u8], out: &mut Writer<'_>) -> bool {
+        if out.room() < self.header_bytes() + table.len() + self.payload_bytes() {
             return false;
         }
         let mut bytes = [0; RECORD_BYTES_MAX];
         bytes[0] = self.kind as u8;
         bytes[1] = self.dtype as u8;
         bytes[2] = self.op as u8;
-        bytes[3] = if self.offset > 0 { CHUNK } else { 0 };
+        bytes[3] = if self.offset > 0 { CHUNK } else { 0 } | if table.is_empty() { 0 } else { RUNS };
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.disp.to_le_bytes());
         let mut len = 16;
@@ -100,19 +110,19 @@ impl Record {
             bytes[len..len + 8].copy_from_slice(&self.offset.to_le_bytes());
             len += 8;
         }
-        out.put(&bytes[..len])
+        out.put(&bytes[..len]) && out.put(table)
     }
 
-    /// Takes a record and its payload off the front.
+    /// Takes a record, its run table if it has one, and its payload off the front.
     ///
     /// # Errors
     /// When bytes are missing, a code is unknown, or the length is no multiple of the element.
-    pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), WireError> {
+    pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(Self, Option<Runs<'a>>, &'a [u8]), WireError> {
         let kind = reader.u8()?;
         let dtype = reader.u8()?;
         let op = reader.u8()?;
         let flags = reader.u8()?;
-        if flags & !CHUNK != 0 {
+        if flags & !(CHUNK | RUNS) != 0 {
             return Err(WireError::Flags(flags.into()));
         }
         let mut record = Self {
@@ -137,7 +147,11 @@ impl Record {
         if record.len as usize % element != 0 || (one_element && record.len as usize != element) {
             return Err(WireError::Length(record.len));
         }
+        let runs = if flags & RUNS != 0 { Some(Runs::take(reader)?) } else { None };
+        if one_element && runs.is_some() {
+            return Err(WireError::Flags(flags.into()));
+        }
         let payload = reader.take(record.payload_bytes())?;
-        Ok((record, payload))
+        Ok((record, runs, payload))
     }
 }

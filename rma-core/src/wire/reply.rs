@@ -60,6 +60,18 @@ impl Metadata {
     }
 }
 
+impl Metadata {
+    /// The byte at displacement `disp`, and whether all from `low` to before `high`, counted from it, are in
+    /// the window; that byte itself need not be. The error is the first byte of the access, as near as 64 bits
+    /// have it.
+    pub fn locate_span(&self, disp: u64, (low, high): (i64, i64)) -> Result<u64, u64> {
+        let offset = disp.checked_mul(u64::from(self.disp_unit)).ok_or(u64::MAX)?;
+        let first = i128::from(offset) + i128::from(low);
+        let is_inside = first >= 0 && i128::from(offset) + i128::from(high) <= i128::from(self.size);
+        is_inside.then_some(offset).ok_or(offset.saturating_add_signed(low))
+    }
+}
+
 /// Head of one operation's result; its bytes follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResultRecord {

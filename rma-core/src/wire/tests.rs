@@ -41,7 +41,8 @@ fn lock_put_unlock_is_forty_bytes_and_these() {
     assert_eq!(&buffer[..len], &golden);
     let mut reader = Reader::new(&buffer[..len]);
     assert_eq!(Header::decode(&mut reader), Ok(header));
-    assert_eq!(Record::decode(&mut reader), Ok((put_8(), &[0xab; 8][..])));
+    let (record, runs, payload) = Record::decode(&mut reader).unwrap();
+    assert_eq!((record, runs.is_none(), payload), (put_8(), true, &[0xab; 8][..]));
     assert_eq!(reader.remaining(), 0);
 }
 
@@ -109,7 +110,8 @@ fn every_record_survives_the_wire() {
             assert_eq!(out.len(), record.header_bytes());
             assert!(record.header_bytes() <= RECORD_BYTES_MAX);
             let end = out.len() + record.payload_bytes();
-            let (back, payload) = Record::decode(&mut Reader::new(&buffer[..end])).unwrap();
+            let (back, runs, payload) = Record::decode(&mut Reader::new(&buffer[..end])).unwrap();
+            assert!(runs.is_none());
             assert_eq!((back, payload.len()), (record, record.payload_bytes()));
         }
     }

@@ -6,6 +6,7 @@ pub mod dynamic;
 pub mod fences;
 pub mod flushes;
 pub mod info;
+pub mod layouts;
 pub mod locks;
 pub mod misuse;
 pub mod operations;

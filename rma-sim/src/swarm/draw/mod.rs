@@ -56,6 +56,7 @@ fn config(random: &mut Random) -> Config {
         lazy_targets: random.chance(500),
         force_message_path: random.chance(250),
         small_bytes_max: random.pick(&[0, 8, 64, 2048]),
+        native_block_bytes_min: random.pick(&[0, 8, 64, 512]),
         slots: random.pick(&[1, 2, 7, 64]),
         operation_pool: random.pick(&[1, 2, 5, 128]),
         operation_pool_global: random.pick(&[0, 1, 64]),
