@@ -5,6 +5,7 @@
 //! thread; calls that MPI lets block return when they are complete.
 
 mod kinds;
+mod layouts;
 mod requests;
 mod shared;
 
@@ -28,7 +29,9 @@ use crate::platform::Engine;
 use crate::runtime::{Core, Guarded, PendingOperation};
 use crate::segment::Segment;
 
+pub use layouts::{Buffer, TargetBuffer};
 pub use requests::Request;
+pub use rma_core::layout::{ArrayOrder, Layout, LayoutError};
 
 /// A window of raw memory.
 ///

@@ -150,7 +150,11 @@ impl RawWindow {
     /// As for [`RawWindow::rput_layout`].
     ///
     /// Implements: MPI_Rget.
-    pub unsafe fn rget_layout(&self, result: Buffer<'_, *mut u8>, target: TargetBuffer<'_>) -> Result<Request> {
+    pub unsafe fn rget_layout(
+        &self,
+        result: Buffer<'_, *mut u8>,
+        target: TargetBuffer<'_>,
+    ) -> Result<Request> {
         let (operation, layouts) = self.transfer(Call::RequestGet, None, Some(result), target)?;
         // SAFETY: the caller's promise.
         unsafe { self.post_layouts(&operation, &layouts, true) }

@@ -15,6 +15,7 @@
 pub(crate) mod agent;
 mod agreement;
 pub(crate) mod finalize;
+mod layouts;
 mod requests;
 mod turns;
 mod wait;
@@ -30,8 +31,9 @@ use crate::platform::{
     Ordering, Sleeper, Thread,
 };
 
+pub(crate) use layouts::PendingLayouts;
 pub(crate) use requests::{AwaitedRequests, PendingRequest};
-pub(crate) use wait::PendingOperation;
+pub(crate) use wait::{Awaited, PendingOperation};
 
 /// Posted operations between two times that posting makes progress, so that a program that only posts
 /// still serves the other ranks.
