@@ -52,6 +52,12 @@ pub struct Config {
     pub target_pool_global: u32,
     /// Lock requests that may wait at one window (`RMA_LOCK_WAITERS`); more are told to ask again.
     pub lock_waiters: usize,
+    /// Post notices that a window keeps until start (`RMA_NOTICES`); a start asks for those that found no
+    /// room.
+    pub notices: usize,
+    /// Members of the largest group for which a window has room from the beginning (`RMA_GROUP_MEMBERS`). A
+    /// larger group makes room when it is used for the first time.
+    pub group_members: usize,
     /// Bytes, at one window, for operations that came with a lock request that has to wait.
     pub deferred_bytes: usize,
     /// Peers whose address is kept (`RMA_PEERS`); the least recently used one makes room.
@@ -82,6 +88,8 @@ impl Default for Config {
             target_pool: 32,
             target_pool_global: 128,
             lock_waiters: 64,
+            notices: 32,
+            group_members: 1024,
             deferred_bytes: 8192,
             peers: 1024,
             reply_buffers: 16,

@@ -22,6 +22,8 @@ pub struct Counters {
     /// Operations that travelled as packets, and those on this process itself.
     pub message_operations: u64,
     pub self_operations: u64,
+    /// Questions to targets whose post notices found no room here.
+    pub post_queries: u64,
     /// Round trips that a synchronization call waited for, one after the other.
     pub round_trips: u64,
     /// Barriers that a fence waited for.
@@ -68,6 +70,7 @@ impl Counters {
         difference.native_bytes -= earlier.native_bytes;
         difference.message_operations -= earlier.message_operations;
         difference.self_operations -= earlier.self_operations;
+        difference.post_queries -= earlier.post_queries;
         difference.round_trips -= earlier.round_trips;
         difference.barriers_waited -= earlier.barriers_waited;
         difference.restored_targets -= earlier.restored_targets;

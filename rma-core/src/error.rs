@@ -60,6 +60,10 @@ pub enum Call {
     RequestGetAccumulate,
     Test,
     Wait,
+    Group,
+    Post,
+    Start,
+    Complete,
     Barrier,
     Progress,
     Finalize,
@@ -111,6 +115,10 @@ impl Call {
             Self::RequestGetAccumulate => "rget_accumulate",
             Self::Test => "test",
             Self::Wait => "wait",
+            Self::Group => "group",
+            Self::Post => "post",
+            Self::Start => "start",
+            Self::Complete => "complete",
             Self::Barrier => "barrier",
             Self::Progress => "progress",
             Self::Finalize => "finalize",
@@ -161,32 +169,44 @@ pub enum Rule {
     NoLocks,
     /// sync belongs to passive-target epochs, and to windows of shared memory.
     SyncOutsidePassive,
+    /// In a start epoch an operation may go only to the group's members.
+    NotInGroup,
+    /// Exposure epochs on one window do not overlap, whichever calls open them.
+    ExposureOpen,
+    /// A window must not be exposed by post while it is locked, nor the other way round.
+    LockedAndExposed,
 }
 
 impl Rule {
     /// What the rule says, and what to do.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::NoEpoch => "an operation needs an open access epoch; call fence, lock or lock_all first",
+            Self::NoEpoch => "an operation needs an open access epoch; call fence, start, lock or lock_all first",
             Self::NotLocked => "in a lock epoch operations may go only to locked ranks; lock this rank first, or use lock_all",
             Self::AlreadyLocked => "this rank is locked already by this process; unlock it first",
             Self::OtherEpochOpen => "an epoch of another kind is open on this window; close it first",
-            Self::NoSuchEpoch => "there is no such epoch to close; the opening call (lock, lock_all) is missing",
-            Self::FlushOutsidePassive => "flush needs a lock or lock_all epoch; in a fence epoch the closing fence completes operations",
+            Self::NoSuchEpoch => "there is no such epoch to close; the opening call (lock, lock_all, start, post) is missing",
+            Self::FlushOutsidePassive => "flush needs a lock or lock_all epoch; other epochs complete operations by the call that closes them (fence, complete)",
             Self::RequestOutsidePassive => "operations with a request need a lock or lock_all epoch; use put, get and the others here",
             Self::NoPrecedeBroken => "NOPRECEDE promises that no operation was issued since the last fence, but some were; drop the assertion",
-            Self::FreeInsideEpoch => "close the open epoch (unlock, unlock_all, or a fence with NOSUCCEED) before freeing the window",
+            Self::FreeInsideEpoch => "close the open epoch (unlock, unlock_all, complete, wait, or a fence with NOSUCCEED) before freeing the window",
             Self::Busy => "a synchronization call on this window is still in progress in another thread; wait for it",
             Self::NoLocks => "the window was made with no_locks, so that it has no lock; make it without",
             Self::SyncOutsidePassive => "sync needs a lock or lock_all epoch, unless the window's memory is shared",
+            Self::NotInGroup => "after start operations may go only to the ranks of its group; put this rank into the group",
+            Self::ExposureOpen => "post has opened an exposure epoch on this window; close it first, by wait or by test until it is true",
+            Self::LockedAndExposed => "a window must not be locked and exposed by post at the same time; unlock it, or wait, first",
         }
     }
 
     /// Where MPI-4.1 states it.
     pub const fn section(self) -> &'static str {
         match self {
-            Self::NoEpoch | Self::OtherEpochOpen | Self::Busy => "MPI-4.1 section 13.5",
-            Self::NotLocked | Self::AlreadyLocked | Self::NoSuchEpoch => "MPI-4.1 section 13.5.3",
+            Self::NoEpoch | Self::OtherEpochOpen | Self::NoSuchEpoch | Self::ExposureOpen | Self::Busy => {
+                "MPI-4.1 section 13.5"
+            }
+            Self::NotInGroup => "MPI-4.1 section 13.5.2",
+            Self::NotLocked | Self::AlreadyLocked | Self::LockedAndExposed => "MPI-4.1 section 13.5.3",
             Self::RequestOutsidePassive => "MPI-4.1 section 13.3.5",
             Self::FlushOutsidePassive | Self::SyncOutsidePassive => "MPI-4.1 section 13.5.4",
             Self::NoLocks => "MPI-4.1 section 13.2.1",
@@ -301,6 +321,13 @@ pub enum RmaError {
         /// The target.
         target: Rank,
     },
+    /// The target reported that its window was not exposed to this origin when it completed its access epoch.
+    NotExposed {
+        /// The call.
+        call: Call,
+        /// The target.
+        target: Rank,
+    },
     /// The target could not understand a packet of this process.
     Refused {
         /// The call.
@@ -387,6 +414,7 @@ impl RmaError {
             | Self::Operation { call, .. }
             | Self::Window { call, .. }
             | Self::NotHeld { call, .. }
+            | Self::NotExposed { call, .. }
             | Self::Refused { call, .. }
             | Self::Peer { call, .. }
             | Self::Endpoint { call, .. }
@@ -435,6 +463,11 @@ impl fmt::Display for RmaError {
             Self::NotHeld { target, .. } => {
                 write!(f, "rank {target} says that this process holds no lock on its window; lock it first")
             }
+            Self::NotExposed { target, .. } => write!(
+                f,
+                "rank {target} says that its window was not exposed to this process when an access epoch ended; \
+                 start with NOCHECK only what the target has posted (with NOCHECK, to this rank) [MPI-4.1 section 13.5.5]"
+            ),
             Self::Refused { target, .. } => {
                 write!(f, "rank {target} could not understand a packet; do both run the same version?")
             }

@@ -6,7 +6,7 @@
 //! Floors; a module uses only its own floor and those below (ARCHITECTURE.md):
 //! 6 [`engine`]; 5 `progress`, `flush`, `restore`; 4 `window`, `table`, `path`; 3 `epoch`, `lock`,
 //! `message`; 2 [`provider`], [`bootstrap`]; 1 `wire`, [`state`], `pool`, [`dtype`], [`op`], [`layout`],
-//! [`config`], [`info`], [`counters`]; 0 [`ids`], [`error`].
+//! [`config`], [`info`], [`counters`], [`group`]; 0 [`ids`], [`error`].
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod engine;
 pub mod epoch;
 pub mod error;
 mod flush;
+pub mod group;
 pub mod half;
 pub mod ids;
 pub mod info;

@@ -174,13 +174,19 @@ impl WindowState {
     /// Whether operations may leave, as far as the window (not the single target) is concerned.
     #[inline]
     pub const fn may_issue(self) -> bool {
-        !matches!(self, Self::Unset | Self::FenceIssued | Self::PscwIssued)
+        !matches!(self, Self::Unset | Self::FenceIssued)
     }
 
     /// Whether the epoch is one of fence's.
     #[inline]
     pub const fn is_fence(self) -> bool {
         matches!(self, Self::FenceIssued | Self::FenceGranted)
+    }
+
+    /// Whether the epoch is one of start's. Its targets are granted one by one, as their posts arrive.
+    #[inline]
+    pub const fn is_pscw(self) -> bool {
+        matches!(self, Self::PscwIssued | Self::PscwGranted)
     }
 
     /// Whether the epoch is one of lock or lock_all.

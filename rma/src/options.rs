@@ -103,6 +103,8 @@ fn config_of(settings: &Settings) -> Result<Config> {
     count(settings, "RMA_TARGET_POOL", &mut config.target_pool)?;
     count(settings, "RMA_TARGET_POOL_GLOBAL", &mut config.target_pool_global)?;
     count(settings, "RMA_LOCK_WAITERS", &mut config.lock_waiters)?;
+    count(settings, "RMA_NOTICES", &mut config.notices)?;
+    count(settings, "RMA_GROUP_MEMBERS", &mut config.group_members)?;
     count(settings, "RMA_PEERS", &mut config.peers)?;
     Ok(config.normalized())
 }
@@ -183,6 +185,8 @@ mod tests {
             ("RMA_TARGET_POOL_GLOBAL", "7"),
             ("RMA_LOCK_WAITERS", "8"),
             ("RMA_PEERS", "9"),
+            ("RMA_NOTICES", "10"),
+            ("RMA_GROUP_MEMBERS", "11"),
             ("RMA_LIBFABRIC", "/x"),
             ("RMA_PROVIDER", "tcp"),
             ("RMA_DOMAIN", "lo"),
@@ -205,6 +209,8 @@ mod tests {
             target_pool_global: 7,
             lock_waiters: 8,
             peers: 9,
+            notices: 10,
+            group_members: 11,
             ..Config::all_off()
         };
         assert_eq!(options.config, expected);

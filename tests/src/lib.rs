@@ -54,6 +54,17 @@ macro_rules! suite {
                 flushes: a_flush_that_nobody_waits_for, later_operations_delay_nothing, many_flushes_under_way,
                     flushes_of_all_and_local, flushes_of_nothing, flush_requests_outlive_their_epoch,
                     flushes_with_few_elements, targets_are_flushed_together, flush_requests_report_errors;
+                pscw: lectures_program, start_never_waits, puts_wait_for_the_post, weak_synchronization,
+                    received_between_post_and_wait, weak_epochs_in_a_row, each_target_when_it_posts,
+                    nobody_in_the_group, no_operations_are_a_match_too, oneself_in_the_group,
+                    oneself_before_its_post, wait_is_for_every_origin, test_tells_when_it_is_over,
+                    access_and_exposure_overlap, every_operation, gets_read_what_was_there_at_post,
+                    large_transfers, two_windows_at_once, switches_change_nothing;
+                pscw_notices: notices_come_early, notices_without_room, answers_that_come_late,
+                    no_check_needs_no_notice, metadata_come_with_the_notice, ranges_known_late, elements_run_out;
+                pscw_rules: costs_of_an_epoch, costs_with_results, costs_without_operations, calls_that_do_not_fit,
+                    members_only, locked_or_exposed, fences_around, free_waits_for_what_is_left,
+                    every_opening_waits_for_what_is_left, promises_that_do_not_hold;
                 resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,
                     windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;

@@ -7,8 +7,9 @@ use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::counters::Counters;
 use rma_core::dtype::Dtype;
-use rma_core::engine::{Engine, FenceAssert, Operation, SyncCall};
+use rma_core::engine::{Engine, FenceAssert, Operation, PostAssert, StartAssert, SyncCall};
 use rma_core::error::{Call, RmaError};
+use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
@@ -308,6 +309,38 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
             calls.push((rank, self.engines[rank as usize].start_fence(window, assert)?));
         }
         self.wait_all(calls)
+    }
+
+    /// The group of these ranks.
+    pub fn group(&self, ranks: &[u32]) -> Group {
+        let ranks: Vec<Rank> = ranks.iter().map(|&rank| Rank(rank)).collect();
+        Group::new(&ranks, self.engines.len() as u32).expect("distinct ranks of the job")
+    }
+
+    /// MPI's post, to its end.
+    pub fn expose(&mut self, rank: u32, window: WindowId, origins: &[u32]) -> Result<(), RmaError> {
+        let group = self.group(origins);
+        let started = self.engines[rank as usize].start_post(window, &group, PostAssert::default());
+        self.wait(rank, started)
+    }
+
+    /// start, to its end.
+    pub fn start(&mut self, rank: u32, window: WindowId, targets: &[u32]) -> Result<(), RmaError> {
+        let group = self.group(targets);
+        let started = self.engines[rank as usize].start_start(window, &group, StartAssert::default());
+        self.wait(rank, started)
+    }
+
+    /// complete, to its end.
+    pub fn complete(&mut self, rank: u32, window: WindowId) -> Result<(), RmaError> {
+        let started = self.engines[rank as usize].start_complete(window);
+        self.wait(rank, started)
+    }
+
+    /// MPI's wait, to its end.
+    pub fn wait_exposed(&mut self, rank: u32, window: WindowId) -> Result<(), RmaError> {
+        let started = self.engines[rank as usize].start_wait(window);
+        self.wait(rank, started)
     }
 
     /// A copy of a rank's window memory.

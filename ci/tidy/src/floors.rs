@@ -30,6 +30,7 @@ pub const FLOORS: [(u8, &[&str]); 7] = [
             "counters",
             "config",
             "info",
+            "group",
         ],
     ),
     (0, &["ids", "error"]),

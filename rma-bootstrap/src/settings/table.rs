@@ -116,6 +116,8 @@ pub const SETTINGS: &[Setting] = &[
     user("RMA_TARGET_POOL", Kind::Count, "", "target elements of each window"),
     user("RMA_TARGET_POOL_GLOBAL", Kind::Count, "", "target elements shared by all windows"),
     user("RMA_LOCK_WAITERS", Kind::Count, "", "lock requests that a window queues as a target"),
+    user("RMA_NOTICES", Kind::Count, "", "post notices that a window keeps until start"),
+    user("RMA_GROUP_MEMBERS", Kind::Count, "", "members of a group for which a window has room at creation"),
     user("RMA_PEERS", Kind::Count, "", "peers whose addresses are kept at the same time"),
     user(
         "RMA_PROGRESS",

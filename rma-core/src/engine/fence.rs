@@ -2,6 +2,7 @@
 
 use core::task::Poll;
 
+use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
@@ -41,16 +42,22 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// goes on behind it, and operations wait for it.
     ///
     /// # Errors
-    /// When a passive-target epoch is open, or `no_precede` is not true.
+    /// When an epoch of lock, lock_all, start or post is open, or `no_precede` is not true.
     ///
     /// Implements: MPI_Win_fence, seed: FENCE.
     pub fn start_fence(&mut self, window: WindowId, assert: FenceAssert) -> Result<SyncCall, RmaError> {
         let call = Call::Fence;
         self.check_endpoint(call)?;
+        if self.has_leftover(window) {
+            return Ok(Self::after_leftover(call, window, Opening::Fence { assert }));
+        }
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
         if !(state == WindowState::Unset || state.is_fence()) {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+        }
+        if w.exposure.is_open() {
+            return Err(epoch_error(call, state, Rule::ExposureOpen));
         }
         if assert.no_precede && state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::NoPrecedeBroken));

@@ -2,6 +2,7 @@
 
 use core::task::Poll;
 
+use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
@@ -33,6 +34,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let call = Call::Lock;
         self.check_endpoint(call)?;
         self.check_rank(call, target)?;
+        if self.has_leftover(window) {
+            return Ok(Self::after_leftover(call, window, Opening::Lock { target, lock_type, no_check }));
+        }
         let own = target == self.process.rank;
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
@@ -41,6 +45,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         if state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+        }
+        if own && w.exposure.is_open() {
+            return Err(epoch_error(call, state, Rule::LockedAndExposed));
         }
         let held =
             if own { w.self_lock != SelfLock::None } else { w.find(&self.process.targets, target).is_some() };
@@ -201,6 +208,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.process.count_phases(&mut sync.counted, t);
         let result = self.process.take_error(t, sync.call);
+        // An error that came when its target had no element, or after a complete had returned.
+        let is_last = w.remote_locks() == 1;
+        let late = w.detached_error.take_if(|(rank, _)| *rank == target || is_last);
+        let result = match late {
+            Some((rank, error)) if result.is_ok() => Err(error.report(sync.call, rank)),
+            _ => result,
+        };
         self.process.free_target(w, t);
         if own {
             self.process.release_self(w);

@@ -2,6 +2,7 @@
 
 use core::task::Poll;
 
+use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::epoch::LockAllCursor;
@@ -26,6 +27,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn start_lock_all(&mut self, window: WindowId, no_check: bool) -> Result<SyncCall, RmaError> {
         let call = Call::LockAll;
         self.check_endpoint(call)?;
+        if self.has_leftover(window) {
+            return Ok(Self::after_leftover(call, window, Opening::LockAll { no_check }));
+        }
         let w = self.window(call, window)?;
         let state = w.state();
         if w.options.no_locks {
@@ -33,6 +37,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         if state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+        }
+        if w.exposure.is_open() {
+            return Err(epoch_error(call, state, Rule::LockedAndExposed));
         }
         let event = if no_check { WindowState::on_lock_all_no_check } else { WindowState::on_lock_all };
         w.transition(event).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;

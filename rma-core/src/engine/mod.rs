@@ -11,6 +11,7 @@ mod lock;
 mod lock_all;
 mod operation;
 mod order;
+mod pscw;
 mod request;
 mod shared;
 mod window;
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::error::{Call, RmaError};
 use crate::flush::Phase;
+use crate::group::Group;
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::Arena;
@@ -34,6 +36,7 @@ use crate::window::Window;
 pub use attributes::WindowAttributes;
 pub use fence::FenceAssert;
 pub use operation::Operation;
+pub use pscw::{PostAssert, StartAssert};
 pub use request::Request;
 pub use shared::{Mapping, SharedPart, AGREE_VALUES};
 
@@ -45,6 +48,8 @@ pub struct SyncCall {
     window: WindowId,
     counted: u8,
     stage: Stage,
+    /// The group of a start that waits for what is left of the window's last epoch.
+    group: Option<Group>,
     /// An error that is reported when the call's collective part is over.
     error: Option<RmaError>,
 }
@@ -71,12 +76,15 @@ enum Stage {
     FenceComplete { assert: FenceAssert },
     FenceBegin { assert: FenceAssert },
     FenceBarrier { assert: FenceAssert, sequence: u32 },
+    Complete,
+    Wait,
+    Leftover { opening: pscw::Opening },
     Done,
 }
 
 impl SyncCall {
     fn new(call: Call, window: WindowId, stage: Stage) -> Self {
-        Self { call, window, counted: 0, stage, error: None }
+        Self { call, window, counted: 0, stage, group: None, error: None }
     }
 
     /// The call.
@@ -106,6 +114,9 @@ impl SyncCall {
             Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
             Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
             Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => "the other ranks to reach the fence",
+            Stage::Complete => "the targets' posts, or completion of the operations",
+            Stage::Wait => "the origins to complete",
+            Stage::Leftover { .. } => "the targets of the last complete to post",
             Stage::Done => "nothing",
         }
     }
@@ -264,6 +275,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::FenceComplete { assert } => self.poll_fence_complete(sync, assert),
             Stage::FenceBegin { assert } => self.poll_fence_begin(sync, assert),
             Stage::FenceBarrier { assert, sequence } => self.poll_fence_barrier(sync, assert, sequence),
+            Stage::Complete => self.poll_complete(sync),
+            Stage::Wait => self.poll_exposure(sync.call, sync.window),
+            Stage::Leftover { opening } => self.poll_leftover(sync, opening),
             Stage::Done => Poll::Ready(Ok(())),
         }
     }

@@ -262,7 +262,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let by_cpu = matches!(operation.kind, OpKind::Put | OpKind::Get)
             || w.paths.of(operation.kind, operation.dtype) == Path::Message;
         if operation.target == self.process.rank && by_cpu {
-            if !self.process.self_may_go(w) {
+            // After start, direct access waits for the own post.
+            let rank = operation.target;
+            let waits_for_post = w.state().is_pscw() && w.access.contains(rank) && !w.access.is_granted(rank);
+            if waits_for_post || !self.process.self_may_go(w) {
                 return Poll::Pending;
             }
             // SAFETY: the caller's promise; the operation is complete on return.
@@ -336,6 +339,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let state = w.state();
         if state == WindowState::PerTarget && w.self_lock == SelfLock::None {
             return Err(epoch_error(call, state, Rule::NotLocked));
+        }
+        if state.is_pscw() && !w.access.contains(operation.target) {
+            return Err(epoch_error(call, state, Rule::NotInGroup));
         }
         check_range(operation, layouts, &w.own)?;
         w.fence_active = true;
@@ -456,6 +462,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if state == WindowState::LockAllIssued {
             return Poll::Pending;
         }
+        if state.is_pscw() && !w.access.contains(target) {
+            return Poll::Ready(Err(epoch_error(call, state, Rule::NotInGroup)));
+        }
         let Some(t) = self.poll_target_element(w, target) else {
             return Poll::Pending;
         };
@@ -473,6 +482,12 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             return;
         }
         te.lock = TargetLockState::Granted;
+        if state.is_pscw() {
+            if !w.access.is_granted(te.rank) {
+                te.lock = TargetLockState::Issued;
+            }
+            te.metadata = te.metadata.or_else(|| w.notices.metadata(te.rank));
+        }
         if is_self {
             // Nobody sends packets to himself, so nobody would answer where the window is.
             te.metadata = Some(w.own);

@@ -4,6 +4,7 @@
 use core::ptr::NonNull;
 use core::task::Poll;
 
+use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
@@ -230,8 +231,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.window(call, window)?;
         let state = w.state();
         let idle = state == WindowState::Unset || (state.is_fence() && !w.fence_active);
-        if !idle || w.self_lock != SelfLock::None {
+        if !idle || w.self_lock != SelfLock::None || w.exposure.is_open() {
             return Err(epoch_error(call, state, Rule::FreeInsideEpoch));
+        }
+        if w.has_leftover() {
+            return Ok(Self::after_leftover(call, window, Opening::Free));
         }
         if core::mem::replace(&mut w.is_closing, true) {
             return Err(epoch_error(call, state, Rule::Busy));
@@ -269,8 +273,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);
         }
+        // What a weakly synchronized epoch met after its complete had returned.
+        let late = w.detached_error.take();
         self.remove_window(sync.window);
-        Poll::Ready(Ok(()))
+        Poll::Ready(late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
     }
 
     /// Drops a window and keeps its elements for the next one.

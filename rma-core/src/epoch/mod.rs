@@ -2,6 +2,8 @@
 
 mod dissemination;
 mod lock_all;
+mod pscw;
 
 pub use dissemination::{Dissemination, Round};
 pub use lock_all::{LockAllCursor, DETACHED_IN_FLIGHT};
+pub use pscw::{Access, Exposure, Notices, PostSeen};

@@ -123,7 +123,7 @@ impl RmaError {
     /// MPI's class of the error.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Epoch { .. } | Self::NotHeld { .. } => ErrorClass::RmaSync,
+            Self::Epoch { .. } | Self::NotHeld { .. } | Self::NotExposed { .. } => ErrorClass::RmaSync,
             Self::Range { .. } | Self::NotAttached { .. } => ErrorClass::RmaRange,
             Self::Rank { .. } => ErrorClass::Rank,
             Self::Argument { .. } => ErrorClass::Argument,

@@ -40,9 +40,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let locked = te.lock == TargetLockState::Granted;
         match te.sync {
-            Sync::Unlock if !locked && !te.sync_sent => Some(Phase::Grant),
-            Sync::Unlock if !te.no_check && !te.sync_sent => Some(Phase::Operations),
+            Sync::Unlock | Sync::Complete if !locked && !te.sync_sent => Some(Phase::Grant),
+            Sync::Unlock | Sync::Complete if !te.no_check && !te.sync_sent => Some(Phase::Operations),
             Sync::Unlock if !te.no_check && !te.unlock_acked => Some(Phase::Acknowledgement),
+            // What is still out left before COMPLETE did; only a DONE that went with it is answered.
+            Sync::Complete if te.done_acked == te.done_sent => {
+                (!te.is_flushed()).then_some(Phase::Operations)
+            }
             _ if !locked && !te.pending.is_empty() => Some(Phase::Grant),
             _ => (!te.is_flushed()).then_some(Phase::Acknowledgement),
         }
@@ -68,6 +72,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let phase = if w.state().may_issue() { self.sync_phase(t) } else { None };
         let waits = match (self.targets[t].sync, phase) {
             (Sync::Issue, Some(_)) => !self.targets[t].is_locally_complete(),
+            // A post is the target's own call, and no answer to anything.
+            (Sync::Complete, phase) => phase.is_some_and(|phase| phase != Phase::Grant),
             (_, phase) => phase.is_some(),
         };
         if let (true, Some(phase)) = (waits, phase) {

@@ -102,6 +102,11 @@ impl WindowLock {
         Request::Queued
     }
 
+    /// Whether anybody holds the lock.
+    pub fn is_held(&self) -> bool {
+        self.exclusive.is_some() || self.shared_count > 0
+    }
+
     /// Whether [`WindowLock::enqueue`] has room.
     pub fn has_room(&self) -> bool {
         self.waiters.len() < self.capacity

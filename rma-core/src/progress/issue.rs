@@ -67,7 +67,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     fn issue_what_may_go(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
         let te = &self.targets[t];
-        if !te.wants_issue() || te.is_dead() || !w.state().may_issue() {
+        // What complete has left behind goes on whatever the window's state is by now.
+        let may_issue = w.state().may_issue() || te.sync == Sync::Complete;
+        if !te.wants_issue() || te.is_dead() || !may_issue {
             return Ok(0);
         }
         match te.lock {
@@ -88,8 +90,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Whether native operations allow UNLOCK to leave: it must not overtake them.
-    pub(crate) fn may_unlock_behind_natives(&self, t: u32) -> bool {
+    /// Whether native operations allow UNLOCK or COMPLETE to leave: it must not overtake them.
+    pub(crate) fn may_close_behind_natives(&self, t: u32) -> bool {
         let te = &self.targets[t];
         if te.native_gets > 0 || te.native_atomics > 0 || te.flush_outstanding {
             return false;
@@ -98,23 +100,24 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         puts_arrived || (self.config.piggyback && self.limits.order.put_before_send)
     }
 
-    /// DONE or UNLOCK in a packet of their own, and the provider's flush, where they are needed.
+    /// DONE, UNLOCK or COMPLETE in a packet of their own, and the provider's flush, where they are needed.
     fn issue_sync(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
         let te = &self.targets[t];
         if te.sync < Sync::Flush || !te.pending.is_empty() || te.sync_sent {
             return Ok(());
         }
-        let unlock = te.sync == Sync::Unlock && !te.no_check;
-        let unlock_follows = unlock && self.may_unlock_behind_natives(t);
-        if !unlock_follows && self.targets[t].unflushed && !self.targets[t].flush_outstanding {
+        let closing = te.closing();
+        let closing_follows = closing.is_some() && self.may_close_behind_natives(t);
+        if !closing_follows && self.targets[t].unflushed && !self.targets[t].flush_outstanding {
             self.post_flush(w, t)?;
         }
-        if unlock {
+        if let Some(closing) = closing {
             let apart = !self.config.piggyback && !self.is_done(t);
-            if !unlock_follows || apart {
+            if !closing_follows || apart {
                 return if apart && self.targets[t].needs_done { self.send_done(w, t) } else { Ok(()) };
             }
-            return self.send_control(w, t, BatchFlags::UNLOCK);
+            let flags = closing | self.done_for_errors(t, closing, false);
+            return self.send_control(w, t, flags);
         }
         if self.targets[t].needs_done {
             return self.send_done(w, t);
@@ -129,6 +132,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             && te.done_acked == te.done_sent
             && te.issued.is_empty()
             && te.native_outstanding() == 0
+    }
+
+    /// The DONE that goes with COMPLETE where only the target knows whether the operations were inside of its
+    /// window; nothing else asks for an acknowledgement of theirs.
+    pub(crate) fn done_for_errors(&self, t: u32, closing: BatchFlags, writes: bool) -> BatchFlags {
+        let te = &self.targets[t];
+        let is_wanted = closing == BatchFlags::COMPLETE && te.metadata.is_none() && (te.needs_done || writes);
+        if is_wanted {
+            BatchFlags::DONE
+        } else {
+            BatchFlags::default()
+        }
     }
 
     fn send_done(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
@@ -146,7 +161,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let header = self.batch_header(w, t, flags, 0);
         match self.send(peer, PacketKind::Batch, &header.encode(), &[]) {
             Ok(()) => {
-                self.after_flags(t, flags);
+                self.after_flags(w, t, flags);
                 Ok(())
             }
             Err(error) => Err(self.refused(w, t, error)),
@@ -171,16 +186,20 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// What the flags of a packet that was sent mean for its target element.
-    pub(crate) fn after_flags(&mut self, t: u32, flags: BatchFlags) {
+    pub(crate) fn after_flags(&mut self, w: &mut Window<E::Region>, t: u32, flags: BatchFlags) {
         let te = &mut self.targets[t];
         if flags.has(BatchFlags::DONE) {
             te.done_sent = te.done_sent.wrapping_add(1);
             te.needs_done = false;
         }
-        if flags.has(BatchFlags::UNLOCK) {
+        if flags.any(BatchFlags::UNLOCK | BatchFlags::COMPLETE) {
             te.sync_sent = true;
             te.needs_done = false;
             te.unflushed = false;
+        }
+        if flags.has(BatchFlags::COMPLETE) {
+            let rank = te.rank;
+            self.close_member(w, rank);
         }
     }
 

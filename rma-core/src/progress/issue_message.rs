@@ -1,4 +1,4 @@
-//! Message path: operations of one epoch share packets; LOCK, DONE and UNLOCK ride on them.
+//! Message path: operations of one epoch share packets; LOCK, DONE, UNLOCK and COMPLETE ride on them.
 
 use super::issue::Again;
 use super::issue_layout::fill_table;
@@ -92,7 +92,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &mut self.targets[t];
         te.lock_wanted = false;
         te.lock.on_issue().unwrap_or_default();
-        self.after_flags(t, flags);
+        self.after_flags(w, t, flags);
         Ok(packed.count)
     }
 
@@ -118,7 +118,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.note_messages(t, packed.section);
             self.take_packed(w, t, packed, false);
             self.targets[t].needs_done |= packed.writes;
-            self.after_flags(t, flags);
+            self.after_flags(w, t, flags);
             issued += packed.count;
         }
     }
@@ -133,14 +133,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             && self.fits_packet(te.pending_bytes)
     }
 
-    /// DONE or UNLOCK for the last packet of operations.
+    /// DONE, UNLOCK or COMPLETE for the last packet of operations.
     fn piggyback_flags(&self, t: u32, packed: &Packed, last: bool) -> BatchFlags {
         let te = &self.targets[t];
         let mut flags = BatchFlags::default();
         if last && self.config.piggyback {
-            if te.sync == Sync::Unlock && !te.no_check {
-                if self.may_unlock_behind_natives(t) {
-                    flags |= BatchFlags::UNLOCK;
+            if let Some(closing) = te.closing() {
+                if self.may_close_behind_natives(t) {
+                    flags |= closing | self.done_for_errors(t, closing, packed.writes);
                 }
             } else if te.wants_done() && (te.needs_done || packed.writes) {
                 flags |= BatchFlags::DONE;

@@ -11,6 +11,7 @@ mod marks;
 mod origin_role;
 mod peers;
 mod process;
+mod pscw;
 mod receive;
 mod replies;
 mod tag;

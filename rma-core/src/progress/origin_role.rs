@@ -39,7 +39,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let error = ErrorRecord::decode(reader)?;
             self.targets[t].error.get_or_insert(TargetError::Record(error));
         }
-        self.on_lock_reply(t, flags);
+        if w.state().is_passive() {
+            self.on_lock_reply(t, flags);
+        }
         let te = &mut self.targets[t];
         let news = header.token.wrapping_sub(te.done_acked);
         if flags.has(ReplyFlags::DONE_ACK) && news <= te.done_sent.wrapping_sub(te.done_acked) {
@@ -183,7 +185,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Operations that were posted before the target's size was known, and do not fit it, fail here:
     /// the fabric must never be asked for bytes outside a window.
-    fn check_pending_ranges(&mut self, w: &mut Window<E::Region>, t: u32, metadata: &Metadata) {
+    pub(crate) fn check_pending_ranges(&mut self, w: &mut Window<E::Region>, t: u32, metadata: &Metadata) {
         let mut op = self.targets[t].pending.head;
         while op != NONE {
             let element = &self.operations[op];

@@ -43,6 +43,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// The rank that is lost, if it is one.
+    pub(crate) fn peer(&self) -> Option<(Rank, FabricCode)> {
+        match self {
+            Self::Peer(rank, code) => Some((*rank, *code)),
+            Self::Endpoint(_) | Self::Bootstrap(_) => None,
+        }
+    }
+
     pub(crate) fn report(&self, call: Call) -> RmaError {
         match self {
             Self::Endpoint(code) => RmaError::Endpoint { call, code: *code },
@@ -67,6 +75,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) targets: Arena<TargetElement>,
     pub(crate) peers: PeerTable,
     pub(crate) replies: Replies,
+    /// Numbers the access epochs of start, on all windows.
+    pub(crate) access_sequence: u32,
     /// Requests that arrived while no reply buffer was free, in order.
     pub(crate) held: VecDeque<ReceivedPacket>,
     pub(crate) batch: CompletionBatch,
@@ -93,6 +103,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             targets: Arena::new(config.target_pool_global),
             peers: PeerTable::new(config.peers.min(size as usize + 1)),
             replies: Replies::new(config.reply_buffers, limits.send_bytes_max),
+            access_sequence: 0,
             held: VecDeque::with_capacity(limits.receive_buffers),
             batch: CompletionBatch::new(),
             stage: vec![0; limits.send_bytes_max].into_boxed_slice(),
@@ -233,16 +244,27 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         Again
     }
 
+    /// Remembers that a rank cannot be reached any more, if it is the first.
+    pub(crate) fn note_peer_failure(&mut self, rank: Rank, code: FabricCode) {
+        self.failure.get_or_insert(Failure::Peer(rank, code));
+    }
+
     /// Nothing will reach this target any more: its operations end with an error.
     #[cold]
     #[inline(never)]
     pub(crate) fn fail_target(&mut self, w: &mut Window<E::Region>, t: u32, code: FabricCode) {
         let rank = self.targets[t].rank;
-        self.failure.get_or_insert(Failure::Peer(rank, code));
+        self.note_peer_failure(rank, code);
         let te = &mut self.targets[t];
         if te.is_dead() {
             return;
         }
+        w.exposure.on_lost(rank, code);
+        if w.access.on_lost(rank) {
+            w.notices.forget(rank);
+            self.note_all_granted(w);
+        }
+        let te = &mut self.targets[t];
         te.error = Some(TargetError::Peer(code));
         te.direct = None;
         (te.marks, te.order) = (Marks::NONE, Order::NONE);

@@ -60,9 +60,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         issued + self.cleanup_ops_target(w, t)
     }
 
-    /// The window's barrier and the window protocol of lock_all.
+    /// The window's barrier, the window protocol of lock_all, and what post and complete have left.
     fn advance_epoch(&mut self, w: &mut Window<E::Region>) {
         self.settle(w);
+        self.advance_pscw(w);
         self.send_barrier_rounds(w);
         if w.fence_sequence.is_some_and(|sequence| w.barrier.is_complete(sequence)) {
             w.fence_sequence = None;
@@ -156,10 +157,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     fn on_peer_down(&mut self, windows: &mut Windows<E::Region>, peer: PeerAddr, code: FabricCode) {
         let Some(rank) = self.peers.rank_of(peer) else { return };
-        self.failure.get_or_insert(Failure::Peer(rank, code));
+        self.note_peer_failure(rank, code);
         for w in windows.iter_mut() {
-            if let Some(t) = w.find(&self.targets, rank) {
-                self.fail_target(w, t, code);
+            match w.find(&self.targets, rank) {
+                Some(t) => self.fail_target(w, t, code),
+                None => self.lose_member(w, rank, code),
             }
         }
     }
@@ -223,7 +225,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 Ok(())
             }
             PacketKind::MetadataReply => self.on_metadata(w, header.sender, &mut reader),
-            PacketKind::Post | PacketKind::PostQuery => Err(WireError::Kind(header.kind as u8)),
+            PacketKind::Post => self.on_post(w, &header, &mut reader),
+            PacketKind::PostQuery => {
+                self.on_post_query(w, &header);
+                Ok(())
+            }
             PacketKind::Reduce => Ok(()),
         }
     }

@@ -174,6 +174,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if locks && !batch.flags.has(BatchFlags::UNLOCK) {
                 answer.flags |= ReplyFlags::GRANT;
             }
+            if batch.flags.has(BatchFlags::COMPLETE) && !w.exposure.on_complete(batch.origin) {
+                self.counters.malformed_packets += 1;
+                error.get_or_insert(ErrorRecord::NotExposed);
+            }
         }
         // Without GET at the tail the acknowledgement is a packet of its own, as the design has it
         // (merged all the same when there is no buffer for it).
@@ -244,11 +248,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// An origin wants base, size, key and displacement unit of this rank's window.
     pub(crate) fn on_metadata_request(&mut self, w: &Window<E::Region>, request: &Header) {
-        let Some(mut answer) = self.begin_answer() else { return };
-        let mut out = Writer::new(&mut answer.buffer, Header::BYTES);
-        if w.own.encode(&mut out) {
-            answer.len = out.len();
-        }
         let header = Header {
             kind: PacketKind::MetadataReply,
             flags: 0,
@@ -257,7 +256,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             sender: self.rank,
             token: request.token,
         };
-        self.send_answer(request.sender, &header, answer);
+        self.answer_with_metadata(w, request.sender, &header);
+    }
+
+    /// Answers with this rank's metadata behind the header. There is a free reply buffer.
+    pub(crate) fn answer_with_metadata(&mut self, w: &Window<E::Region>, to: Rank, header: &Header) {
+        let Some(mut answer) = self.begin_answer() else { return };
+        let mut out = Writer::new(&mut answer.buffer, Header::BYTES);
+        if w.own.encode(&mut out) {
+            answer.len = out.len();
+        }
+        self.send_answer(to, header, answer);
     }
 }
 

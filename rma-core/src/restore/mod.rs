@@ -91,8 +91,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             let te = &self.targets[index];
-            // One that is being unlocked goes by itself.
-            if te.sync != Sync::Unlock && best.is_none_or(|(key, _)| order(te) < key) {
+            // One whose epoch ends goes by itself, and one that waits for a post cannot go before it.
+            let goes_by_itself = matches!(te.sync, Sync::Unlock | Sync::Complete);
+            let waits_for_post = w.state().is_pscw() && te.lock == TargetLockState::Issued && !te.is_dead();
+            let may_be_freed = !goes_by_itself && (!waits_for_post || te.pending.is_empty());
+            if may_be_freed && best.is_none_or(|(key, _)| order(te) < key) {
                 best = Some((order(te), index));
             }
             t = w.slots.next(&self.targets, index);

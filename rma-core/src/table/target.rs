@@ -7,7 +7,7 @@ use crate::lock::LockType;
 use crate::pool::NONE;
 use crate::provider::RemoteAddr;
 use crate::state::TargetLockState;
-use crate::wire::{ErrorRecord, Metadata};
+use crate::wire::{BatchFlags, ErrorRecord, Metadata};
 
 /// What a synchronization call wants of a target (the design's `sync_flag`).
 ///
@@ -22,6 +22,8 @@ pub(crate) enum Sync {
     Flush,
     /// And the lock released.
     Unlock,
+    /// Operations must leave, and the target must know that none follows (complete).
+    Complete,
 }
 
 /// Why operations to a target failed.
@@ -46,6 +48,7 @@ impl TargetError {
             Self::Record(ErrorRecord::NotAttached { address, len }) => {
                 RmaError::NotAttached { call, target, address, len_bytes: len }
             }
+            Self::Record(ErrorRecord::NotExposed) => RmaError::NotExposed { call, target },
         }
     }
 }
@@ -82,7 +85,7 @@ pub(crate) struct TargetElement {
     pub(crate) sync: Sync,
     /// What the call that set `sync` had to wait for so far, a bit for each phase.
     pub(crate) phases: u8,
-    /// The DONE or UNLOCK that `sync` asks for is on its way.
+    /// The DONE, UNLOCK or COMPLETE that `sync` asks for is on its way.
     pub(crate) sync_sent: bool,
     /// The lock must be asked for without waiting for a synchronization call.
     pub(crate) lock_wanted: bool,
@@ -205,6 +208,15 @@ impl TargetElement {
     /// Whether the user's buffers are free: nothing refers to them any more.
     pub(crate) fn is_locally_complete(&self) -> bool {
         self.user_references == 0 && self.native_outstanding() == 0
+    }
+
+    /// What the last packet of the epoch has to say, if the epoch ends and the target must know.
+    pub(crate) fn closing(&self) -> Option<BatchFlags> {
+        match self.sync {
+            Sync::Unlock if !self.no_check => Some(BatchFlags::UNLOCK),
+            Sync::Complete if !self.no_check => Some(BatchFlags::COMPLETE),
+            _ => None,
+        }
     }
 
     /// Whether progress could do something for this target.

@@ -8,7 +8,7 @@ pub use memory::Mapping;
 pub(crate) use memory::OwnedMemory;
 
 use crate::config::Config;
-use crate::epoch::{Dissemination, LockAllCursor};
+use crate::epoch::{Access, Dissemination, Exposure, LockAllCursor, Notices};
 use crate::ids::{Rank, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::lock::{DeferredRing, LockType, WindowLock};
@@ -82,6 +82,10 @@ pub(crate) struct Window<R> {
     pub(crate) fence_sequence: Option<u32>,
     /// Operations were posted since the last fence.
     pub(crate) fence_active: bool,
+    /// What this process accesses by start, and what it exposes by post.
+    pub(crate) access: Access,
+    pub(crate) exposure: Exposure,
+    pub(crate) notices: Notices,
     pub(crate) lock: WindowLock,
     pub(crate) deferred: DeferredRing,
     pub(crate) self_lock: SelfLock,
@@ -148,6 +152,9 @@ impl<R> Window<R> {
             barrier: Dissemination::new(rank, size),
             fence_sequence: None,
             fence_active: false,
+            access: Access::with_room(config.group_members),
+            exposure: Exposure::with_room(config.group_members),
+            notices: Notices::with_room(config.notices),
             lock: WindowLock::new(config.lock_waiters),
             deferred: DeferredRing::new(config.deferred_bytes),
             self_lock: SelfLock::None,
@@ -188,6 +195,17 @@ impl<R> Window<R> {
         self.direct_get = self.state.may_issue() && self.paths.get;
         self.dirty = true;
         result
+    }
+
+    /// Whether a complete that has returned has left something to be done.
+    #[inline]
+    pub(crate) fn has_leftover(&self) -> bool {
+        self.access.is_open() && !self.state.is_pscw()
+    }
+
+    /// Whether this rank's window is locked, by whomever.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.self_lock != SelfLock::None || self.lock.is_held()
     }
 
     /// The element of `rank`; remembers it for next time.
@@ -244,6 +262,9 @@ impl<R> Window<R> {
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.slots.heap_bytes()
+            + self.access.heap_bytes()
+            + self.exposure.heap_bytes()
+            + self.notices.heap_bytes()
             + self.lock.heap_bytes()
             + self.deferred.heap_bytes()
             + self.regions.as_ref().map_or(0, Regions::heap_bytes)

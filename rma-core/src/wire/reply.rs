@@ -20,15 +20,20 @@ impl Metadata {
     /// Bytes of an encoded record.
     pub const BYTES: usize = 28;
 
-    /// Appends the record; `false` when it does not fit.
-    #[must_use]
-    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
+    /// The record as bytes.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[0..8].copy_from_slice(&self.size.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.base.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.key.0.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.disp_unit.to_le_bytes());
-        out.put(&bytes)
+        bytes
+    }
+
+    /// Appends the record; `false` when it does not fit.
+    #[must_use]
+    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
+        out.put(&self.to_bytes())
     }
 
     /// Takes a record off the front.
@@ -142,6 +147,8 @@ pub enum ErrorRecord {
         /// Bytes accessed.
         len: u64,
     },
+    /// An access epoch was completed to a window that was not exposed to the origin.
+    NotExposed,
 }
 
 impl ErrorRecord {
@@ -156,6 +163,7 @@ impl ErrorRecord {
             Self::Refused => (1, 0, 0, 0),
             Self::NotHeld => (2, 0, 0, 0),
             Self::NotAttached { address, len } => (3, address, len, 0),
+            Self::NotExposed => (4, 0, 0, 0),
         };
         let mut bytes = [0; Self::BYTES];
         bytes[0..4].copy_from_slice(&code.to_le_bytes());
@@ -177,6 +185,7 @@ impl ErrorRecord {
             1 => Ok(Self::Refused),
             2 => Ok(Self::NotHeld),
             3 => Ok(Self::NotAttached { address: offset, len }),
+            4 => Ok(Self::NotExposed),
             _ => Err(WireError::Kind(code as u8)),
         }
     }

@@ -126,6 +126,7 @@ fn replies_survive_the_wire() {
         ErrorRecord::Refused,
         ErrorRecord::NotHeld,
         ErrorRecord::NotAttached { address: 4, len: 5 },
+        ErrorRecord::NotExposed,
     ];
     let mut buffer = [0; 256];
     let mut out = Writer::new(&mut buffer, 0);

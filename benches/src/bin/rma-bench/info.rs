@@ -158,6 +158,8 @@ fn built_in(name: &str, config: &Config) -> Option<String> {
         "RMA_TARGET_POOL" => config.target_pool.to_string(),
         "RMA_TARGET_POOL_GLOBAL" => config.target_pool_global.to_string(),
         "RMA_LOCK_WAITERS" => config.lock_waiters.to_string(),
+        "RMA_NOTICES" => config.notices.to_string(),
+        "RMA_GROUP_MEMBERS" => config.group_members.to_string(),
         "RMA_PEERS" => config.peers.to_string(),
         _ => return None,
     })

@@ -63,6 +63,8 @@ fn config(random: &mut Random) -> Config {
         target_pool: random.pick(&[1, 2, 5, 64]),
         target_pool_global: random.pick(&[0, 1, 64]),
         lock_waiters: random.pick(&[1, 2, 64]),
+        notices: random.pick(&[0, 1, 32]),
+        group_members: random.pick(&[0, 1024]),
         deferred_bytes: random.pick(&[0, 64, 8192]),
         peers: random.pick(&[2, 3, 16, 1024]),
         reply_buffers: random.pick(&[1, 2, 16]),

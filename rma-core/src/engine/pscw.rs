@@ -1,0 +1,273 @@
+//! post, start, complete, wait and test (MPI-4.1 section 13.5.2).
+
+use core::task::Poll;
+
+use super::{epoch_error, Engine, FenceAssert, Stage, SyncCall};
+use crate::bootstrap::Bootstrap;
+use crate::error::{Call, RmaError, Rule};
+use crate::flush::Phase;
+use crate::group::Group;
+use crate::ids::{Rank, WindowId};
+use crate::lock::LockType;
+use crate::pool::NONE;
+use crate::provider::Endpoint;
+use crate::state::WindowState;
+use crate::table::Sync;
+
+/// The promises of a post call (MPI-4.1 section 13.5.5).
+///
+/// Implements: MPI_MODE_NOCHECK/post, MPI_MODE_NOSTORE/post, MPI_MODE_NOPUT/post.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PostAssert {
+    /// No member has called start yet, and each will call it with NOCHECK when it knows of this call: no
+    /// notice is sent. Either all of the matching calls say so or none.
+    pub no_check: bool,
+    /// This rank's window memory was not stored to since the last synchronization. A hint; nothing is
+    /// cheaper by it without a second copy of the window.
+    pub no_store: bool,
+    /// This rank's window will not be the target of put or accumulate until wait. A hint.
+    pub no_put: bool,
+}
+
+/// The promises of a start call (MPI-4.1 section 13.5.5).
+///
+/// Implements: MPI_MODE_NOCHECK/start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct StartAssert {
+    /// Every member has called post already, with NOCHECK: no notice is waited for.
+    pub no_check: bool,
+}
+
+/// A call that opens an epoch, or frees the window, and first has to wait for what a complete left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opening {
+    Lock { target: Rank, lock_type: LockType, no_check: bool },
+    LockAll { no_check: bool },
+    Fence { assert: FenceAssert },
+    Start { assert: StartAssert },
+    Free,
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Opens an exposure epoch: the members of `group` may access this rank's window. Done at once; one
+    /// notice goes to each member, by and by.
+    ///
+    /// Implements: MPI_Win_post, MPI_ERR_RMA_SYNC, seed: PSCW.
+    ///
+    /// # Errors
+    /// When an exposure or fence epoch is open, or this rank's window is locked, or a member is not a rank
+    /// of the job. Nothing has happened then.
+    pub fn start_post(
+        &mut self,
+        window: WindowId,
+        group: &Group,
+        assert: PostAssert,
+    ) -> Result<SyncCall, RmaError> {
+        let call = Call::Post;
+        self.check_endpoint(call)?;
+        self.check_group(call, group)?;
+        let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let state = w.state();
+        let broken = match () {
+            () if w.exposure.is_open() => Some(Rule::ExposureOpen),
+            () if state.is_fence() && w.fence_active => Some(Rule::OtherEpochOpen),
+            () if w.is_locked() => Some(Rule::LockedAndExposed),
+            () => None,
+        };
+        if let Some(rule) = broken {
+            return Err(epoch_error(call, state, rule));
+        }
+        w.exposure.open(group.clone(), assert.no_check);
+        self.process.send_notices(w);
+        for (rank, code) in self.process.failure.iter().filter_map(|failure| failure.peer()) {
+            w.exposure.on_lost(rank, code);
+        }
+        Ok(SyncCall::new(call, window, Stage::Done))
+    }
+
+    /// Begins to wait until every member of the exposure epoch's group has completed; the epoch is over
+    /// then, and all their operations are complete and visible here.
+    ///
+    /// Implements: MPI_Win_wait, MPI_ERR_RMA_SYNC.
+    ///
+    /// # Errors
+    /// When no exposure epoch is open; when polled, after a member was lost.
+    pub fn start_wait(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
+        self.check_exposed(Call::Wait, window)?;
+        Ok(SyncCall::new(Call::Wait, window, Stage::Wait))
+    }
+
+    /// Whether every member has completed, without waiting. When it is true the exposure epoch is over, as
+    /// after wait. Makes no progress itself.
+    ///
+    /// Implements: MPI_Win_test, MPI_ERR_RMA_SYNC.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_wait`].
+    pub fn test(&mut self, window: WindowId) -> Result<bool, RmaError> {
+        self.check_exposed(Call::Test, window)?;
+        match self.poll_exposure(Call::Test, window) {
+            Poll::Ready(result) => result.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    fn check_exposed(&mut self, call: Call, window: WindowId) -> Result<(), RmaError> {
+        self.check_endpoint(call)?;
+        let w = self.window(call, window)?;
+        if w.exposure.is_open() {
+            Ok(())
+        } else {
+            Err(epoch_error(call, w.state(), Rule::NoSuchEpoch))
+        }
+    }
+
+    pub(super) fn poll_exposure(&mut self, call: Call, window: WindowId) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(window) else {
+            return Poll::Ready(Err(RmaError::Window { call, window }));
+        };
+        if !w.exposure.is_over() {
+            return Poll::Pending;
+        }
+        Poll::Ready(match w.exposure.end() {
+            Some((target, code)) => Err(RmaError::Peer { call, target, code }),
+            None => Ok(()),
+        })
+    }
+
+    /// Begins an access epoch to the members of `group`. It does not wait for their posts: operations to a
+    /// member are kept until its notice has come.
+    ///
+    /// Implements: MPI_Win_start, MPI_ERR_RMA_SYNC, seed: PSCW.
+    ///
+    /// # Errors
+    /// When another access epoch is open, or a member is not a rank of the job.
+    pub fn start_start(
+        &mut self,
+        window: WindowId,
+        group: &Group,
+        assert: StartAssert,
+    ) -> Result<SyncCall, RmaError> {
+        let call = Call::Start;
+        self.check_endpoint(call)?;
+        self.check_group(call, group)?;
+        if self.has_leftover(window) {
+            let mut sync = Self::after_leftover(call, window, Opening::Start { assert });
+            sync.group = Some(group.clone());
+            return Ok(sync);
+        }
+        let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let state = w.state();
+        if state.is_fence() && w.fence_active {
+            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+        }
+        w.transition(WindowState::on_start).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
+        self.process.access_sequence = self.process.access_sequence.wrapping_add(1);
+        w.access.open(group.clone(), assert.no_check, self.process.access_sequence);
+        self.process.begin_access(w);
+        Ok(SyncCall::new(call, window, Stage::Done))
+    }
+
+    /// Begins to end the access epoch. When the call is done no operation refers to the user's memory any
+    /// more; a target that has not posted yet gets what was kept for it later (weak synchronization).
+    ///
+    /// Implements: MPI_Win_complete, MPI_ERR_RMA_SYNC, seed: PSCW.
+    ///
+    /// # Errors
+    /// When no epoch of start is open; when polled, after an operation failed, of this epoch or of what an
+    /// earlier one left behind.
+    pub fn start_complete(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
+        let call = Call::Complete;
+        self.check_endpoint(call)?;
+        let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let state = w.state();
+        if !state.is_pscw() {
+            return Err(epoch_error(call, state, Rule::NoSuchEpoch));
+        }
+        if w.access.is_completing() {
+            return Err(epoch_error(call, state, Rule::Busy));
+        }
+        w.access.complete();
+        self.process.set_sync_all(w, Sync::Complete);
+        self.process.make_rma_progress_win(w);
+        self.process.complete_untouched(w);
+        Ok(SyncCall::new(call, window, Stage::Complete))
+    }
+
+    pub(super) fn poll_complete(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        self.process.complete_untouched(w);
+        self.process.cleanup_ops_win(w);
+        if w.ack_count > 0 {
+            return self.wait(sync, Phase::Acknowledgement);
+        }
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            if !self.process.may_return_from_complete(index) {
+                return Poll::Pending;
+            }
+            t = w.slots.next(&self.process.targets, index);
+        }
+        // COMPLETE for a member without element that the fabric had no room for.
+        let mut from = 0;
+        while let Some((place, rank)) = w.access.poll_close(from) {
+            if w.slots.find(&self.process.targets, rank).is_none() {
+                return Poll::Pending;
+            }
+            from = place + 1;
+        }
+        self.process.count_phases_win(w, &mut sync.counted);
+        let detached = w.detached_error.take();
+        let error = self.process.free_completed(w).or(detached);
+        if w.access.is_over() && w.slots.count() == 0 {
+            w.access.end();
+        }
+        let _ = w.transition(WindowState::on_complete);
+        Poll::Ready(error.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
+    }
+
+    fn check_group(&self, call: Call, group: &Group) -> Result<(), RmaError> {
+        group.iter().next_back().map_or(Ok(()), |last| self.check_rank(call, last))
+    }
+
+    /// Whether the window's last complete has left something that must be done before the next epoch.
+    pub(super) fn has_leftover(&self, window: WindowId) -> bool {
+        self.windows.get(window).is_some_and(crate::window::Window::has_leftover)
+    }
+
+    /// A call that begins when nothing is left of the window's last access epoch.
+    pub(super) fn after_leftover(call: Call, window: WindowId, opening: Opening) -> SyncCall {
+        SyncCall::new(call, window, Stage::Leftover { opening })
+    }
+
+    /// Begins the call when the leftover is done. What went wrong in it is reported by the call that closes
+    /// the next epoch, so that this one can be opened, and those who wait for it get what they wait for.
+    pub(super) fn poll_leftover(
+        &mut self,
+        sync: &mut SyncCall,
+        opening: Opening,
+    ) -> Poll<Result<(), RmaError>> {
+        if self.has_leftover(sync.window) {
+            return Poll::Pending;
+        }
+        let begun = match (opening, sync.group.take()) {
+            (Opening::Lock { target, lock_type, no_check }, _) => {
+                self.start_lock(sync.window, target, lock_type, no_check)
+            }
+            (Opening::LockAll { no_check }, _) => self.start_lock_all(sync.window, no_check),
+            (Opening::Fence { assert }, _) => self.start_fence(sync.window, assert),
+            (Opening::Start { assert }, Some(group)) => self.start_start(sync.window, &group, assert),
+            (Opening::Start { .. }, None) => return Poll::Ready(Ok(())),
+            (Opening::Free, _) => self.start_free(sync.window),
+        };
+        match begun {
+            Ok(begun) => {
+                sync.stage = begun.stage;
+                self.poll(sync)
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! start to complete, at the origin.
+
+use super::members::Members;
+use crate::group::Group;
+use crate::ids::Rank;
+
+/// What a post notice means to an origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostSeen {
+    /// The epoch was waiting for it: operations to the member may leave.
+    Granted,
+    /// It is about an epoch that was not started yet.
+    Early,
+    /// The member said so before, and its exposure epoch cannot be over: this makes no sense.
+    Repeated,
+}
+
+/// The access epoch of one window. It lasts from start until every member's COMPLETE has gone, which may be
+/// after the call of complete has returned (weak synchronization).
+#[derive(Debug)]
+pub struct Access {
+    group: Option<Group>,
+    sequence: u32,
+    no_check: bool,
+    is_completing: bool,
+    /// Members that have posted, and those to which COMPLETE was sent, or cannot be sent any more.
+    posted: Members,
+    closed: Members,
+    /// Where the question "have you posted for me?" goes on; past the end when nobody is to be asked.
+    asking: usize,
+}
+
+impl Access {
+    /// No epoch; room for groups of `members`.
+    pub fn with_room(members: usize) -> Self {
+        Self {
+            group: None,
+            sequence: 0,
+            no_check: false,
+            is_completing: false,
+            posted: Members::with_room(members),
+            closed: Members::with_room(members),
+            asking: usize::MAX,
+        }
+    }
+
+    /// start. With `no_check` every member has posted, by the user's word. `sequence` tells the epoch from
+    /// others in answers.
+    pub fn open(&mut self, group: Group, no_check: bool, sequence: u32) {
+        self.posted.clear(group.len());
+        self.closed.clear(group.len());
+        if no_check {
+            self.posted.fill(group.len());
+        }
+        (self.no_check, self.sequence) = (no_check, sequence);
+        (self.is_completing, self.asking) = (false, usize::MAX);
+        self.group = Some(group);
+    }
+
+    /// Whether an epoch is open, or something of it is left.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// The epoch's group.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// What tells the epoch from others.
+    pub fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// complete was called.
+    pub fn complete(&mut self) {
+        self.is_completing = true;
+    }
+
+    /// Whether complete was called.
+    pub fn is_completing(&self) -> bool {
+        self.is_completing
+    }
+
+    fn place(&self, rank: Rank) -> Option<usize> {
+        self.group.as_ref()?.place(rank)
+    }
+
+    /// Whether the rank is in the epoch's group.
+    pub fn contains(&self, rank: Rank) -> bool {
+        self.place(rank).is_some()
+    }
+
+    /// Whether operations may go to the rank.
+    pub fn is_granted(&self, rank: Rank) -> bool {
+        self.place(rank).is_some_and(|place| self.posted.contains(place))
+    }
+
+    /// Whether they may go to every member.
+    pub fn all_granted(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| self.posted.count() == group.len())
+    }
+
+    /// A member's notice arrived. At most one notice of a target can be unmatched, so one that comes after
+    /// COMPLETE was sent to the target is about its next exposure epoch.
+    pub fn on_post(&mut self, rank: Rank) -> PostSeen {
+        match self.place(rank) {
+            Some(place) if !self.closed.contains(place) => {
+                if self.posted.insert(place) {
+                    PostSeen::Granted
+                } else {
+                    PostSeen::Repeated
+                }
+            }
+            _ => PostSeen::Early,
+        }
+    }
+
+    /// The answer to a question of the epoch with this sequence number arrived. `false`: nobody waits for it.
+    pub fn on_answer(&mut self, rank: Rank, sequence: u32) -> bool {
+        let place = self.place(rank).filter(|_| sequence == self.sequence);
+        place.is_some_and(|place| !self.closed.contains(place) && self.posted.insert(place))
+    }
+
+    /// Everybody who has not posted is to be asked.
+    pub fn ask(&mut self) {
+        self.asking = 0;
+    }
+
+    /// The member to ask next, if any; offered again until [`Access::on_asked`].
+    pub fn poll_ask(&mut self) -> Option<Rank> {
+        let group = self.group.as_ref()?;
+        while self.asking < group.len() && self.posted.contains(self.asking) {
+            self.asking += 1;
+        }
+        group.at(self.asking)
+    }
+
+    /// The offered member was asked.
+    pub fn on_asked(&mut self) {
+        self.asking += 1;
+    }
+
+    /// The first member from `from` on that has posted and has not got COMPLETE: its place and rank.
+    pub fn poll_close(&self, from: usize) -> Option<(usize, Rank)> {
+        let place = self.posted.next_without(&self.closed, from)?;
+        Some((place, self.group.as_ref()?.at(place)?))
+    }
+
+    /// Whether the member has got COMPLETE, or will never.
+    pub fn is_closed(&self, rank: Rank) -> bool {
+        self.place(rank).is_some_and(|place| self.closed.contains(place))
+    }
+
+    /// COMPLETE was sent to the member.
+    pub fn on_closed(&mut self, rank: Rank) {
+        if let Some(place) = self.place(rank) {
+            self.closed.insert(place);
+        }
+    }
+
+    /// The rank cannot be reached any more. `false`: it is no member, or is not needed any more.
+    pub fn on_lost(&mut self, rank: Rank) -> bool {
+        let Some(place) = self.place(rank) else { return false };
+        self.posted.insert(place);
+        self.closed.insert(place)
+    }
+
+    /// Whether every member has got its COMPLETE.
+    pub fn is_over(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| self.closed.count() == group.len())
+    }
+
+    /// Nothing of the epoch is left.
+    pub fn end(&mut self) {
+        self.group = None;
+    }
+
+    /// Bytes held beyond the structure itself.
+    pub fn heap_bytes(&self) -> usize {
+        self.posted.heap_bytes() + self.closed.heap_bytes()
+    }
+}

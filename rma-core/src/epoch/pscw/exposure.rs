@@ -1,0 +1,90 @@
+//! post to wait, at the target.
+
+use super::members::Members;
+use crate::error::FabricCode;
+use crate::group::Group;
+use crate::ids::Rank;
+
+/// The exposure epoch of one window.
+#[derive(Debug)]
+pub struct Exposure {
+    group: Option<Group>,
+    /// Members that were told: those before this place.
+    noticed: usize,
+    completed: Members,
+    /// The first member that was lost before it completed.
+    lost: Option<(Rank, FabricCode)>,
+}
+
+impl Exposure {
+    /// No epoch; room for groups of `members`.
+    pub fn with_room(members: usize) -> Self {
+        Self { group: None, noticed: 0, completed: Members::with_room(members), lost: None }
+    }
+
+    /// post. With `no_check` nobody waits for a notice.
+    pub fn open(&mut self, group: Group, no_check: bool) {
+        self.completed.clear(group.len());
+        self.noticed = if no_check { group.len() } else { 0 };
+        self.lost = None;
+        self.group = Some(group);
+    }
+
+    /// Whether an epoch is open.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// The member to be told next, if any; offered again until [`Exposure::on_noticed`].
+    #[inline]
+    pub fn poll_notice(&self) -> Option<Rank> {
+        self.group.as_ref()?.at(self.noticed)
+    }
+
+    /// The offered member was told.
+    pub fn on_noticed(&mut self) {
+        self.noticed += 1;
+    }
+
+    /// The place of a member that was told and has not completed.
+    fn place(&self, rank: Rank) -> Option<usize> {
+        let place = self.group.as_ref()?.place(rank)?;
+        (place < self.noticed && !self.completed.contains(place)).then_some(place)
+    }
+
+    /// Whether the window is exposed to the rank, as an answer to its question. Who was not told yet will be;
+    /// who has completed asks about the next epoch.
+    pub fn is_exposed_to(&self, rank: Rank) -> bool {
+        self.place(rank).is_some()
+    }
+
+    /// A COMPLETE arrived. `false`: it is none of a member's that was told and has not completed.
+    pub fn on_complete(&mut self, rank: Rank) -> bool {
+        self.place(rank).is_some_and(|place| self.completed.insert(place))
+    }
+
+    /// The rank cannot be reached any more, and will not complete.
+    pub fn on_lost(&mut self, rank: Rank, code: FabricCode) {
+        let Some(place) = self.group.as_ref().and_then(|group| group.place(rank)) else { return };
+        if self.completed.insert(place) {
+            self.lost.get_or_insert((rank, code));
+        }
+    }
+
+    /// Whether every member has completed, or was lost.
+    pub fn is_over(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| self.completed.count() == group.len())
+    }
+
+    /// The epoch is over: the member that was lost in it, if any.
+    pub fn end(&mut self) -> Option<(Rank, FabricCode)> {
+        self.group = None;
+        self.lost.take()
+    }
+
+    /// Bytes held beyond the structure itself.
+    pub fn heap_bytes(&self) -> usize {
+        self.completed.heap_bytes()
+    }
+}

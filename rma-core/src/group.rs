@@ -1,0 +1,94 @@
+//! Groups of ranks, for post and start (MPI-4.1 section 13.5.2).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::error::{Call, RmaError};
+use crate::ids::Rank;
+
+/// Distinct ranks of a job, sorted. Made once, outside of epochs, because making it allocates; clones share
+/// the list.
+///
+/// Implements: MPI_Win_post, MPI_Win_start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    ranks: Arc<[Rank]>,
+}
+
+impl Group {
+    /// The group of these ranks, in any order; none at all is legal.
+    ///
+    /// # Errors
+    /// When a rank is not below `size`, the number of ranks of the job, or is there twice.
+    pub fn new(ranks: &[Rank], size: u32) -> Result<Self, RmaError> {
+        let call = Call::Group;
+        let mut sorted: Vec<Rank> = ranks.to_vec();
+        sorted.sort_unstable();
+        if let Some(&target) = sorted.last().filter(|last| last.0 >= size) {
+            return Err(RmaError::Rank { call, target, size });
+        }
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            let what = "a rank is in the group twice; the ranks of a group are distinct";
+            return Err(RmaError::Argument { call, what });
+        }
+        Ok(Self { ranks: sorted.into() })
+    }
+
+    /// Number of members.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Whether there is no member.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// Whether the rank is a member.
+    pub fn contains(&self, rank: Rank) -> bool {
+        self.place(rank).is_some()
+    }
+
+    /// The members, lowest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Rank> + DoubleEndedIterator + '_ {
+        self.ranks.iter().copied()
+    }
+
+    /// Where a member stands in the order of [`Group::iter`].
+    pub(crate) fn place(&self, rank: Rank) -> Option<usize> {
+        self.ranks.binary_search(&rank).ok()
+    }
+
+    /// The member at a place.
+    pub(crate) fn at(&self, place: usize) -> Option<Rank> {
+        self.ranks.get(place).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(ranks: &[u32]) -> Result<Group, RmaError> {
+        let ranks: Vec<Rank> = ranks.iter().map(|&rank| Rank(rank)).collect();
+        Group::new(&ranks, 10)
+    }
+
+    #[test]
+    fn members_are_sorted_and_found() {
+        let group = group(&[7, 0, 3]).unwrap();
+        assert_eq!(group.iter().map(|rank| rank.0).collect::<Vec<_>>(), [0, 3, 7]);
+        assert_eq!((group.len(), group.is_empty()), (3, false));
+        assert!(group.contains(Rank(3)) && !group.contains(Rank(4)));
+        assert_eq!((group.place(Rank(7)), group.at(2), group.at(3)), (Some(2), Some(Rank(7)), None));
+    }
+
+    #[test]
+    fn nobody_is_a_group_and_strangers_and_twins_are_not() {
+        assert!(group(&[]).unwrap().is_empty());
+        assert!(matches!(group(&[1, 10]), Err(RmaError::Rank { target: Rank(10), size: 10, .. })));
+        assert!(matches!(group(&[1, 2, 1]), Err(RmaError::Argument { call: Call::Group, .. })));
+    }
+}
