@@ -291,3 +291,161 @@ fn random_histories_never_panic_and_always_end() {
         assert!(job.verdict().is_some() && job.running_count() == 0);
     }
 }
+
+fn pmi(name: &str) -> Message {
+    Message::new(name).with("pmi_version", 1).with("pmi_subversion", 1)
+}
+
+/// What rank `rank` is told after it said this by PMI: the names of the messages.
+fn say_pmi(job: &mut Job, rank: u32, name: &str) -> Vec<(u32, String)> {
+    job.on_pmi(rank, &pmi(name), START);
+    let replies = actions(job).into_iter().filter_map(|action| match action {
+        Action::SendPmi(rank, message) => Some((rank, message.name().to_owned())),
+        _ => None,
+    });
+    replies.collect()
+}
+
+#[test]
+fn a_rank_joins_and_finalizes_by_pmi() {
+    let mut job = job(2);
+    assert_eq!(say_pmi(&mut job, 0, "init"), [(0, "response_to_init".to_owned())]);
+    assert_eq!((job.state(0), job.state(1)), (State::Connected, State::Started));
+    // It never uses its control connection, and may close it.
+    job.on_control_ended(0, None);
+    assert_eq!(job.state(0), State::Connected);
+    assert_eq!(say_pmi(&mut job, 0, "finalize"), [(0, "finalize_ack".to_owned())]);
+    assert_eq!(job.state(0), State::Finalized);
+    job.on_pmi_ended(0, None);
+    job.on_exit(0, ExitStatus::Code(0), START);
+    job.on_exit(1, ExitStatus::Code(0), START);
+    assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
+}
+
+#[test]
+fn a_rank_that_joined_by_pmi_and_leaves_without_finalizing_ends_the_job() {
+    for severed in [false, true] {
+        let mut job = job(2);
+        say_pmi(&mut job, 0, "init");
+        if severed {
+            job.on_pmi_ended(0, None);
+            assert_eq!(job.state(0), State::Severed);
+        }
+        job.on_exit(0, ExitStatus::Code(0), START);
+        assert!(actions(&mut job).contains(&Action::Say(Report::Vanished(0))));
+    }
+}
+
+#[test]
+fn a_rank_may_be_part_of_the_job_in_both_ways() {
+    for pmi_is_first in [false, true] {
+        let mut job = job(1);
+        if pmi_is_first {
+            say_pmi(&mut job, 0, "init");
+            job.on_request(0, hello(0), START);
+        } else {
+            job.on_request(0, hello(0), START);
+            say_pmi(&mut job, 0, "init");
+        }
+        assert_eq!(job.state(0), State::Connected);
+        actions(&mut job);
+        for pmi_finalizes in [pmi_is_first, !pmi_is_first] {
+            assert_eq!(job.state(0), State::Connected, "both have to finalize");
+            if pmi_finalizes {
+                say_pmi(&mut job, 0, "finalize");
+            } else {
+                job.on_request(0, Request::Finalize, START);
+            }
+        }
+        assert_eq!(job.state(0), State::Finalized);
+    }
+}
+
+#[test]
+fn who_waits_in_a_barrier_is_told_when_it_cannot_end() {
+    let mut job = job(3);
+    for rank in [0, 1] {
+        say_pmi(&mut job, rank, "init");
+        assert_eq!(say_pmi(&mut job, rank, "barrier_in"), []);
+    }
+    job.on_exit(2, ExitStatus::Code(0), START);
+    let told = actions(&mut job)
+        .into_iter()
+        .filter(|action| matches!(action, Action::SendPmi(_, message) if message.number("rc") == Some(-1)));
+    assert_eq!(told.count(), 2);
+    job.on_pmi(2, &pmi("init"), START);
+    assert_eq!(actions(&mut job), [], "the dead say nothing");
+}
+
+#[test]
+fn pmi_out_of_order_costs_that_connection() {
+    let mut job = job(2);
+    job.on_pmi(0, &pmi("put"), START);
+    let done = actions(&mut job);
+    assert_eq!(done[0], Action::ClosePmi(0));
+    assert!(matches!(&done[1], Action::Say(Report::ControlClosed(0, why)) if why.contains("out of order")));
+    assert_eq!(job.state(0), State::Started, "it may still join over its control connection");
+    job.on_pmi(1, &pmi("init"), START);
+    job.on_pmi(1, &Message::new("abort").with("exitcode", 9), START);
+    assert!(actions(&mut job).contains(&Action::Say(Report::Aborted(1, "by PMI".into()))));
+}
+
+/// Sessions of ranks that do not exist against the server part: what one rank costs it. The times, which
+/// nobody asserts, are in docs/launcher.md: `cargo test --release -p launcher simulated -- --nocapture`.
+#[test]
+fn simulated_sessions_cost_the_same_each_however_many_there_are() {
+    for size in [2, 512, 8192] {
+        for (kind, cost, per_rank) in [
+            (
+                "control",
+                control_sessions as fn(u32) -> usize,
+                1 + 2 + 1, /* welcome, values, all finalized */
+            ),
+            (
+                "pmi",
+                pmi_sessions,
+                1 + 1 + 1 + 2 + 1 + 1, /* init, put, barrier, gets, finalize; all finalized */
+            ),
+        ] {
+            let begun = std::time::Instant::now();
+            assert_eq!(cost(size), per_rank * size as usize, "{kind} {size}");
+            println!("{size} {kind} sessions: {:.1?} each", begun.elapsed() / size);
+        }
+    }
+}
+
+/// Each rank joins, publishes, looks two neighbours up and finalizes; what the launcher has to do for it.
+fn control_sessions(size: u32) -> usize {
+    let mut job = job(size);
+    let mut action_count = 0;
+    let mut say = |job: &mut Job, rank: u32, request: Request| {
+        job.on_request(rank, request, START);
+        action_count += actions(job).len();
+    };
+    (0..size).for_each(|rank| say(&mut job, rank, hello(rank)));
+    (0..size).for_each(|rank| say(&mut job, rank, get((rank + 1) % size)));
+    (0..size).for_each(|rank| say(&mut job, rank, put("a")));
+    (0..size).for_each(|rank| say(&mut job, rank, get((rank + 2) % size)));
+    (0..size).for_each(|rank| say(&mut job, rank, Request::Finalize));
+    assert!((0..size).all(|rank| job.state(rank) == State::Finalized));
+    action_count
+}
+
+/// The same by PMI.
+fn pmi_sessions(size: u32) -> usize {
+    let mut job = job(size);
+    let mut action_count = 0;
+    let mut say = |job: &mut Job, rank: u32, message: Message| {
+        job.on_pmi(rank, &message, START);
+        action_count += actions(job).len();
+    };
+    let get = |rank: u32| Message::new("get").with("key", rank % size);
+    (0..size).for_each(|rank| say(&mut job, rank, pmi("init")));
+    (0..size).for_each(|rank| say(&mut job, rank, Message::new("put").with("key", rank).with("value", "v")));
+    (0..size).for_each(|rank| say(&mut job, rank, Message::new("barrier_in")));
+    (0..size).for_each(|rank| say(&mut job, rank, get(rank + 1)));
+    (0..size).for_each(|rank| say(&mut job, rank, get(rank + 2)));
+    (0..size).for_each(|rank| say(&mut job, rank, Message::new("finalize")));
+    assert!((0..size).all(|rank| job.state(rank) == State::Finalized));
+    action_count
+}

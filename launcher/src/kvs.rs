@@ -73,7 +73,8 @@ impl Kvs {
         Ok(waiters)
     }
 
-    /// Stores a value that `rank` puts into the space that all ranks share, which programs that speak PMI use.
+    /// Stores a value that `rank` puts into the space that all ranks share, which programs that speak PMI
+    /// use.
     ///
     /// # Errors
     /// A message when the key exists or the rank has put too many.

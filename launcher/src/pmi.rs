@@ -273,7 +273,8 @@ impl PmiServer {
         self.end_barrier();
     }
 
-    /// Lets the ranks out of the barrier when all are in it, and also, with an error, when some never will be.
+    /// Lets the ranks out of the barrier when all are in it, and also, with an error, when some never will
+    /// be.
     fn end_barrier(&mut self) {
         let is_broken = self.gone_count > 0;
         if self.in_barrier_count == 0 || !is_broken && (self.in_barrier_count as usize) < self.ranks.len() {

@@ -2,13 +2,16 @@
 //! the settings that every program of the project knows.
 //!
 //! [`detect`] decides from the environment, in this order: `rmarun` ([`LauncherClient`]), a launcher that
-//! speaks PMIx ([`PmixClient`]) or PMI ([`PmiClient`]), or nobody, which makes a job of one rank ([`SingleProcess`]). What is neither,
-//! half of the variables or a launcher that cannot be spoken to, is an error and never a silent job of one.
+//! speaks PMIx ([`PmixClient`]) or PMI ([`PmiClient`]), or nobody, which makes a job of one rank
+//! ([`SingleProcess`]). What is neither, half of the variables or a launcher that cannot be spoken to, is an
+//! error and never a silent job of one.
 //!
 //! Nothing is gathered from all ranks: a value is asked for when it is needed, one rank at a time.
 
 pub mod control;
 pub mod environment;
+#[doc(hidden)]
+pub mod hostile;
 pub mod pmi;
 pub mod pmix;
 pub mod settings;
@@ -135,6 +138,19 @@ impl JobBootstrap {
             Self::Pmix(client) => &mut **client,
             Self::Pmi(client) => &mut **client,
             Self::Single(single) => single,
+        }
+    }
+
+    /// Which launcher this process belongs to and how it is spoken to, for people.
+    pub fn launcher(&self) -> String {
+        match self {
+            Self::Launcher(_) => "rmarun".to_owned(),
+            Self::Pmix(client) => format!("PMIx, library {}", client.version()),
+            Self::Pmi(client) => match client.version() {
+                pmi::Version::One => "PMI-1".to_owned(),
+                pmi::Version::Two => "PMI-2".to_owned(),
+            },
+            Self::Single(_) => "none, a job of one rank".to_owned(),
         }
     }
 

@@ -148,8 +148,8 @@ pub(crate) fn adopt(fd: i32, variable: &str) -> Result<OwnedFd, String> {
     Ok(ManuallyDrop::into_inner(socket))
 }
 
-/// Keeps an inherited connection that this process does not use itself from programs that it starts: a program of
-/// theirs could join the job in its place.
+/// Keeps an inherited connection that this process does not use itself from programs that it starts: a
+/// program of theirs could join the job in its place.
 pub(crate) fn keep_from_children(fd: i32) {
     if fd <= 2 {
         return;

@@ -1,7 +1,7 @@
-//! A ring of numbers that is spread over the ranks: each number is put to where it belongs, which mostly is at
-//! another rank, and gotten by whoever needs it. The checksum on standard output is the same for any number of
-//! ranks, whatever started them: `rmarun`, `srun`, `mpiexec`, `mpirun`, or nobody. How many ranks there were
-//! is on standard error.
+//! A ring of numbers that is spread over the ranks: each number is put to where it belongs, which mostly is
+//! at another rank, and gotten by whoever needs it. The checksum on standard output is the same for any
+//! number of ranks, whatever started them: `rmarun`, `srun`, `mpiexec`, `mpirun`, or nobody. How many ranks
+//! there were is on standard error.
 //!
 //! `rmarun -n 4 target/debug/examples/ring`
 

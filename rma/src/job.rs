@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rma_bootstrap::environment::Environment;
 use rma_bootstrap::JobBootstrap;
+use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::counters::Counters;
 use rma_core::error::{Call, RmaError};
@@ -50,6 +51,7 @@ struct Shared {
     core: Arc<Core>,
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     place: Place,
+    launcher: String,
     description: Description,
     candidates: String,
 }
@@ -62,8 +64,9 @@ struct Place {
 }
 
 impl Job {
-    /// Joins the job that this process was started for: by `rmarun`, or alone as a job of one rank.
-    /// Reads the settings, chooses and opens a provider, and starts the progress agent.
+    /// Joins the job that this process was started for: by `rmarun`, by a launcher that speaks PMIx or PMI
+    /// (`srun`, `mpiexec`, `mpirun`), or alone as a job of one rank. Reads the settings, chooses and opens a
+    /// provider, and starts the progress agent.
     ///
     /// # Errors
     /// When a setting is wrong, the launcher cannot be reached, there is no libfabric or no provider that
@@ -78,13 +81,14 @@ impl Job {
     /// As for [`Job::init`].
     pub fn init_with(options: Options) -> Result<Self> {
         let bootstrap = rma_bootstrap::detect_with(&Environment::of_this_process(), &options.settings)?;
-        if let JobBootstrap::Single(_) = bootstrap {
-            // For ranks of a launched job, the launcher has said it once.
+        // `rmarun` has said it for its ranks; of the others one is enough.
+        if !matches!(bootstrap, JobBootstrap::Launcher(_)) && bootstrap.rank() == Rank(0) {
             for warning in options.settings.warnings() {
                 eprintln!("rma: {warning}");
             }
         }
         let place = Place { local_rank: bootstrap.local_rank(), local_size: bootstrap.local_size() };
+        let launcher = bootstrap.launcher();
         let mut fabric = options.fabric;
         fabric.single_host |= bootstrap.single_host();
         let choice = Ofi::discover(&fabric)?;
@@ -99,7 +103,7 @@ impl Job {
         };
         let agent = if has_agent { Some(Agent::start(&core)?) } else { None };
         let kept = Mutex::new(Vec::new());
-        let shared = Shared { agent, core, kept, place, description, candidates: choice.to_string() };
+        let shared = Shared { agent, core, kept, place, launcher, description, candidates: choice.to_string() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -121,6 +125,11 @@ impl Job {
     /// Number of ranks on this host.
     pub fn local_size(&self) -> u32 {
         self.shared.place.local_size
+    }
+
+    /// Which launcher this process belongs to and how it is spoken to, for people.
+    pub fn launcher(&self) -> &str {
+        &self.shared.launcher
     }
 
     /// Returns when every rank has called it. It says nothing about operations on windows.

@@ -40,8 +40,8 @@ pub enum PmiTarget {
 
 /// The bootstrap of a rank whose launcher speaks PMI-1 or PMI-2.
 ///
-/// [`PmiClient::join`] first; then whatever is to be put, and [`Bootstrap::publish`], which enters the barrier
-/// behind which look-ups are answered; `finalize` last.
+/// [`PmiClient::join`] first; then whatever is to be put, and [`Bootstrap::publish`], which enters the
+/// barrier behind which look-ups are answered; `finalize` last.
 #[derive(Debug)]
 pub struct PmiClient {
     channel: Channel,

@@ -16,4 +16,5 @@ mod session;
 mod value;
 
 pub use client::{PmiClient, PmiTarget};
+pub(crate) use session::Session;
 pub use session::Version;

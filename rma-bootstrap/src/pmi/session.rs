@@ -67,11 +67,11 @@ enum Barrier {
 }
 
 /// The answer to a get: its number, and the value or why there is none.
-pub(super) type Answer = (u32, Result<Vec<u8>, String>);
+pub(crate) type Answer = (u32, Result<Vec<u8>, String>);
 
 /// The session.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     version: Version,
     /// Whether version 1 may be asked for when version 2 is refused.
     may_fall_back: bool,
@@ -97,7 +97,7 @@ impl Session {
     /// A session in this version, or, without one, in the highest that the server speaks. `place` is the rank
     /// and the size from the environment; without it the server at PMI_PORT, which knows this process as
     /// number `id`, is asked.
-    pub(super) fn new(version: Option<Version>, place: Option<(u32, u32)>, id: u32) -> Self {
+    pub(crate) fn new(version: Option<Version>, place: Option<(u32, u32)>, id: u32) -> Self {
         let mut steps = VecDeque::new();
         if place.is_none() {
             steps.push_back(Step::Hello(id));
@@ -123,13 +123,13 @@ impl Session {
     }
 
     /// The session of a process that was told the server's name for the job.
-    pub(super) fn with_job(mut self, job: Option<&str>) -> Self {
+    pub(crate) fn with_job(mut self, job: Option<&str>) -> Self {
         self.job = job.unwrap_or_default().to_owned();
         self
     }
 
     /// How messages look now.
-    pub(super) fn syntax(&self) -> Syntax {
+    pub(crate) fn syntax(&self) -> Syntax {
         let is_agreed =
             !matches!(self.in_flight.as_ref().or(self.steps.front()), Some(Step::Hello(_) | Step::Init(_)));
         if is_agreed && self.version == Version::Two {
@@ -140,48 +140,48 @@ impl Session {
     }
 
     /// Whether nothing is under way and nothing waits.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.steps.is_empty()
     }
 
-    pub(super) fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         self.version
     }
 
     /// The rank and the number of ranks, once joined.
-    pub(super) fn place(&self) -> Option<(u32, u32)> {
+    pub(crate) fn place(&self) -> Option<(u32, u32)> {
         let (rank, size) = (self.rank?, self.size?);
         (rank < size).then_some((rank, size))
     }
 
     /// Rank among those on the same host and their number, if the server has said it.
-    pub(super) fn local_place(&self) -> Option<(u32, u32)> {
+    pub(crate) fn local_place(&self) -> Option<(u32, u32)> {
         let (rank, size) = self.place()?;
         self.mapping.as_ref()?.place(rank, size)
     }
 
     /// The server's name for the job.
-    pub(super) fn job(&self) -> &str {
+    pub(crate) fn job(&self) -> &str {
         &self.job
     }
 
     /// Whether the barrier behind which values can be asked for has been entered.
-    pub(super) fn is_committing(&self) -> bool {
+    pub(crate) fn is_committing(&self) -> bool {
         self.commit != Barrier::Ahead
     }
 
     /// Whether it is over.
-    pub(super) fn is_committed(&self) -> bool {
+    pub(crate) fn is_committed(&self) -> bool {
         self.commit == Barrier::Over
     }
 
     /// Whether all ranks have finalized, and this one has taken leave of the server.
-    pub(super) fn is_finalized(&self) -> bool {
+    pub(crate) fn is_finalized(&self) -> bool {
         self.is_finalized
     }
 
     /// Puts a value under (this rank, `key`).
-    pub(super) fn put(&mut self, key: &str, value: &[u8]) -> Result<(), String> {
+    pub(crate) fn put(&mut self, key: &str, value: &[u8]) -> Result<(), String> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(format!("{} bytes are more than the {VALUE_BYTES_MAX} of a value", value.len()));
         }
@@ -209,7 +209,7 @@ impl Session {
     }
 
     /// Enters the barrier behind which values can be asked for, unless that has been done.
-    pub(super) fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) {
         if self.commit == Barrier::Ahead {
             self.commit = Barrier::Entered;
             self.steps.push_back(Step::Commit);
@@ -217,13 +217,13 @@ impl Session {
     }
 
     /// Asks for the value of (`rank`, `key`); the answer comes by [`Session::poll_answer`].
-    pub(super) fn get(&mut self, number: u32, rank: u32, key: &str) {
+    pub(crate) fn get(&mut self, number: u32, rank: u32, key: &str) {
         let get = Get { number, rank, key: key.to_owned(), segment: 0, text: String::new() };
         self.steps.push_back(Step::Get(get));
     }
 
     /// This rank needs nobody any more; takes leave when the others do not need it either.
-    pub(super) fn finalize(&mut self) {
+    pub(crate) fn finalize(&mut self) {
         if self.all_done == Barrier::Ahead {
             // Ranks that published are in that barrier: whoever leaves without it would keep them there.
             self.commit();
@@ -234,7 +234,7 @@ impl Session {
     }
 
     /// What to say to have the job ended. There is no reply.
-    pub(super) fn abort(&self, code: i32, message: &str) -> Message {
+    pub(crate) fn abort(&self, code: i32, message: &str) -> Message {
         match self.version {
             Version::One => Message::new("abort").with("exitcode", code),
             Version::Two => {
@@ -245,7 +245,7 @@ impl Session {
     }
 
     /// The next request, if the last one was answered.
-    pub(super) fn poll_request(&mut self) -> Option<Message> {
+    pub(crate) fn poll_request(&mut self) -> Option<Message> {
         if self.in_flight.is_some() {
             return None;
         }
@@ -256,7 +256,7 @@ impl Session {
     }
 
     /// The next answer to a get.
-    pub(super) fn poll_answer(&mut self) -> Option<Answer> {
+    pub(crate) fn poll_answer(&mut self) -> Option<Answer> {
         self.answers.pop()
     }
 
@@ -318,7 +318,7 @@ impl Session {
     ///
     /// # Errors
     /// When it is not what the last request asks for, or refuses what nothing can be done without.
-    pub(super) fn on_reply(&mut self, reply: &Message) -> Result<(), String> {
+    pub(crate) fn on_reply(&mut self, reply: &Message) -> Result<(), String> {
         let Some(step) = self.in_flight.take() else {
             return Err(format!("the server said '{}' without having been asked", reply.name()));
         };

@@ -132,6 +132,14 @@ impl Message {
         Ok(())
     }
 
+    /// Whether name and fields consist of characters without another meaning, and so survive every syntax.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_plain = |text: &str| {
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        };
+        is_plain(&self.name) && self.fields.iter().all(|(field, _)| is_plain(field))
+    }
+
     fn add(&mut self, field: &str, value: String) -> Result<(), PmiError> {
         if self.fields.len() == FIELDS_MAX {
             return Err(PmiError::TooManyFields);

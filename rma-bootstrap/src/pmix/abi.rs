@@ -1,8 +1,8 @@
-//! The data types of PMIx that are used here, as the PMIx standard lays them out on 64-bit machines, and checks
-//! that they are laid out so.
+//! The data types of PMIx that are used here, as the PMIx standard lays them out on 64-bit machines, and
+//! checks that they are laid out so.
 //!
-//! These layouts are the same in every library with the name `libpmix.so.2` from version 3 on (4.2 is what the
-//! tests run): the standard allows no other while that name stays. Versions 1 and 2 are refused when the
+//! These layouts are the same in every library with the name `libpmix.so.2` from version 3 on (4.2 is what
+//! the tests run): the standard allows no other while that name stays. Versions 1 and 2 are refused when the
 //! library is opened.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -59,8 +59,8 @@ pub(super) struct ByteObject {
     pub(super) len: usize,
 }
 
-/// The union in `pmix_value_t`: the members that are used, and its longest one (`pmix_envar_t`: two pointers and
-/// a character).
+/// The union in `pmix_value_t`: the members that are used, and its longest one (`pmix_envar_t`: two pointers
+/// and a character).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Data {

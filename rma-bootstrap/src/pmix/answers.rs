@@ -1,6 +1,6 @@
-//! What the PMIx library answers, from its own thread. One table for the process, as the library is one for the
-//! process: what goes through the library is a number and no pointer, so an answer that comes late, whatever
-//! has become of who asked, finds nothing to harm.
+//! What the PMIx library answers, from its own thread. One table for the process, as the library is one for
+//! the process: what goes through the library is a number and no pointer, so an answer that comes late,
+//! whatever has become of who asked, finds nothing to harm.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, OwnedFd};

@@ -42,8 +42,8 @@ pub struct PmixClient {
 }
 
 impl PmixClient {
-    /// Joins the job with the library at `path`, or the system's. Blocks for a few exchanges with the server on
-    /// this host.
+    /// Joins the job with the library at `path`, or the system's. Blocks for a few exchanges with the server
+    /// on this host.
     ///
     /// # Errors
     /// The first message says why there is no library to use, and whoever has another way may take it. The
@@ -95,6 +95,11 @@ impl PmixClient {
             all_finalized: None,
             is_closed: false,
         })
+    }
+
+    /// What the library says about its version.
+    pub fn version(&self) -> &str {
+        self.library.version()
     }
 
     /// Hands on what the library has answered, and asks what is to be asked next.

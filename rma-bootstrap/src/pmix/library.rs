@@ -23,6 +23,7 @@ pub(super) struct Library {
     get: abi::Get,
     fence: abi::Fence,
     error_string: abi::ErrorString,
+    version: String,
 }
 
 /// What a call that is answered later said at once.
@@ -93,7 +94,13 @@ impl Library {
             error_string: unsafe {
                 mem::transmute::<*mut c_void, abi::ErrorString>(symbol(c"PMIx_Error_string")?)
             },
+            version,
         })
+    }
+
+    /// What the library says about its version.
+    pub(super) fn version(&self) -> &str {
+        &self.version
     }
 
     /// Joins the job: who this process is.

@@ -1,8 +1,8 @@
 //! In which order the PMIx library is asked for values. Pure: no library, no clock.
 //!
-//! One after the other, because of several gets at the same time the library (4.2.2 at least) answers some with
-//! "not found" although the rank is about to publish. And what was not found is asked again a little later,
-//! since "never" cannot be told from "not yet" by that answer; the time limit of the request ends it.
+//! One after the other, because of several gets at the same time the library (4.2.2 at least) answers some
+//! with "not found" although the rank is about to publish. And what was not found is asked again a little
+//! later, since "never" cannot be told from "not yet" by that answer; the time limit of the request ends it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// When a value that was not found is asked for again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a question may be unanswered before the next one is asked all the same: its rank may never publish,
-/// and others have.
+/// How long a question may be unanswered before the next one is asked all the same: its rank may never
+/// publish, and others have.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A value to ask for.

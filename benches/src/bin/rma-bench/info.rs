@@ -69,7 +69,13 @@ fn describe(job: &Job, settings: &str) -> Outcome<()> {
 }
 
 fn provider_text(job: &Job) -> String {
-    format!("provider of rank 0 of {}\n{}", job.size(), unique_lines(&job.provider_description()))
+    format!(
+        "launcher of rank 0 of {}\n  {}; {} ranks on its host\n\nprovider of rank 0\n{}",
+        job.size(),
+        job.launcher(),
+        job.local_size(),
+        unique_lines(&job.provider_description())
+    )
 }
 
 /// Indented, and each line once: libfabric lists what differs in nothing that is shown.
