@@ -141,8 +141,12 @@ sanitizers() {
         --target "$target"
     if has_rust_src; then
         # Without an instrumented standard library it reports races inside of the test harness.
-        lane tsan 400 env RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/tsan \
-            cargo +nightly test --locked -Zbuild-std -p rma-core --lib --target "$target"
+        # The ranks of rma's threads tests are started by a launcher without it.
+        lane rmarun 200 cargo build --locked -p launcher
+        lane tsan 600 env RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/tsan \
+            RMA_TEST_RMARUN="$PWD/target/debug/rmarun" TSAN_OPTIONS="halt_on_error=1" \
+            cargo +nightly test --locked -Zbuild-std -p rma-core -p rma --lib --test threads \
+            --target "$target"
     else
         skip tsan "the nightly toolchain has no rust-src component"
     fi

@@ -84,6 +84,10 @@ pub(crate) fn text(output: &Output) -> String {
 pub(crate) fn rmarun() -> &'static Path {
     static RMARUN: OnceLock<PathBuf> = OnceLock::new();
     RMARUN.get_or_init(|| {
+        // Where this build's own would be one with a sanitizer in it.
+        if let Some(path) = std::env::var_os("RMA_TEST_RMARUN") {
+            return path.into();
+        }
         let test = std::env::current_exe().unwrap();
         let directory = test.parent().and_then(Path::parent).unwrap().to_owned();
         // A cheap call when it is there and fresh, as it is after `cargo test --workspace`.

@@ -1,0 +1,226 @@
+//! Several threads of each rank at once, over real providers.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use common::*;
+use rma::raw::RawWindow;
+use rma::{Dtype, Error, FenceAssert, LockType, Rank, ReduceOp, RmaError, Rule};
+
+/// Threads of a rank.
+const THREADS: usize = 4;
+
+/// Operations of each.
+const OPERATIONS: u64 = 100;
+
+const OPEN: FenceAssert = FenceAssert { no_precede: true, no_succeed: false, no_store: false, no_put: false };
+const CLOSE: FenceAssert =
+    FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
+
+static ONE: u64 = 1;
+
+/// Adds 1 to a word of the target.
+fn add(window: &RawWindow, target: Rank, disp: u64) -> Result<(), Error> {
+    let origin = std::ptr::from_ref(&ONE).cast();
+    // SAFETY: the origin lives for ever.
+    unsafe { window.accumulate(origin, 1, Dtype::U64, target, disp, ReduceOp::Sum) }
+}
+
+/// Adds 1 and returns what was there.
+fn ticket(window: &RawWindow, target: Rank, disp: u64) -> Result<u64, Error> {
+    let (origin, mut old) = (std::ptr::from_ref(&ONE).cast(), u64::MAX);
+    let result = std::ptr::from_mut(&mut old).cast();
+    // SAFETY: the origin lives for ever, and `old` until the flush has succeeded or the test has failed.
+    unsafe { window.fetch_and_op(origin, result, Dtype::U64, target, disp, ReduceOp::Sum) }.unwrap();
+    window.flush(target).unwrap();
+    Ok(old)
+}
+
+/// A word of the own window.
+fn own(window: &RawWindow, disp: usize) -> u64 {
+    assert!(disp < window.len() / 8);
+    // SAFETY: inside of the window and aligned; what others do to it meanwhile is atomic.
+    let word = unsafe { &*window.base().cast::<AtomicU64>().wrapping_add(disp) };
+    word.load(Ordering::SeqCst)
+}
+
+/// Runs `body` in each thread; `body` gets the thread's number.
+fn together(body: impl Fn(usize) -> Result<(), Error> + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let body = &body;
+            scope.spawn(move || body(thread).unwrap());
+        }
+    });
+}
+
+/// Every ticket of both counters is given once, whatever threads of whatever rank ask at the same time.
+///
+/// Shows: MPI_Fetch_and_op, MPI-4.1 13.7.1.
+#[test]
+fn tickets_are_given_once() {
+    ranks("tickets_are_given_once", 2, |job| {
+        let window = RawWindow::allocate(job, 64, 8)?;
+        let mine = Mutex::new(Vec::new());
+        window.lock_all(false)?;
+        together(|thread| {
+            for _ in 0..OPERATIONS {
+                let ticket = ticket(&window, Rank(thread as u32 % 2), 0)?;
+                mine.lock().unwrap().push((thread as u32 % 2, ticket));
+            }
+            Ok(())
+        });
+        window.unlock_all()?;
+        job.barrier()?;
+        assert_eq!(own(&window, 0), THREADS as u64 * OPERATIONS);
+        let mut mine = mine.into_inner().unwrap();
+        let all = mine.len();
+        mine.sort_unstable();
+        mine.dedup();
+        assert_eq!(mine.len(), all, "a ticket was given twice");
+        job.barrier()?;
+        window.free()
+    });
+}
+
+/// Threads post while one of them fences; at the end nothing is missing.
+///
+/// Shows: MPI_Win_fence, MPI-4.1 13.5.1.
+#[test]
+fn threads_post_while_one_fences() {
+    ranks("threads_post_while_one_fences", 2, |job| {
+        let window = RawWindow::allocate(job, 64, 8)?;
+        let target = Rank(1 - job.rank().0);
+        let meet = Barrier::new(THREADS);
+        together(|thread| {
+            if thread == 0 {
+                window.fence(OPEN)?;
+            }
+            meet.wait();
+            for _ in 0..OPERATIONS {
+                match thread {
+                    0 => {}
+                    _ => add(&window, target, thread as u64)?,
+                }
+            }
+            if thread == 0 {
+                (0..5).try_for_each(|_| window.fence(FenceAssert::default()))?;
+            }
+            meet.wait();
+            Ok(())
+        });
+        window.fence(CLOSE)?;
+        for thread in 1..THREADS {
+            assert_eq!(own(&window, thread), OPERATIONS);
+        }
+        job.barrier()?;
+        window.free()
+    });
+}
+
+/// Threads flush in every way while others post and flush.
+///
+/// Shows: MPI_Win_flush, MPI_Win_flush_all, MPI_Win_flush_local, MPI_Win_flush_local_all, MPI-4.1 13.5.4.
+#[test]
+fn threads_flush_while_others_post_and_flush() {
+    ranks("threads_flush_while_others_post_and_flush", 2, |job| {
+        let window = RawWindow::allocate(job, 64, 8)?;
+        let target = Rank(1 - job.rank().0);
+        window.lock_all(false)?;
+        together(|thread| {
+            for round in 0..OPERATIONS as usize {
+                add(&window, target, thread as u64)?;
+                match (thread + round) % THREADS {
+                    0 => window.flush(target)?,
+                    1 => window.flush_all()?,
+                    2 => window.flush_local(target)?,
+                    _ => window.flush_local_all()?,
+                }
+            }
+            Ok(())
+        });
+        window.unlock_all()?;
+        job.barrier()?;
+        assert!((0..THREADS).all(|thread| own(&window, thread) == OPERATIONS));
+        job.barrier()?;
+        window.free()
+    });
+}
+
+/// While a thread waits in a barrier, asleep or not, the operations of another one take about as long as
+/// alone: it neither keeps the guard nor takes what the other one waits for without telling.
+///
+/// Shows: MPI-4.1 13.7.3.
+#[test]
+fn a_waiting_thread_keeps_no_other_from_going_on() {
+    ranks("a_waiting_thread_keeps_no_other_from_going_on", 2, |job| {
+        let window = RawWindow::allocate(job, 64, 8)?;
+        if job.rank() == Rank(1) {
+            // Enters the barrier that rank 0's other thread waits in when rank 0's operations are done.
+            while own(&window, 1) == 0 {
+                job.progress();
+                std::thread::yield_now();
+            }
+            job.barrier()?;
+        } else {
+            window.lock_all(false)?;
+            let timed = || {
+                let begun = Instant::now();
+                for _ in 0..10 * OPERATIONS {
+                    ticket(&window, Rank(1), 0).unwrap();
+                }
+                begun.elapsed()
+            };
+            let alone = timed();
+            let beside = std::thread::scope(|scope| {
+                scope.spawn(|| job.barrier().unwrap());
+                let beside = timed();
+                ticket(&window, Rank(1), 1).unwrap();
+                beside
+            });
+            window.unlock_all()?;
+            println!("alone {alone:?}, beside a waiting thread {beside:?}");
+            // Far below what a lost wake-up (1 ms each) or a kept guard would make of it.
+            assert!(beside < 8 * alone + Duration::from_millis(500), "alone {alone:?}, beside {beside:?}");
+        }
+        job.barrier()?;
+        window.free()
+    });
+}
+
+/// Two threads unlock what was locked once: one is told so, again and again, and the window stays good.
+///
+/// Shows: MPI_Win_unlock, MPI_ERR_RMA_SYNC, MPI-4.1 13.5.3.
+#[test]
+fn of_two_unlocks_one_is_refused() {
+    ranks("of_two_unlocks_one_is_refused", 2, |job| {
+        let window = RawWindow::allocate(job, 64, 8)?;
+        let target = Rank(1 - job.rank().0);
+        for round in 0..50 {
+            window.lock(LockType::Exclusive, target, false)?;
+            add(&window, target, 0)?;
+            let unlock = || window.unlock(target);
+            let outcomes = std::thread::scope(|scope| {
+                let other = scope.spawn(unlock);
+                [unlock(), other.join().unwrap()]
+            });
+            let refused: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+            assert_eq!(refused.len(), 1, "round {round}");
+            assert!(
+                matches!(
+                    refused[0].rma(),
+                    Some(RmaError::Epoch { rule: Rule::Busy | Rule::NoSuchEpoch, .. })
+                ),
+                "{}",
+                refused[0]
+            );
+        }
+        job.barrier()?;
+        assert_eq!(own(&window, 0), 50);
+        job.barrier()?;
+        window.free()
+    });
+}
