@@ -14,10 +14,10 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
 use rma_ofi::{Description, Ofi, OfiEndpoint};
 
+use crate::driver::Driver;
 use crate::error::Result;
-use crate::options::{Options, Progress};
+use crate::options::Options;
 use crate::platform::Engine;
-use crate::runtime::agent::Agent;
 use crate::runtime::Core;
 
 /// How long a job that is dropped without [`Job::finalize`] waits for the other ranks.
@@ -47,7 +47,7 @@ pub struct Job {
 /// One membership. Dropped in order: the agent ends, the engine closes its windows and the endpoint, and
 /// then memory that windows were made over is freed.
 struct Shared {
-    agent: Option<Agent>,
+    driver: Driver,
     core: Arc<Core>,
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     place: Place,
@@ -96,14 +96,10 @@ impl Job {
         let description = endpoint.description().clone();
         let engine = Engine::open(endpoint, bootstrap, options.config)?;
         let core = Arc::new(Core::new(engine, options.timeout)?);
-        let has_agent = match options.progress {
-            Progress::Auto => core.size > 1,
-            Progress::Thread => true,
-            Progress::None => false,
-        };
-        let agent = if has_agent { Some(Agent::start(&core)?) } else { None };
+        let driver = Driver::start(&core, options.progress, options.signal)?;
         let kept = Mutex::new(Vec::new());
-        let shared = Shared { agent, core, kept, place, launcher, description, candidates: choice.to_string() };
+        let shared =
+            Shared { driver, core, kept, place, launcher, description, candidates: choice.to_string() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -248,6 +244,6 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.end();
         // Then nobody but this value holds the engine, so that the fields are dropped in their order.
-        drop(self.agent.take());
+        self.driver.stop();
     }
 }

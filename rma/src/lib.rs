@@ -30,6 +30,7 @@
 
 pub mod raw;
 
+mod driver;
 mod element;
 mod epoch;
 mod error;
@@ -39,6 +40,8 @@ mod options;
 mod platform;
 mod runtime;
 mod segment;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod signal;
 mod window;
 
 pub use element::{Bf16, Complex, Element, IndexedValue, Integer, Logical, ValueIndex, F16};

@@ -18,6 +18,11 @@ pub enum Progress {
     None,
     /// A thread, always.
     Thread,
+    /// A timer that interrupts the thread which joins the job: no thread is started. Linux on x86-64 and
+    /// aarch64 only, and with restrictions (docs/progress.md).
+    Signal,
+    /// A process beside each rank. Not available in this version: joining says so.
+    Ghost,
 }
 
 /// What [`crate::Job::init_with`] is told. [`Options::load`] fills it from `RMA_*` variables and the
@@ -38,6 +43,8 @@ pub struct Options {
     pub fabric: rma_ofi::Options,
     /// Who makes progress while the program is outside the library.
     pub progress: Progress,
+    /// The real-time signal of [`Progress::Signal`]; `None`: the last one that the program does not handle.
+    pub signal: Option<u64>,
     /// Longest time that a blocking call may take before it fails with
     /// [`rma_core::error::RmaError::Stalled`]; `None`: as long as it takes.
     pub timeout: Option<Duration>,
@@ -61,12 +68,15 @@ impl Options {
         let progress = match settings.text("RMA_PROGRESS") {
             Some("none") => Progress::None,
             Some("thread") => Progress::Thread,
+            Some("signal") => Progress::Signal,
+            Some("ghost") => Progress::Ghost,
             _ => Progress::Auto,
         };
         Ok(Self {
             config: config_of(&settings)?,
             fabric: fabric_of(&settings)?,
             progress,
+            signal: settings.count("RMA_SIGNAL"),
             timeout: settings.seconds("RMA_TIMEOUT"),
             settings,
         })
@@ -195,6 +205,7 @@ mod tests {
             ("RMA_NATIVE_ATOMICS", "1"),
             ("RMA_PROGRESS", "none"),
             ("RMA_TIMEOUT", "2.5"),
+            ("RMA_SIGNAL", "50"),
         ]);
         let expected = Config {
             force_message_path: true,
@@ -225,6 +236,7 @@ mod tests {
         };
         assert_eq!(options.fabric, expected);
         assert_eq!((options.progress, options.timeout), (Progress::None, Some(Duration::from_millis(2500))));
+        assert_eq!(options.signal, Some(50));
     }
 
     #[test]

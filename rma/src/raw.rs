@@ -101,6 +101,7 @@ impl RawWindow {
             made = Some((id, base, len));
             Ok(sync)
         })?;
+        core.contact_all(call)?;
         match made {
             Some((id, base, len)) => Ok(Self { job: job.clone(), core, id, base, len, segment: None }),
             // `run` succeeds only with what `start` returned.

@@ -121,7 +121,7 @@ pub const SETTINGS: &[Setting] = &[
     user("RMA_PEERS", Kind::Count, "", "peers whose addresses are kept at the same time"),
     user(
         "RMA_PROGRESS",
-        Kind::OneOf(&["auto", "none", "thread"]),
+        Kind::OneOf(&["auto", "none", "thread", "signal", "ghost"]),
         "auto",
         "who makes progress when the program does not",
     ),
@@ -132,6 +132,12 @@ pub const SETTINGS: &[Setting] = &[
         "how to speak to the launcher (default: the first of these that it shows)",
     ),
     user("RMA_PMIX", Kind::Text, "", "path of the PMIx library to load (default: the system's)"),
+    user(
+        "RMA_SIGNAL",
+        Kind::Count,
+        "",
+        "real-time signal of RMA_PROGRESS=signal (default: the last free one)",
+    ),
     user(
         "RMA_BOOTSTRAP_TIMEOUT",
         Kind::Seconds,

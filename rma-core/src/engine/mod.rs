@@ -192,6 +192,32 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.peers.get(rank)
     }
 
+    /// Whether ranks that were never contacted are left alone for now. First contact is all that allocates
+    /// in [`Engine::progress`]; who calls it where nothing may be allocated sets this meanwhile. What needs a
+    /// first contact waits for a later call.
+    pub fn set_deferring(&mut self, is_deferring: bool) {
+        self.process.is_deferring = is_deferring;
+    }
+
+    /// Learns the address of a rank before it is needed. `Pending`: it is being looked up; make progress and
+    /// ask again.
+    ///
+    /// # Errors
+    /// When the rank does not exist or its address cannot be had.
+    pub fn contact(&mut self, call: Call, rank: Rank) -> Poll<Result<(), RmaError>> {
+        if let Err(error) = self.check_rank(call, rank) {
+            return Poll::Ready(Err(error));
+        }
+        if rank == self.process.rank {
+            return Poll::Ready(Ok(()));
+        }
+        match self.process.peer(rank) {
+            Ok(Some(_)) => Poll::Ready(Ok(())),
+            Ok(None) => Poll::Pending,
+            Err(_) => self.process.failure(call),
+        }
+    }
+
     /// Acts on something that was taken from the endpoint by another than the engine, and was meant for
     /// the engine. To be given in the order in which the endpoint gave it.
     pub fn hand_back(&mut self, completion: Completion) {

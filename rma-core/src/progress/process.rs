@@ -85,6 +85,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
+    /// Nobody may be contacted for the first time now.
+    pub(crate) is_deferring: bool,
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -110,6 +112,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             reduce: Dissemination::new(rank, size),
             counters: Counters::default(),
             failure: None,
+            is_deferring: false,
             config,
         }
     }
@@ -134,6 +137,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     #[inline(never)]
     fn connect_slow(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
+        if self.is_deferring {
+            return Ok(None);
+        }
         let address = match self.bootstrap.lookup(rank) {
             Ok(Lookup::Found(address)) => address,
             Ok(Lookup::Pending) => return Ok(None),

@@ -94,6 +94,26 @@ impl Drop for Agent {
 }
 
 impl Core {
+    /// Changes whenever the program makes progress by itself.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity.load(Ordering::Relaxed)
+    }
+
+    /// Makes progress in a thread that a signal interrupted outside of the library, unless somebody has the
+    /// guard or sleeps in the library. Bounded; allocates nothing and waits for nothing.
+    pub(crate) fn serve_interrupted(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        let Some(mut guarded) = self.try_enter() else { return };
+        guarded.engine.set_deferring(true);
+        let mut rounds = 0;
+        while rounds < ROUNDS && self.progress_unnoticed(&mut guarded) > 0 {
+            rounds += 1;
+        }
+        guarded.engine.set_deferring(false);
+    }
+
     /// Wakes the agent, if it is parked, because nobody sleeps in the library any more.
     pub(super) fn unpark_agent(&self) {
         if self.agent_is_parked.load(Ordering::SeqCst) {

@@ -14,6 +14,7 @@
 
 pub(crate) mod agent;
 mod agreement;
+mod contact;
 pub(crate) mod finalize;
 mod layouts;
 mod requests;
@@ -78,6 +79,8 @@ pub(crate) struct Core {
     /// Whether the agent sleeps until the last sleeper is back.
     agent_is_parked: AtomicBool,
     agent_thread: OnceLock<Thread>,
+    /// The agent cannot contact a rank for the first time.
+    agent_defers: AtomicBool,
     /// Whether a call failed: then the end of the job is probably not an orderly one.
     has_failed: AtomicBool,
     /// Where one of the program's threads sleeps; `None` where the fabric has no descriptor.
@@ -117,6 +120,7 @@ impl Core {
             sleepers: AtomicU32::new(0),
             agent_is_parked: AtomicBool::new(false),
             agent_thread: OnceLock::new(),
+            agent_defers: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             sleeper,
             descriptors,

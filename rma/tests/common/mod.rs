@@ -52,7 +52,8 @@ pub(crate) fn run_body(body: impl FnOnce(&Job) -> Result<(), Error>) {
 /// Starts the test `name` of this binary as a job.
 pub(crate) fn launch(name: &str, count: u32, provider: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(rmarun());
-    command.args(["-n", &count.to_string(), "--timeout", LIMIT, "--tag-output", "--provider", provider]);
+    let limit = std::env::var("RMA_TEST_LIMIT").unwrap_or_else(|_| LIMIT.to_owned());
+    command.args(["-n", &count.to_string(), "--timeout", &limit, "--tag-output", "--provider", provider]);
     command.arg(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
     without_settings(&mut command);
@@ -63,7 +64,8 @@ pub(crate) fn launch(name: &str, count: u32, provider: &str, variables: &[(&str,
 /// Takes the developer's own settings from a command.
 pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars() {
-        if name.starts_with("RMA_") || name == "FI_PROVIDER" {
+        let is_setting = name.starts_with("RMA_") && !name.starts_with("RMA_TEST_");
+        if is_setting || name == "FI_PROVIDER" {
             command.env_remove(name);
         }
     }

@@ -26,6 +26,10 @@ pub(crate) enum Command {
     /// Epochs with every optimization on and off: packets, round trips, latency
     #[command(after_help = OPTIMIZATIONS_HELP)]
     Optimizations(Optimizations),
+    /// Rates of puts and fetch_and_ops of 1, 2 and 4 threads of rank 0
+    Threads(Threads),
+    /// What an origin sees of a target that polls, computes or sleeps, with the driver of RMA_PROGRESS
+    Agent(Agent),
     /// What libfabric offers here, what was chosen and why, limits, memory, settings
     #[command(after_help = INFO_HELP)]
     Info(Info),
@@ -95,6 +99,37 @@ pub(crate) struct Optimizations {
     /// Print one JSON object a line instead of the table
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
+    #[arg(long, value_name = "P")]
+    pub(crate) provider: Option<String>,
+}
+
+/// Options of `rma-bench threads`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Threads {
+    /// Numbers of threads to measure
+    #[arg(long, short = 't', value_name = "N,...", value_delimiter = ',', default_value = "1,2,4")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
+    pub(crate) threads: Vec<usize>,
+
+    /// Operations of each thread
+    #[arg(long, short = 'i', value_name = "N", default_value = "20000")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
+    pub(crate) iterations: usize,
+
+    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
+    #[arg(long, value_name = "P")]
+    pub(crate) provider: Option<String>,
+}
+
+/// Options of `rma-bench agent`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Agent {
+    /// Epochs with each kind of target
+    #[arg(long, short = 'i', value_name = "N", default_value = "300")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
+    pub(crate) iterations: usize,
 
     /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
     #[arg(long, value_name = "P")]

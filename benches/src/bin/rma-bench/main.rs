@@ -1,11 +1,13 @@
 //! `rma-bench`: measures one-sided communication, and says what it would run on.
 
+mod agent;
 mod cli;
 mod info;
 mod job;
 mod optimizations;
 mod progress;
 mod raw;
+mod threads;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,6 +22,8 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Optimizations(options) => optimizations::run(&options),
+        Command::Threads(options) => threads::run(&options),
+        Command::Agent(options) => agent::run(&options),
         Command::Info(options) => info::run(&options),
     };
     match outcome {
