@@ -34,6 +34,8 @@ pub(crate) fn ranks_with(
     for provider in PROVIDERS {
         let output = launch(name, count, provider, variables);
         assert!(output.status.success(), "over {provider}: {}", text(&output));
+        // For `--nocapture`: what a run has measured.
+        println!("over {provider}: {}", String::from_utf8_lossy(&output.stdout));
     }
 }
 
