@@ -190,7 +190,7 @@ fn served(
 /// Interrupted computing, allocating and printing thousands of times, sleeping in the kernel: no deadlock, no
 /// allocation in the handler, and the origin is served all the time.
 ///
-/// Shows: MPI-4.1 13.7.3, notes: agent signal.
+/// Shows: MPI-4.1 13.7.3, notes: agent as a signal.
 #[test]
 fn whatever_the_target_does_it_is_served() {
     ranks_with("whatever_the_target_does_it_is_served", 2, &SIGNAL, |job| {

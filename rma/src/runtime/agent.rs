@@ -51,6 +51,8 @@ const TRIES: u32 = 64;
 const ROUNDS: u32 = 64;
 
 /// The agent's thread; ends when dropped.
+///
+/// Implements: notes: agent as a thread.
 #[derive(Debug)]
 pub(crate) struct Agent {
     stop: Arc<Stop>,

@@ -37,6 +37,8 @@ struct Driven {
 }
 
 /// The timer and the handler; the signal is as it was before when this is dropped.
+///
+/// Implements: notes: agent as a signal.
 pub(crate) struct Driver {
     signal: c_int,
     timer: libc::timer_t,
