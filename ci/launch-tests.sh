@@ -149,7 +149,7 @@ start_slurm() {
     timeout "$daemon_limit" slurmd -f "$SLURM_CONF" -N n0
     timeout "$daemon_limit" slurmd -f "$SLURM_CONF" -N n1
     # A job on both nodes starts when both have registered.
-    timeout "$daemon_limit" srun --immediate="$daemon_limit" -N2 -n2 true
+    timeout "$daemon_limit" srun --quiet --immediate="$daemon_limit" -N2 -n2 true
 }
 
 is_wanted() {

@@ -124,7 +124,7 @@ impl PmiServer {
             }
             (_, "abort") => {
                 let code = message.number("exitcode").unwrap_or(1);
-                let why = message.get("msg").or(message.get("message")).unwrap_or("by PMI");
+                let why = message.get("msg").or_else(|| message.get("message")).unwrap_or("by PMI");
                 self.outcomes.push_back(Outcome::Abort(code, why.to_owned()));
             }
             (Stage::One, _) => self.on_one(rank, message, kvs),

@@ -130,8 +130,10 @@ impl Session {
 
     /// How messages look now.
     pub(crate) fn syntax(&self) -> Syntax {
-        let is_agreed =
-            !matches!(self.in_flight.as_ref().or(self.steps.front()), Some(Step::Hello(_) | Step::Init(_)));
+        let is_agreed = !matches!(
+            self.in_flight.as_ref().or_else(|| self.steps.front()),
+            Some(Step::Hello(_) | Step::Init(_))
+        );
         if is_agreed && self.version == Version::Two {
             Syntax::Counted
         } else {
@@ -341,7 +343,7 @@ impl Session {
                 Ok(())
             }
             _ if code != 0 => {
-                let why = reply.get("msg").or(reply.get("errmsg")).unwrap_or("no reason given");
+                let why = reply.get("msg").or_else(|| reply.get("errmsg")).unwrap_or("no reason given");
                 Err(format!("the server refused a request ('{expected}', {code}: {why})"))
             }
             _ => self.on_success(&step, reply),
@@ -360,7 +362,7 @@ impl Session {
                 self.segment_bytes_max = value_max.saturating_sub(1).clamp(16, SEGMENT_BYTES_MAX);
             }
             Step::SpaceName => {
-                let name = reply.get("kvsname").or(reply.get("jobid"));
+                let name = reply.get("kvsname").or_else(|| reply.get("jobid"));
                 self.job = name.ok_or("the server has no name for the job")?.to_owned();
             }
             Step::Commit => self.commit = Barrier::Over,
