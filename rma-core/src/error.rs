@@ -253,6 +253,24 @@ pub enum RmaError {
         /// Bytes accessed.
         len_bytes: u64,
     },
+    /// Two accesses to the same bytes conflict (`MPI_ERR_RMA_CONFLICT`). Found while checking only; both were
+    /// executed, in some order.
+    Conflict {
+        /// The call that reports it.
+        call: Call,
+        /// Whose window.
+        target: Rank,
+        /// What this process did.
+        access: &'static str,
+        /// What was done before.
+        earlier: &'static str,
+        /// By which rank.
+        origin: Rank,
+        /// First byte in the window that both access.
+        offset_bytes: u64,
+        /// Bytes that both access.
+        len_bytes: u64,
+    },
     /// The target is not a rank of the window (`MPI_ERR_RANK`).
     Rank {
         /// The call.
@@ -406,6 +424,7 @@ impl RmaError {
             Self::Epoch { call, .. }
             | Self::Range { call, .. }
             | Self::NotAttached { call, .. }
+            | Self::Conflict { call, .. }
             | Self::Rank { call, .. }
             | Self::Argument { call, .. }
             | Self::Invalid { call, .. }
@@ -445,6 +464,11 @@ impl fmt::Display for RmaError {
                 f,
                 "{len_bytes} bytes at address {address:#x} are not all in one region that rank {target} has attached; \
                  attach the memory first, and keep it attached until the access is complete there"
+            ),
+            Self::Conflict { target, access, earlier, origin, offset_bytes, len_bytes, .. } => write!(
+                f,
+                "{access} of {len_bytes} bytes at byte {offset_bytes} of the window of rank {target} conflicts with \
+                 {earlier} by rank {origin}: no synchronization lies between them [MPI-4.1 section 13.7]"
             ),
             Self::Rank { target, size, .. } => {
                 write!(f, "rank {target} is not in the window; ranks are 0 to {}", size.saturating_sub(1))

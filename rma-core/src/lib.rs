@@ -6,13 +6,14 @@
 //! Floors; a module uses only its own floor and those below (ARCHITECTURE.md):
 //! 6 [`engine`]; 5 `progress`, `flush`, `restore`; 4 `window`, `table`, `path`; 3 `epoch`, `lock`,
 //! `message`; 2 [`provider`], [`bootstrap`]; 1 `wire`, [`state`], `pool`, [`dtype`], [`op`], [`layout`],
-//! [`config`], [`info`], [`counters`], [`group`]; 0 [`ids`], [`error`].
+//! [`config`], [`info`], [`check`], [`counters`], [`group`]; 0 [`ids`], [`error`].
 #![no_std]
 #![deny(unsafe_code)]
 
 extern crate alloc;
 
 pub mod bootstrap;
+pub mod check;
 pub mod config;
 pub mod counters;
 pub mod dtype;

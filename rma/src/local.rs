@@ -7,6 +7,7 @@ use rma_core::error::{Call, RmaError};
 
 use crate::element::Element;
 use crate::error::Result;
+use crate::platform::Engine;
 use crate::raw::RawWindow;
 
 /// Access to this rank's own part of a window, by copies: it is never lent as a slice, because other ranks
@@ -63,7 +64,8 @@ impl<'w, T: Element> Local<'w, T> {
     pub fn read(&self, index: usize, result: &mut [T]) -> Result<()> {
         let range = self.range(Call::LocalRead, index, result.len())?;
         // The guard keeps the library's threads from the memory meanwhile.
-        let _guarded = self.raw.core().enter_anyway();
+        let mut guarded = self.raw.core().enter_anyway();
+        self.check(&mut guarded.engine, false, &range)?;
         for (at, element) in range.zip(result) {
             // SAFETY: inside of the window, whose memory is aligned for `T` and lives as long as it does.
             *element = unsafe { T::load(self.base.wrapping_add(at)) };
@@ -77,7 +79,8 @@ impl<'w, T: Element> Local<'w, T> {
     /// When there are not as many.
     pub fn write(&self, index: usize, source: &[T]) -> Result<()> {
         let range = self.range(Call::LocalWrite, index, source.len())?;
-        let _guarded = self.raw.core().enter_anyway();
+        let mut guarded = self.raw.core().enter_anyway();
+        self.check(&mut guarded.engine, true, &range)?;
         for (at, element) in range.zip(source) {
             // SAFETY: as in `read`.
             unsafe { T::store(self.base.wrapping_add(at), *element) };
@@ -100,6 +103,13 @@ impl<'w, T: Element> Local<'w, T> {
         // As many as there are, so it cannot fail.
         let _ = self.read(0, &mut elements);
         elements
+    }
+
+    /// Compares the access with those of other ranks, where conflicts are looked for.
+    fn check(&self, engine: &mut Engine, is_store: bool, range: &Range<usize>) -> Result<()> {
+        let (offset, len) = (range.start * size_of::<T>(), range.len() * size_of::<T>());
+        let checked = engine.check_local(self.raw.id(), is_store, offset as u64, len as u64);
+        checked.map_err(|error| self.raw.core().fail(error))
     }
 
     fn range(&self, call: Call, index: usize, count: usize) -> Result<Range<usize>> {

@@ -39,6 +39,10 @@ macro_rules! suite {
                     attach_wants_memory, many_regions, own_regions, kinds_of_windows_must_agree, dynamic_attributes,
                     dynamic_windows_are_fenced, waiting_operations_find_the_region_gone, detach_waits_for_nobody,
                     every_operation_on_regions;
+                checker: two_puts_in_a_fence_epoch, one_rank_conflicts_with_itself, accumulates_meet_accumulates,
+                    own_operations_conflict_with_others, local_accesses_conflict_by_model,
+                    unflushed_updates_under_shared_locks, ordered_accesses_are_no_conflict, only_who_asks_is_checked,
+                    the_setting_checks_every_window, the_table_is_bounded;
                 overlapping: fences_on_both_make_updates_visible, parts_have_their_own_bounds,
                     epochs_are_each_windows_own, one_goes_and_the_other_stays;
                 misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;

@@ -31,6 +31,7 @@ pub const FLOORS: [(u8, &[&str]); 7] = [
             "config",
             "info",
             "group",
+            "check",
         ],
     ),
     (0, &["ids", "error"]),

@@ -4,9 +4,12 @@ use core::sync::atomic::{fence, Ordering};
 
 use super::{epoch_error, Engine};
 use crate::bootstrap::Bootstrap;
+use crate::check::AccessKind;
+use crate::dtype::Dtype;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::WindowId;
 use crate::info::{Flavor, MemoryModel, WindowOptions};
+use crate::op::ReduceOp;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 
@@ -63,6 +66,34 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.options.accumulate_ordering = options.accumulate_ordering;
         w.options.accumulate_ops = options.accumulate_ops;
         Ok(())
+    }
+
+    /// Compares a load or store that this process makes in its own window memory with what others did, where
+    /// conflicts are looked for. `offset` and `len` are bytes.
+    ///
+    /// # Errors
+    /// The conflict, if there is one.
+    pub fn check_local(
+        &mut self,
+        window: WindowId,
+        is_store: bool,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), RmaError> {
+        let rank = self.process.rank;
+        let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
+        let (call, kind) = if is_store {
+            (Call::LocalWrite, AccessKind::Store)
+        } else {
+            (Call::LocalRead, AccessKind::Load)
+        };
+        let conflict = w.check_own(rank, kind, (Dtype::U8, ReduceOp::Replace), offset, len);
+        conflict.map_or(Ok(()), |conflict| Err(conflict.report(call, rank)))
+    }
+
+    /// Accesses to the window that were not compared because the checker's table was full.
+    pub fn accesses_forgotten(&self, window: WindowId) -> u64 {
+        self.windows.get(window).and_then(|w| w.checker.as_ref()).map_or(0, |checker| checker.forgotten())
     }
 
     /// Makes the window's private and public copies agree at this rank (MPI-4.1 section 13.5.4): both are one

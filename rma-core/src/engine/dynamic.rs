@@ -46,7 +46,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub unsafe fn attach(&mut self, window: WindowId, base: *mut u8, len: usize) -> Result<(), RmaError> {
         let call = Call::Attach;
         let w = self.window(call, window)?;
-        let regions = w.regions.as_mut().ok_or(not_dynamic(call))?;
+        let regions = w.regions.as_mut().ok_or_else(|| not_dynamic(call))?;
         check_span(call, base, len)?;
         if base.is_null() {
             let what = "the base is null; give the address of the memory";
@@ -73,7 +73,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn detach(&mut self, window: WindowId, base: *const u8) -> Result<(), RmaError> {
         let call = Call::Detach;
         let w = self.window(call, window)?;
-        let regions = w.regions.as_mut().ok_or(not_dynamic(call))?;
+        let regions = w.regions.as_mut().ok_or_else(|| not_dynamic(call))?;
         match regions.detach(base.addr() as u64) {
             Some(_) => Ok(()),
             None => {

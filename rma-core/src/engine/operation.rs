@@ -6,6 +6,7 @@ use core::task::Poll;
 use super::layout::{apply_layouts, check_span};
 use super::{epoch_error, Engine};
 use crate::bootstrap::Bootstrap;
+use crate::check::AccessKind;
 use crate::dtype::Dtype;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
@@ -361,8 +362,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         // SAFETY: the caller's promise.
         let done = unsafe { apply(memory, operation, offset) };
+        let (what, kind) = ((operation.dtype, operation.op), AccessKind::Operation(operation.kind));
+        let conflict = w.check_own(operation.target, kind, what, address, len_bytes);
         self.process.counters.self_operations += 1;
-        done.map_err(|_| operation.undefined())
+        done.map_err(|_| operation.undefined())?;
+        conflict.map_or(Ok(()), |conflict| Err(conflict.report(call, operation.target)))
     }
 }
 
@@ -603,6 +607,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let together = if te.pending.count == 1 { true } else { self.config.coalesce };
         let atomic = !matches!(operation.kind, OpKind::Put | OpKind::Get);
         self.config.single_op_lock
+            && w.checker.is_none()
             && together
             && operation.len <= self.config.small_bytes_max
             && te.pending.count <= self.config.piggyback_threshold

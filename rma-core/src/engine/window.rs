@@ -1,6 +1,7 @@
 //! Making and freeing windows: collective, by one reduction and one barrier.
 #![allow(unsafe_code)] // window memory comes as a raw pointer
 
+use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::task::Poll;
 
@@ -178,6 +179,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         );
         (w.paths, w.flavor, w.options) = (paths, flavor, options);
         w.regions = is_dynamic.then(Regions::new);
+        w.checker = (w.options.check == Some(true)).then(Box::default);
         self.windows.insert(w);
         let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
         sync.error = error;

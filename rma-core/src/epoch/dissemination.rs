@@ -116,6 +116,11 @@ impl<const K: usize> Dissemination<K> {
         self.completed.wrapping_sub(sequence) < u32::MAX / 2
     }
 
+    /// Sequences started and completed so far, modulo 2^32.
+    pub fn progress(&self) -> (u32, u32) {
+        (self.started, self.completed)
+    }
+
     /// Whether anything that was started is not complete.
     pub fn is_running(&self) -> bool {
         self.started != self.completed

@@ -125,6 +125,7 @@ impl RmaError {
         match self {
             Self::Epoch { .. } | Self::NotHeld { .. } | Self::NotExposed { .. } => ErrorClass::RmaSync,
             Self::Range { .. } | Self::NotAttached { .. } => ErrorClass::RmaRange,
+            Self::Conflict { .. } => ErrorClass::RmaConflict,
             Self::Rank { .. } => ErrorClass::Rank,
             Self::Argument { .. } => ErrorClass::Argument,
             Self::Invalid { class, .. } | Self::Elsewhere { class, .. } => *class,

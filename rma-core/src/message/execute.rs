@@ -1,9 +1,11 @@
 //! Executes a batch's operations on the target's window and writes their results into the reply.
 
+use crate::check::{Access, AccessKind, Checker, Group, Rules};
+use crate::ids::Rank;
 use crate::mem::{AccumulateError, Regions, WindowMemory};
-use crate::wire::{ErrorRecord, Metadata, OpKind, Reader, Record, ResultRecord, Writer};
+use crate::wire::{Conflict, ErrorRecord, Metadata, OpKind, Reader, Record, ResultRecord, Writer};
 
-use super::runs::{execute_runs, Place};
+use super::runs::{execute_runs, note_runs, Place};
 
 /// What became of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -21,6 +23,7 @@ pub fn execute(
     memory: &WindowMemory,
     regions: Option<&Regions>,
     metadata: &Metadata,
+    mut watch: Option<&mut Watch<'_>>,
     count: u16,
     reader: &mut Reader<'_>,
     out: &mut Writer<'_>,
@@ -32,12 +35,19 @@ pub fn execute(
             break;
         };
         let before = out.len();
+        let place = Place { memory, regions, metadata };
         let done = match runs {
             None => execute_one(memory, regions, metadata, &record, payload, out),
-            Some(runs) => execute_runs(&Place { memory, regions, metadata }, &record, runs, payload, out),
+            Some(runs) => execute_runs(&place, &record, runs, payload, out),
+        };
+        let note = |watch: &mut &mut Watch<'_>| match runs {
+            None => watch.note(&record, metadata),
+            Some(runs) => note_runs(&place, &record, runs, watch),
         };
         if let Err(error) = done {
             executed.error.get_or_insert(error);
+        } else if let Some(conflict) = watch.as_mut().and_then(note) {
+            executed.error.get_or_insert(ErrorRecord::Conflict(conflict));
         }
         if record.kind.has_result() {
             // A refused operation is answered too, with nothing: the origin must not wait for ever.
@@ -46,6 +56,44 @@ pub fn execute(
         }
     }
     executed
+}
+
+/// Who looks for conflicts among the operations, and what it must know of them.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    /// The window's accesses so far.
+    pub checker: &'a mut Checker,
+    /// What conflicts.
+    pub rules: Rules,
+    /// The epoch of the operations.
+    pub group: Group,
+    /// Whose the operations are.
+    pub origin: Rank,
+    /// The operations are ordered in ways that only the origin sees: they do not stay in the table.
+    pub is_ordered: bool,
+}
+
+impl Watch<'_> {
+    fn note(&mut self, record: &Record, metadata: &Metadata) -> Option<Conflict> {
+        let first = metadata.locate(record.disp, 0).ok()?.checked_add(record.offset)?;
+        self.note_at(record, first, record.len.into())
+    }
+
+    /// Compares `len` bytes at `first` that the record's operation has accessed.
+    pub(super) fn note_at(&mut self, record: &Record, first: u64, len: u64) -> Option<Conflict> {
+        let access = Access {
+            origin: self.origin,
+            kind: AccessKind::Operation(record.kind),
+            dtype: record.dtype,
+            op: record.op,
+            first,
+            len,
+        };
+        // Under a lock, what was answered is complete.
+        let is_complete = self.group == Group::Passive && record.kind.has_result();
+        let earlier = self.checker.note(self.group, access, !is_complete && !self.is_ordered, &self.rules)?;
+        Some(Conflict::of(&access, &earlier))
+    }
 }
 
 fn execute_one(

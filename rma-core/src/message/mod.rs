@@ -3,4 +3,4 @@
 mod execute;
 mod runs;
 
-pub use execute::{execute, Executed};
+pub use execute::{execute, Executed, Watch};

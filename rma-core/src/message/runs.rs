@@ -2,10 +2,10 @@
 
 use core::ops::Range;
 
-use super::execute::result_of;
+use super::execute::{result_of, Watch};
 use crate::layout::Run;
 use crate::mem::{Regions, WindowMemory};
-use crate::wire::{ErrorRecord, Metadata, OpKind, Record, Runs, Writer};
+use crate::wire::{Conflict, ErrorRecord, Metadata, OpKind, Record, Runs, Writer};
 
 /// The memory that an operation may touch.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,23 @@ impl<'a> Place<'a> {
             Some(regions) => regions.find(address, len).ok_or(ErrorRecord::NotAttached { address, len }),
         }
     }
+}
+
+/// Compares each run of an operation that was executed; the first conflict.
+pub(super) fn note_runs(
+    place: &Place<'_>,
+    record: &Record,
+    runs: Runs<'_>,
+    watch: &mut Watch<'_>,
+) -> Option<Conflict> {
+    let base = check(place, record, runs).ok()?;
+    let mut found = None;
+    let walked = each_block(base, runs, |address, range| {
+        let conflict = watch.note_at(record, address, range.len() as u64);
+        found = found.or(conflict);
+        Ok(())
+    });
+    walked.ok().and(found)
 }
 
 /// Executes one record with a run table. All of it is checked before anything is touched.

@@ -177,7 +177,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> Header {
         Header {
             kind: PacketKind::Batch,
-            flags: flags.0,
+            flags: (flags | w.check_flags(self.targets[t].order.section > 0)).0,
             count,
             window: w.id,
             sender: self.rank,

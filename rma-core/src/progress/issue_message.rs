@@ -62,7 +62,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if self.targets[t].sync >= Sync::Flush {
             self.sort_gets_to_tail(t);
         }
-        let carry = self.config.single_op_lock && (pending == 1 || self.config.coalesce);
+        // What goes with the lock is complete by the grant, which the checker at the target cannot tell.
+        let carry =
+            self.config.single_op_lock && w.checker.is_none() && (pending == 1 || self.config.coalesce);
         let packed = if carry { self.pack(w, t, pending, true) } else { Packed::default() };
         if packed.count > 0 {
             self.note_messages(t, self.operations[self.targets[t].pending.head].section);
@@ -129,6 +131,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             && !te.hurried
             && self.config.piggyback
             && !w.pressure
+            // The sooner the target knows, the more it finds.
+            && w.checker.is_none()
             && te.pending.count < self.config.piggyback_threshold
             && self.fits_packet(te.pending_bytes)
     }

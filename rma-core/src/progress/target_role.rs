@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use super::Process;
 use crate::bootstrap::Bootstrap;
+use crate::check::Checker;
 use crate::ids::Rank;
 use crate::lock::{LockType, Request, Waiter};
 use crate::message::{execute, Executed};
@@ -101,6 +102,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn execute_waiter(&mut self, w: &mut Window<E::Region>, waiter: &Waiter) {
         let Some((index, buffer)) = self.replies.take() else { return };
         let mut answer = Answer { index, buffer, len: Header::BYTES, flags: ReplyFlags::default(), count: 0 };
+        // Taken out as long as the window's own bytes are executed.
+        let mut checker = w.checker.take();
         let operations = match waiter.payload {
             Some(span) => Some(w.deferred.bytes(span)),
             None => (waiter.count == 0).then_some(&[][..]),
@@ -112,36 +115,41 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             count: waiter.count,
             operations,
         };
-        let executed = Self::execute_into(w, &batch, &mut answer);
+        let executed = Self::execute_into(w, checker.as_deref_mut(), &batch, &mut answer);
         let batch = Batch { operations: operations.map(|_| &[][..]), ..batch };
         if let Some(span) = waiter.payload {
             w.deferred.release(span);
         }
+        w.checker = checker;
         self.conclude(w, &batch, answer, executed);
     }
 
     fn execute_batch(&mut self, w: &mut Window<E::Region>, batch: &Batch<'_>) {
         let Some(mut answer) = self.begin_answer() else { return };
-        let executed = Self::execute_into(w, batch, &mut answer);
+        let mut checker = w.checker.take();
+        let executed = Self::execute_into(w, checker.as_deref_mut(), batch, &mut answer);
+        w.checker = checker;
         self.conclude(w, batch, answer, executed);
     }
 
     /// Metadata and results into the answer.
-    fn execute_into(w: &Window<E::Region>, batch: &Batch<'_>, answer: &mut Answer) -> Executed {
+    fn execute_into(
+        w: &Window<E::Region>,
+        checker: Option<&mut Checker>,
+        batch: &Batch<'_>,
+        answer: &mut Answer,
+    ) -> Executed {
         let mut out = Writer::new(&mut answer.buffer, answer.len);
         if batch.flags.has(BatchFlags::WANT_METADATA) && w.own.encode(&mut out) {
             answer.flags |= ReplyFlags::METADATA;
         }
         let mut executed = Executed::default();
         if let Some(operations) = batch.operations {
-            executed = execute(
-                &w.memory,
-                w.regions.as_ref(),
-                &w.own,
-                batch.count,
-                &mut Reader::new(operations),
-                &mut out,
-            );
+            let mut watch = checker.and_then(|checker| w.watch(checker, batch.origin, batch.flags));
+            let mut reader = Reader::new(operations);
+            let regions = w.regions.as_ref();
+            executed =
+                execute(&w.memory, regions, &w.own, watch.as_mut(), batch.count, &mut reader, &mut out);
         }
         answer.len = out.len();
         answer.count = executed.results;
@@ -162,6 +170,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if batch.operations.is_none() {
             answer.flags |= ReplyFlags::GRANT | ReplyFlags::NOT_EXECUTED;
         } else {
+            w.on_batch_executed(batch.origin, batch.flags);
             if batch.flags.has(BatchFlags::DONE) {
                 acks |= ReplyFlags::DONE_ACK;
             }

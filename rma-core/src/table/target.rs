@@ -49,6 +49,7 @@ impl TargetError {
                 RmaError::NotAttached { call, target, address, len_bytes: len }
             }
             Self::Record(ErrorRecord::NotExposed) => RmaError::NotExposed { call, target },
+            Self::Record(ErrorRecord::Conflict(conflict)) => conflict.report(call, target),
         }
     }
 }

@@ -1,12 +1,15 @@
 //! A window at this rank: its memory, its operation table, and its part of every protocol.
 
+mod checking;
 mod memory;
 
+use alloc::boxed::Box;
 use core::sync::atomic::{fence, Ordering};
 
 pub use memory::Mapping;
 pub(crate) use memory::OwnedMemory;
 
+use crate::check::Checker;
 use crate::config::Config;
 use crate::epoch::{Access, Dissemination, Exposure, LockAllCursor, Notices};
 use crate::ids::{Rank, WindowId};
@@ -69,6 +72,8 @@ pub(crate) struct Window<R> {
     pub(crate) flavor: Flavor,
     /// What is attached; only in dynamic windows, which have no other memory.
     pub(crate) regions: Option<Regions>,
+    /// Looks for conflicts; only where the program wants it.
+    pub(crate) checker: Option<Box<Checker>>,
     pub(crate) paths: Paths,
     pub(crate) slots: Slots,
     pub(crate) operations: FreeList,
@@ -144,6 +149,7 @@ impl<R> Window<R> {
             options: WindowOptions::DEFAULT,
             flavor: Flavor::Create,
             regions: None,
+            checker: None,
             paths: Paths::default(),
             slots: Slots::new(config.slots),
             operations,
@@ -268,6 +274,7 @@ impl<R> Window<R> {
             + self.lock.heap_bytes()
             + self.deferred.heap_bytes()
             + self.regions.as_ref().map_or(0, Regions::heap_bytes)
+            + self.checker.as_ref().map_or(0, |checker| size_of::<Checker>() + checker.heap_bytes())
             + self.operations.capacity() as usize * Arena::<OperationElement>::element_bytes()
             + self.targets.capacity() as usize * Arena::<TargetElement>::element_bytes()
     }

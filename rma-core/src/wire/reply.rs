@@ -1,7 +1,9 @@
 //! The records inside a reply.
 
 use super::{Reader, WireError, Writer};
-use crate::ids::RemoteKey;
+use crate::check::{Access, AccessKind};
+use crate::error::{Call, RmaError};
+use crate::ids::{Rank, RemoteKey};
 
 /// What an origin must know of a target's window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +126,38 @@ impl ResultRecord {
     }
 }
 
+/// Two accesses that conflict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Conflict {
+    /// What the later one does.
+    pub kind: AccessKind,
+    /// What the earlier one does.
+    pub earlier: AccessKind,
+    /// Whose the earlier one is.
+    pub origin: Rank,
+    /// First byte in the window that both access.
+    pub first: u64,
+    /// Bytes that both access.
+    pub len: u32,
+}
+
+impl Conflict {
+    /// The later access and the earlier one that it conflicts with.
+    pub fn of(later: &Access, earlier: &Access) -> Self {
+        let first = later.first.max(earlier.first);
+        let end = (later.first.saturating_add(later.len)).min(earlier.first.saturating_add(earlier.len));
+        let len = u32::try_from(end.saturating_sub(first)).unwrap_or(u32::MAX);
+        Self { kind: later.kind, earlier: earlier.kind, origin: earlier.origin, first, len }
+    }
+
+    /// The error as the user sees it.
+    pub fn report(self, call: Call, target: Rank) -> RmaError {
+        let (access, earlier) = (self.kind.name(), self.earlier.name());
+        let (offset_bytes, len_bytes) = (self.first, self.len.into());
+        RmaError::Conflict { call, target, access, earlier, origin: self.origin, offset_bytes, len_bytes }
+    }
+}
+
 /// Why the target did not execute an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorRecord {
@@ -149,6 +183,8 @@ pub enum ErrorRecord {
     },
     /// An access epoch was completed to a window that was not exposed to the origin.
     NotExposed,
+    /// The operation was executed, but conflicts with another access to the window.
+    Conflict(Conflict),
 }
 
 impl ErrorRecord {
@@ -164,6 +200,10 @@ impl ErrorRecord {
             Self::NotHeld => (2, 0, 0, 0),
             Self::NotAttached { address, len } => (3, address, len, 0),
             Self::NotExposed => (4, 0, 0, 0),
+            Self::Conflict(Conflict { kind, earlier, origin, first, len }) => {
+                let kinds = u32::from(kind.code()) << 8 | u32::from(earlier.code()) << 16;
+                (5 | kinds, first, len.into(), origin.0.into())
+            }
         };
         let mut bytes = [0; Self::BYTES];
         bytes[0..4].copy_from_slice(&code.to_le_bytes());
@@ -186,6 +226,14 @@ impl ErrorRecord {
             2 => Ok(Self::NotHeld),
             3 => Ok(Self::NotAttached { address: offset, len }),
             4 => Ok(Self::NotExposed),
+            code if code & 0xff == 5 => {
+                let wrong = WireError::Kind(code as u8);
+                let kind = |shift: u32| AccessKind::from_code((code >> shift) as u8).ok_or(wrong);
+                let number = |value: u64| u32::try_from(value).map_err(|_| wrong);
+                let (kind, earlier) = (kind(8)?, kind(16)?);
+                let (origin, len) = (Rank(number(size)?), number(len)?);
+                Ok(Self::Conflict(Conflict { kind, earlier, origin, first: offset, len }))
+            }
             _ => Err(WireError::Kind(code as u8)),
         }
     }

@@ -70,7 +70,8 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
         |kind, flags| Header { kind, flags, count: 0, window: WindowId(0), sender: Rank(1), token: 0 };
     let both = BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE;
     let refused = [
-        (PacketKind::Batch, 0x800),
+        (PacketKind::Batch, BatchFlags::ORDERED.0),
+        (PacketKind::Batch, (BatchFlags::ORDERED | BatchFlags::FENCE | BatchFlags::PASSIVE).0),
         (PacketKind::Batch, both.0),
         (PacketKind::Batch, BatchFlags::OVERTAKE.0),
         (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::UNLOCK).0),

@@ -1,5 +1,6 @@
 //! The bodies, by subject. Each takes the function that makes its world.
 
+pub mod checker;
 pub mod counts;
 pub mod deaths;
 pub mod dynamic;
