@@ -54,6 +54,19 @@ fn row<'a>(rows: &'a [Value], epoch: &str, switches: &str) -> &'a Value {
     rows.iter().find(|row| row["epoch"] == epoch && row["switches"] == switches).unwrap()
 }
 
+/// The commands about threads and the agent print a row for each kind.
+#[test]
+fn threads_and_the_agent_are_measured() {
+    let output = bench(2, &["threads", "--threads", "1,2", "--iterations", "64"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().count(), 1 + 2 + 2, "{}", text(&output.stdout));
+    let output = bench(2, &["agent", "--iterations", "5"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for target in ["polls", "computes", "sleeps"] {
+        assert!(text(&output.stdout).contains(target), "{}", text(&output.stdout));
+    }
+}
+
 #[test]
 fn one_packet_each_way_with_the_optimizations_and_more_without() {
     let rows = rows(2, &[]);

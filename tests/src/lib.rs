@@ -72,6 +72,7 @@ macro_rules! suite {
                 resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,
                     windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;
+                threads: operation_between_two_flushes, operation_during_a_fence, closing_twice_at_once;
                 types: sixteen_byte_integers, sixteen_bit_floats, truth_values, complex_numbers, values_with_index,
                     equal_values_take_the_smaller_index, undefined_reductions_are_refused,
                     compare_and_swap_of_every_type, compare_and_swap_wants_integers, atomic_reads_of_every_type,

@@ -145,7 +145,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::SelfLock { .. } => self.process.release_self(w),
             Stage::Lock { .. } => self.process.leave_per_target(w),
             // May be called again.
-            Stage::UnlockAll | Stage::UnlockWalk | Stage::Free { .. } => w.is_closing = false,
+            Stage::UnlockAll | Stage::UnlockWalk | Stage::Free { .. } => {
+                w.is_closing = false;
+                // Recomputes what may go directly.
+                w.transition(|_| ());
+            }
             _ => {}
         }
     }
@@ -229,6 +233,8 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     pub(crate) fn want_unlock(&mut self, w: &mut Window<E::Region>, t: u32) {
         let te = &mut self.targets[t];
         te.sync = Sync::Unlock;
+        // Another thread's operation must not follow the UNLOCK.
+        te.direct = None;
         if te.lock == TargetLockState::Called && te.pending.is_empty() && !te.lock_wanted {
             // Nothing was done and no packet has gone out: there is nothing to lock or unlock.
             te.no_check = true;

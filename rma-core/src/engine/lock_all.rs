@@ -76,29 +76,24 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Ok(sync)
     }
 
-    /// Tells every target's element what it is to do, by the protocol in force.
+    /// Tells every target's element what it is to do, by the protocol in force. Nothing is posted any more.
     fn begin_unlock_all(&mut self, window: WindowId) {
-        self.insist_unlock_all(window);
         let Some(w) = self.windows.get_mut(window) else { return };
-        if w.state() != WindowState::LockAllCalled {
-            self.process.make_rma_progress_win(w);
-        }
-    }
-
-    /// The same for targets that were touched since.
-    fn insist_unlock_all(&mut self, window: WindowId) {
-        let Some(w) = self.windows.get_mut(window) else { return };
+        (w.direct_put, w.direct_get) = (false, false);
         let per_target = w.state() == WindowState::LockAllCalled;
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
-            let sync = self.process.targets[index].sync;
-            if per_target && sync < Sync::Unlock {
+            if per_target {
                 self.process.want_unlock(w, index);
-            } else if !per_target && sync < Sync::Flush {
-                self.process.targets[index].sync = Sync::Flush;
+            } else {
+                let te = &mut self.process.targets[index];
+                te.sync = te.sync.max(Sync::Flush);
                 w.dirty = true;
             }
             t = w.slots.next(&self.process.targets, index);
+        }
+        if !per_target {
+            self.process.make_rma_progress_win(w);
         }
     }
 
@@ -111,8 +106,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return self.wait(sync, Phase::Grant);
         }
         if self.process.sync_phase_win(w).is_some() {
-            // Not legal beside unlock_all, but what another thread posts must not hang it.
-            self.insist_unlock_all(sync.window);
             return Poll::Pending;
         }
         self.process.count_phases_win(w, &mut sync.counted);

@@ -310,9 +310,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if target != Rank::NULL {
             self.check_rank(call, target)?;
         }
-        let state = self.window(call, window)?.state();
+        let w = self.window(call, window)?;
+        let (state, is_closing) = (w.state(), w.is_closing);
         if !state.is_access_epoch() {
             return Err(epoch_error(call, state, Rule::NoEpoch));
+        }
+        if is_closing {
+            return Err(epoch_error(call, state, Rule::Busy));
         }
         let is_swap = kind == OpKind::CompareAndSwap;
         if !op.is_defined_for(dtype) || (is_swap && !dtype.has_compare_and_swap()) {
@@ -453,6 +457,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if let Some(t) = w.find(&self.targets, target) {
             if self.targets[t].is_dead() {
                 return Poll::Ready(self.take_error(t, call).map(|()| t));
+            }
+            if self.targets[t].sync == Sync::Unlock {
+                return Poll::Ready(Err(epoch_error(call, w.state(), Rule::Busy)));
             }
             return Poll::Ready(Ok(t));
         }

@@ -189,7 +189,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &mut self.targets[t];
         te.direct = match (te.peer, te.metadata) {
             (Some(peer), Some(metadata))
-                if te.lock == TargetLockState::Granted && te.error.is_none() && te.is_unmarked() =>
+                if te.lock == TargetLockState::Granted
+                    && te.error.is_none()
+                    && te.is_unmarked()
+                    && te.sync != crate::table::Sync::Unlock =>
             {
                 Some(Direct { peer, metadata })
             }

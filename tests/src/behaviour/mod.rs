@@ -18,6 +18,7 @@ pub mod pscw_notices;
 pub mod pscw_rules;
 pub mod requests;
 pub mod resources;
+pub mod threads;
 pub mod types;
 
 use rma_core::bootstrap::Bootstrap;
