@@ -4,7 +4,7 @@
 
 use core::task::Poll;
 
-use super::operation::apply;
+use super::own::apply;
 use super::{Engine, Operation, Request};
 use crate::bootstrap::Bootstrap;
 use crate::error::RmaError;

@@ -11,6 +11,7 @@ mod lock;
 mod lock_all;
 mod operation;
 mod order;
+mod own;
 mod pscw;
 mod request;
 mod shared;
@@ -64,6 +65,7 @@ enum Stage {
     Lock { target: Rank, lock_type: LockType, no_check: bool },
     LockGrant { target: Rank },
     LockAllGrant,
+    StartGrant,
     SelfLock { lock_type: LockType, queued: bool },
     Unlock { target: Rank },
     UnlockAll,
@@ -105,6 +107,7 @@ impl SyncCall {
             Stage::Barrier { .. } => "the other ranks to reach the barrier",
             Stage::Agree { .. } => "the other ranks to make the window",
             Stage::Lock { .. } => "a target element",
+            Stage::StartGrant => "the posts of ranks whose memory is shared",
             Stage::LockGrant { .. } | Stage::LockAllGrant => "the locks of ranks whose memory is shared",
             Stage::SelfLock { .. } => "the lock of this rank's own window",
             Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
@@ -289,6 +292,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::Lock { target, lock_type, no_check } => self.poll_lock(sync, target, lock_type, no_check),
             Stage::LockGrant { target } => self.poll_lock_grant(sync, target),
             Stage::LockAllGrant => self.poll_lock_all_grant(sync),
+            Stage::StartGrant => self.poll_start_grant(sync),
             Stage::SelfLock { lock_type, queued } => self.poll_self_lock(sync, lock_type, queued),
             Stage::Unlock { target } => self.poll_unlock(sync, target),
             Stage::UnlockAll => self.poll_unlock_all(sync),

@@ -8,6 +8,7 @@ use crate::error::{Call, RmaError, Rule};
 use crate::flush::Phase;
 use crate::group::Group;
 use crate::ids::{Rank, WindowId};
+use crate::info::Flavor;
 use crate::lock::LockType;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
@@ -77,6 +78,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Some(rule) = broken {
             return Err(epoch_error(call, state, rule));
         }
+        w.mem_sync();
         w.exposure.open(group.clone(), assert.no_check);
         self.process.send_notices(w);
         for (rank, code) in self.process.failure.iter().filter_map(|failure| failure.peer()) {
@@ -129,6 +131,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.exposure.is_over() {
             return Poll::Pending;
         }
+        w.mem_sync();
         Poll::Ready(match w.exposure.end() {
             Some((target, code)) => Err(RmaError::Peer { call, target, code }),
             None => Ok(()),
@@ -165,7 +168,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.access_sequence = self.process.access_sequence.wrapping_add(1);
         w.access.open(group.clone(), assert.no_check, self.process.access_sequence);
         self.process.begin_access(w);
-        Ok(SyncCall::new(call, window, Stage::Done))
+        // Shared memory may be accessed as soon as the call returns.
+        let stage = if w.flavor == Flavor::Shared { Stage::StartGrant } else { Stage::Done };
+        Ok(SyncCall::new(call, window, stage))
     }
 
     /// Begins to end the access epoch. When the call is done no operation refers to the user's memory any
@@ -184,6 +189,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !state.is_pscw() {
             return Err(epoch_error(call, state, Rule::NoSuchEpoch));
         }
+        w.mem_sync();
         if w.access.is_completing() {
             return Err(epoch_error(call, state, Rule::Busy));
         }

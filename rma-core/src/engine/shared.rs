@@ -132,6 +132,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Pending
     }
 
+    /// Waits for the posts of all members of the group.
+    pub(super) fn poll_start_grant(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
+        if w.state() == WindowState::PscwIssued {
+            // Who is gone is not waited for: complete says so.
+            return Poll::Pending;
+        }
+        w.mem_sync();
+        Poll::Ready(Ok(()))
+    }
+
     /// Waits for the locks of all ranks, which the window protocol asks for.
     pub(super) fn poll_lock_all_grant(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
         let Some(w) = self.windows.get_mut(sync.window) else {

@@ -52,6 +52,8 @@ impl RawWindow {
     /// (MPI_Win_shared_query). [`Rank::NULL`] asks for the lowest rank that has any memory. The pointer is
     /// valid until the window is freed.
     ///
+    /// Implements: MPI_Win_shared_query.
+    ///
     /// Others may write what it points to: within the epochs of MPI's shared memory, and with
     /// [`RawWindow::sync`] where no other synchronization call lies between.
     ///
