@@ -48,6 +48,18 @@ impl Core {
         guarded
     }
 
+    /// The engine, for a thread that only polls: as long as another one does that, it need not hurry, and does
+    /// not take the other's turn. Bounded: then it asks as everybody does.
+    pub(super) fn enter_to_poll(&self) -> MutexGuard<'_, Guarded> {
+        for _ in 0..YIELDS {
+            if let Some(guarded) = self.try_enter() {
+                return guarded;
+            }
+            yield_now();
+        }
+        self.enter_anyway()
+    }
+
     /// The engine, unless somebody has it now.
     pub(crate) fn try_enter(&self) -> Option<MutexGuard<'_, Guarded>> {
         match self.guard.try_lock() {

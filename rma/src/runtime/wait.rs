@@ -282,12 +282,12 @@ impl Core {
             guarded = match patience.pause(now, has_moved) {
                 Pause::Spin => {
                     self.give_turn(guarded);
-                    self.enter_anyway()
+                    self.enter_to_poll()
                 }
                 Pause::Yield => {
                     self.give_turn(guarded);
                     yield_now();
-                    self.enter_anyway()
+                    self.enter_to_poll()
                 }
                 Pause::Sleep => self.sleep(guarded, &mut patience),
             };
