@@ -97,7 +97,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw().get_accumulate(origin, result, count, T::DTYPE, target, disp, op) }
     }
 
-    fn raw(&self) -> &'env RawWindow {
+    pub(crate) fn raw(&self) -> &'env RawWindow {
         self.window.raw()
     }
 
@@ -178,6 +178,10 @@ pub struct LockEpoch<'scope, 'env: 'scope, T: Element> {
 impl<'scope, 'env, T: Element> LockEpoch<'scope, 'env, T> {
     pub(crate) fn new(epoch: Epoch<'scope, 'env, T>, target: Rank) -> Self {
         Self { epoch, target }
+    }
+
+    pub(crate) fn epoch(&self) -> &Epoch<'scope, 'env, T> {
+        &self.epoch
     }
 
     /// The locked rank.

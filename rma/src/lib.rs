@@ -30,6 +30,7 @@
 
 pub mod raw;
 
+mod blocks;
 mod driver;
 mod element;
 mod epoch;
@@ -44,6 +45,7 @@ mod segment;
 mod signal;
 mod window;
 
+pub use blocks::Blocks;
 pub use element::{Bf16, Complex, Element, IndexedValue, Integer, Logical, ValueIndex, F16};
 pub use epoch::{Epoch, LockAllEpoch, LockEpoch};
 pub use error::{Error, ErrorKind, Result};

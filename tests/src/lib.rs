@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // the engine's unsafe calls; buffers live in the bodies
 
 pub mod behaviour;
+pub mod constructors;
 pub mod hostile;
 mod requests;
 mod windows;

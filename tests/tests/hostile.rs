@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use rma_conformance::constructors;
 use rma_conformance::hostile::feed;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::layout::Run;
 use rma_core::op::ReduceOp;
 use rma_core::wire::{
-    BatchFlags, Header, OpKind, PacketKind, PostFlags, Record, ReplyFlags, ResultRecord, Writer,
+    BatchFlags, Header, OpKind, PacketKind, PostFlags, Record, ReplyFlags, ResultRecord, RunTable, Writer,
 };
 use rma_sim::Random;
 
@@ -21,6 +23,24 @@ fn the_corpus_is_harmless() {
         count += 1;
     }
     assert!(count >= 10, "only {count} files");
+}
+
+/// The corpus of layouts, and as many random ones.
+#[test]
+fn layouts_of_any_bytes_are_sound() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/layouts");
+    let mut count = 0;
+    for entry in std::fs::read_dir(corpus).expect("the corpus is part of the repository") {
+        constructors::feed(&std::fs::read(entry.expect("an entry").path()).expect("a readable file"));
+        count += 1;
+    }
+    assert!(count >= 8, "only {count} files");
+    let mut random = Random::new(0x1a);
+    for _ in 0..20_000 {
+        let mut input = vec![0; random.between(1, 80) as usize];
+        random.fill(&mut input);
+        constructors::feed(&input);
+    }
 }
 
 /// Packets that are nearly right go further than noise does.
@@ -113,5 +133,35 @@ fn body(kind: PacketKind, random: &mut Random, out: &mut Writer<'_>) -> bool {
         generation,
     };
     let payload_bytes = record.payload_bytes();
-    record.encode(out) && payload_bytes <= payload.len() && out.put(&payload[..payload_bytes])
+    let table = if random.chance(400) { table(random, record.len.into()) } else { Vec::new() };
+    let is_written = payload_bytes <= payload.len() && record.encode_with(&table, out);
+    is_written && out.put(&payload[..payload_bytes])
+}
+
+/// A run table that is nearly that of `len` bytes in the window of 256 bytes.
+fn table(random: &mut Random, len: u64) -> Vec<u8> {
+    let mut table = RunTable::new();
+    let mut left = len;
+    for _ in 0..random.between(1, 5) {
+        let block = random.pick(&[1, 2, 4, 8, 8, 16, 64, 1 << 40, u64::MAX >> 1]);
+        let count = random.pick(&[1, 1, 2, 3, 8, 1000, u64::MAX]);
+        let fitting = Run {
+            offset: random.pick(&[0, 0, 8, 16, 100, 248, 255]),
+            len: block.min(left).max(1),
+            count: count.min(left / block.min(left).max(1)).max(1),
+            stride: random.pick(&[0, 8, 16, -8, 24]),
+        };
+        let wild = Run {
+            offset: random.pick(&[-1, -300, 256, i64::MIN, i64::MAX]),
+            len: block,
+            count,
+            stride: random.pick(&[i64::MIN, i64::MAX, -1, 1 << 40]),
+        };
+        let run = if random.chance(150) { wild } else { fitting };
+        left = left.saturating_sub(run.len.saturating_mul(run.count));
+        if !table.push(&run, 200) {
+            break;
+        }
+    }
+    table.bytes().to_vec()
 }

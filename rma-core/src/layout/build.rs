@@ -24,9 +24,10 @@ pub enum LayoutError {
     Subarray,
 }
 
-impl fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl LayoutError {
+    /// What is wrong, and what to do.
+    pub const fn text(self) -> &'static str {
+        match self {
             Self::TooLarge => {
                 "the layout reaches further than 63 bits can count; use smaller counts or displacements"
             }
@@ -36,7 +37,13 @@ impl fmt::Display for LayoutError {
             Self::Subarray => {
                 "a subarray wants sizes, subsizes and starts of equal number, and start + subsize within size"
             }
-        })
+        }
+    }
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 

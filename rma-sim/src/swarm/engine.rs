@@ -12,6 +12,7 @@ use rma_core::wire::OpKind;
 use super::library::{Call, Library, OriginBuffers, Progress};
 use super::memory::Exposed;
 use super::plan::{FenceAssertions, OperationPlan, Verb};
+use super::shape::Shape;
 use crate::bootstrap::SimBootstrap;
 use crate::fabric::{SimEndpoint, SimFabric};
 
@@ -111,6 +112,15 @@ impl Library for EngineLibrary {
         let window = self.windows[plan.window];
         let (target, len) = (Rank(plan.target), plan.len);
         let (origin, result) = (buffers.origin.as_ptr().cast_const(), buffers.result.as_ptr());
+        if let Some(shape) = Shape::of(plan) {
+            let operation = operation(plan, disp, buffers);
+            // SAFETY: the caller's promise is the engine's; the buffers were made for the layouts.
+            let posted = unsafe { self.engine.post_with_layouts(window, &operation, shape.layouts()) };
+            return match posted {
+                Poll::Ready(result) => result.map(|()| true).map_err(say),
+                Poll::Pending => Ok(false),
+            };
+        }
         let posted = match plan.verb {
             // SAFETY: the caller's promise is the engine's.
             Verb::Put => unsafe { self.engine.put(window, target, disp, origin, len) },
@@ -126,6 +136,10 @@ impl Library for EngineLibrary {
             Poll::Ready(result) => result.map(|()| true).map_err(say),
             Poll::Pending => Ok(false),
         }
+    }
+
+    fn takes_layouts(&self) -> bool {
+        true
     }
 
     fn progress(&mut self) -> Result<Progress, String> {

@@ -102,6 +102,11 @@ pub trait Library {
         buffers: &OriginBuffers,
     ) -> Result<bool, String>;
 
+    /// Whether operations are posted with the layouts that `Shape` gives them; else without.
+    fn takes_layouts(&self) -> bool {
+        false
+    }
+
     /// Makes progress outside a call.
     ///
     /// # Errors

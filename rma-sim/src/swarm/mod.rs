@@ -10,6 +10,7 @@ mod oracle;
 mod plan;
 mod run;
 mod script;
+mod shape;
 
 pub use draw::{plan, Bounds};
 pub use engine::{EngineLibrary, SimEngine};

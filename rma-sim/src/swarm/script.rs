@@ -11,6 +11,7 @@ use super::library::{Call, Library, OriginBuffers, Progress};
 use super::memory::Buffer;
 use super::oracle::{Expectation, Oracle};
 use super::plan::{Action, OperationPlan, Payload, Plan, Role, Verb};
+use super::shape::Shape;
 use crate::random::Random;
 use crate::world::{Fault, RankProgram, Step};
 
@@ -346,7 +347,10 @@ impl<L: Library> RankScript<L> {
         let (done, left): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(is_meant);
         self.in_flight = left;
         for InFlight { plan, expectation, origin, compare, result } in done {
-            let bytes = result.exposed().read(0, result.len());
+            let mut bytes = result.exposed().read(0, result.len());
+            if let Some(shape) = self.shape(&plan).filter(|_| plan.verb.has_result()) {
+                bytes = shape.gather(&bytes, plan.len)?;
+            }
             self.shared.borrow_mut().oracle.on_result(&plan, &expectation, &bytes)?;
             if let Ok(number) = bytes.try_into().map(u64::from_ne_bytes) {
                 self.last_result = number;
@@ -364,13 +368,17 @@ impl<L: Library> RankScript<L> {
         let disp_unit = shared.borrow().plan.windows[plan.window].disp_unit[plan.target as usize];
         let role = self.role(plan);
         let (payload, compare) = self.payload(plan, role);
-        let entry = InFlight {
-            plan: *plan,
-            expectation: Expectation::Anything,
-            origin: Buffer::of(&payload),
-            compare: Buffer::of(&compare),
-            result: Buffer::new(if plan.verb.has_result() { plan.len } else { 0 }),
+        let result_len = if plan.verb.has_result() { plan.len } else { 0 };
+        let (origin, result) = match self.shape(plan) {
+            Some(shape) => {
+                let origin = if payload.is_empty() { Vec::new() } else { shape.scatter(&payload) };
+                (Buffer::of(&origin), Buffer::of(&shape.empty_result(result_len)))
+            }
+            None => (Buffer::of(&payload), Buffer::new(result_len)),
         };
+        let compare_buffer = Buffer::of(&compare);
+        let expectation = Expectation::Anything;
+        let entry = InFlight { plan: *plan, expectation, origin, compare: compare_buffer, result };
         let buffers = OriginBuffers {
             origin: entry.origin.base(),
             compare: entry.compare.base(),
@@ -392,6 +400,15 @@ impl<L: Library> RankScript<L> {
         self.unique += 1;
         self.advance();
         Ok(Step::Busy)
+    }
+
+    /// The layouts of an operation, where the library takes them.
+    fn shape(&self, plan: &OperationPlan) -> Option<Shape> {
+        if self.library.takes_layouts() {
+            Shape::of(plan)
+        } else {
+            None
+        }
     }
 
     fn role(&self, plan: &OperationPlan) -> Option<Role> {
