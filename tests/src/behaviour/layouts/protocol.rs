@@ -139,7 +139,7 @@ pub fn more_than_a_packet<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// A small operation with layouts goes with lock and unlock in one packet, and is answered with one.
 ///
-/// Shows: seed: single-operation optimization.
+/// Shows: seed: single operation.
 pub fn layouts_ride_with_the_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = window(&mut world, 4096);
