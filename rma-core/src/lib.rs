@@ -6,7 +6,7 @@
 //! Floors; a module uses only its own floor and those below (ARCHITECTURE.md):
 //! 6 [`engine`]; 5 `progress`, `flush`, `restore`; 4 `window`, `table`, `path`; 3 `epoch`, `lock`,
 //! `message`; 2 [`provider`], [`bootstrap`]; 1 `wire`, [`state`], `pool`, [`dtype`], [`op`], [`layout`],
-//! [`config`], [`info`], [`check`], [`counters`], [`group`]; 0 [`ids`], [`error`].
+//! [`config`], [`info`], [`check`], [`counters`], [`group`]; 0 [`ids`], [`error`], [`mutation`].
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod layout;
 pub mod lock;
 pub mod mem;
 pub mod message;
+pub mod mutation;
 pub mod op;
 pub mod path;
 pub mod pool;

@@ -10,6 +10,7 @@ mod bootstrap;
 pub mod explore;
 mod fabric;
 mod random;
+pub mod scale;
 pub mod swarm;
 mod world;
 

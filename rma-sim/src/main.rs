@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use clap::{Args, Parser, Subcommand};
-use rma_sim::swarm::{plan, run, run_with_death, Bounds, Plan, Report, Verdict};
+use rma_sim::swarm::{plan, run, run_with_death, Bounds, Census, Plan, Report, Verdict};
 use rma_sim::Random;
 
 /// Runs random one-sided programs on a simulated fabric and checks what they see.
@@ -27,6 +27,9 @@ enum Command {
     /// Runs many seeds and stops at the first that fails.
     Run(Many),
     Explore(commands::explore::Explore),
+    Scale(commands::scale::Scale),
+    #[cfg(feature = "mutations")]
+    Mutations(commands::mutations::Mutations),
 }
 
 /// Replays one seed.
@@ -70,6 +73,9 @@ struct Many {
     /// Go on after a failure, and report all.
     #[arg(long)]
     keep_going: bool,
+    /// Only draw the programs, and say what is in them.
+    #[arg(long)]
+    census: bool,
 }
 
 fn main() -> ExitCode {
@@ -78,6 +84,9 @@ fn main() -> ExitCode {
         None => replay(&cli.one),
         Some(Command::Run(many)) => run_many(&many),
         Some(Command::Explore(explore)) => explore.run(),
+        Some(Command::Scale(scale)) => scale.run(),
+        #[cfg(feature = "mutations")]
+        Some(Command::Mutations(mutations)) => mutations.run(),
     }
 }
 
@@ -120,6 +129,13 @@ fn execute(mut plan: Plan, deaths: bool) -> Report {
 }
 
 fn run_many(many: &Many) -> ExitCode {
+    if many.census {
+        let mut census = Census::default();
+        (many.from..many.from.saturating_add(many.seeds))
+            .for_each(|seed| census.add(&plan(seed, many.ranks)));
+        print!("{census}");
+        return ExitCode::SUCCESS;
+    }
     let next = AtomicU64::new(many.from);
     let end = many.from.saturating_add(many.seeds);
     let failures = Mutex::new(Vec::new());

@@ -10,10 +10,15 @@ const STATES_MAX: usize = 3000;
 
 #[test]
 fn two_ranks_with_one_element_each_hold_in_every_interleaving() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/model-checking.md");
+    let page = std::fs::read_to_string(page).unwrap();
     for scenario in scenarios(2, 1) {
         let report = explore(&scenario, Limits { states_max: STATES_MAX });
         assert_eq!(report.outcome, Outcome::Holds, "{}", scenario.name);
         assert!(report.ends > 0, "{} has an end", scenario.name);
+        let row = report.row(&scenario);
+        let again = "cargo run --release -p rma-sim -- explore --write docs/model-checking.md";
+        assert!(page.contains(&row), "docs/model-checking.md lacks {row}make it anew: {again}");
     }
 }
 

@@ -34,7 +34,7 @@ pub const FLOORS: [(u8, &[&str]); 7] = [
             "check",
         ],
     ),
-    (0, &["ids", "error"]),
+    (0, &["ids", "error", "mutation"]),
 ];
 
 /// The floor of the pure state machines, which know of no provider.

@@ -8,6 +8,7 @@ use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::WindowId;
 use crate::info::Flavor;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
@@ -81,7 +82,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        if self.process.sync_phase_win(w).is_some() {
+        if self.process.sync_phase_win(w).is_some() && !Mutation::FenceSkipsFlush.is_on() {
             self.process.insist_win(w, Sync::Flush);
             return if w.state() == WindowState::FenceIssued {
                 self.process.failure(sync.call)

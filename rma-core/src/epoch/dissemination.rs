@@ -6,6 +6,7 @@
 //! maximum, so it is right for any number of ranks.
 
 use crate::ids::Rank;
+use crate::mutation::Mutation;
 
 /// Sequences that may run at one time at this rank.
 const IN_FLIGHT_MAX: u32 = 2;
@@ -148,6 +149,9 @@ impl<const K: usize> Dissemination<K> {
             }
             self.last = slot.values;
             *slot = Self::EMPTY;
+            if Mutation::BarrierSlotReused.is_on() {
+                slot.arrived = all;
+            }
             self.completed = next;
         }
     }

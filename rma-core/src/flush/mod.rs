@@ -4,6 +4,7 @@ use core::task::Poll;
 
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError};
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::progress::{Failure, Process};
 use crate::provider::Endpoint;
@@ -54,7 +55,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// The latest thing that any target of the window still waits for.
     pub(crate) fn sync_phase_win(&mut self, w: &mut Window<E::Region>) -> Option<Phase> {
-        let mut phase = (w.ack_count > 0).then_some(Phase::Acknowledgement);
+        let is_awaited = w.ack_count > 0 && !Mutation::DetachedAckIgnored.is_on();
+        let mut phase = is_awaited.then_some(Phase::Acknowledgement);
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             if let Some(waiting) = self.sync_phase(index) {

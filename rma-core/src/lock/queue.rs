@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use super::deferred::Span;
 use crate::ids::Rank;
+use crate::mutation::Mutation;
 
 /// How a window is locked (MPI-4.1 section 13.5.3).
 ///
@@ -69,7 +70,8 @@ impl WindowLock {
     }
 
     fn admits(&self, lock_type: LockType) -> bool {
-        self.exclusive.is_none() && (lock_type == LockType::Shared || self.shared_count == 0)
+        let is_alone = self.exclusive.is_some() && !Mutation::LockAdmitsTwo.is_on();
+        !is_alone && (lock_type == LockType::Shared || self.shared_count == 0)
     }
 
     fn hold(&mut self, origin: Rank, lock_type: LockType) {
@@ -85,7 +87,8 @@ impl WindowLock {
     /// Who holds locks elsewhere must overtake: it would wait for an exclusive request that waits for a
     /// shared holder that may, elsewhere, wait for it in the same way.
     pub fn try_acquire(&mut self, origin: Rank, lock_type: LockType, overtakes: bool) -> bool {
-        let is_next = self.waiters.is_empty() || (overtakes && self.shared_count > 0);
+        let is_next = self.waiters.is_empty()
+            || (overtakes && self.shared_count > 0 && !Mutation::NoOvertaking.is_on());
         let granted = is_next && self.admits(lock_type);
         if granted {
             self.hold(origin, lock_type);
@@ -118,7 +121,9 @@ impl WindowLock {
     /// When `origin` cannot be a holder. (Shared holders are only counted, so a wrong release is
     /// found when nobody holds the lock shared.)
     pub fn release(&mut self, origin: Rank) -> Result<(), NotHeld> {
-        if self.exclusive == Some(origin) {
+        if Mutation::ReleaseForgotten.is_on() {
+            Ok(())
+        } else if self.exclusive == Some(origin) {
             self.exclusive = None;
             Ok(())
         } else if self.shared_count > 0 {
@@ -150,7 +155,8 @@ impl WindowLock {
         if self.admits(self.waiters.front()?.lock_type) {
             return Some(0);
         }
-        let is_shared = self.shared_count > 0;
+        let is_shared =
+            (self.shared_count > 0 && !Mutation::NoOvertaking.is_on()) || Mutation::OvertakesHolder.is_on();
         self.waiters.iter().position(|waiter| waiter.overtakes).filter(|_| is_shared)
     }
 

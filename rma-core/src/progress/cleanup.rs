@@ -3,6 +3,7 @@
 use super::{Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::layout::Layouts;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::table::{OperationState, TargetElement};
@@ -76,6 +77,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     pub(crate) fn link_pending(&mut self, t: u32, op: u32) {
         self.targets[t].pending_bytes += self.packet_share(op);
+        if Mutation::PendingReversed.is_on() {
+            return self.targets[t].pending.push_front(&mut self.operations, op);
+        }
         self.targets[t].pending.push_back(&mut self.operations, op);
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Process, Windows};
 use crate::bootstrap::Bootstrap;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::{CompletionScope, Endpoint};
 use crate::state::TargetLockState;
@@ -68,7 +69,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn issue_what_may_go(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
         let te = &self.targets[t];
         // What complete has left behind goes on whatever the window's state is by now.
-        let may_issue = w.state().may_issue() || te.sync == Sync::Complete;
+        let may_issue = self.may_issue(w) || te.sync == Sync::Complete;
         if !te.wants_issue() || te.is_dead() || !may_issue {
             return Ok(0);
         }
@@ -90,9 +91,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// Whether operations may leave, as far as the window's epoch is concerned.
+    fn may_issue(&self, w: &Window<E::Region>) -> bool {
+        let is_early = w.state().is_fence() && Mutation::FenceIssuesEarly.is_on();
+        w.state().may_issue() || is_early
+    }
+
     /// Whether native operations allow UNLOCK or COMPLETE to leave: it must not overtake them.
     pub(crate) fn may_close_behind_natives(&self, t: u32) -> bool {
         let te = &self.targets[t];
+        if Mutation::UnlockOvertakesPuts.is_on() {
+            return true;
+        }
         if te.native_gets > 0 || te.native_atomics > 0 || te.flush_outstanding {
             return false;
         }

@@ -7,6 +7,7 @@ use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::ids::PeerAddr;
 use crate::lock::LockType;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::table::{List, Sync};
@@ -166,7 +167,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut op = self.targets[t].pending.head;
         while op != NONE {
             let next = self.operations[op].next;
-            if self.operations[op].kind == OpKind::Get && next != NONE {
+            let kind = self.operations[op].kind;
+            let is_moved = kind == OpKind::Get || (kind.has_result() && Mutation::AccumulatesToTail.is_on());
+            if is_moved && next != NONE {
                 self.targets[t].pending.remove(&mut self.operations, op);
                 gets.push_back(&mut self.operations, op);
             }

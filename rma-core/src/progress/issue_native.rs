@@ -89,7 +89,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match element.kind {
             OpKind::Put => {
                 te.native_puts += 1;
-                te.unflushed = self.limits.put_completes == CompletionScope::Local;
+                te.unflushed = self.puts_need_flush;
                 self.counters.native_puts += 1;
             }
             OpKind::Get => {

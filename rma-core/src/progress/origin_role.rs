@@ -3,6 +3,7 @@
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
@@ -47,6 +48,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if flags.has(ReplyFlags::DONE_ACK) && news <= te.done_sent.wrapping_sub(te.done_acked) {
             te.done_acked = header.token;
         }
+        if Mutation::DoneAckedByAnything.is_on() {
+            te.done_acked = te.done_sent;
+        }
         te.unlock_acked |= flags.has(ReplyFlags::UNLOCK_ACK);
         self.refresh_direct(t);
         self.cleanup_ops_target(w, t);
@@ -81,8 +85,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.counters.lock_retries += 1;
             self.targets[t].lock.on_retry().unwrap_or_default();
             self.targets[t].lock_wanted = true;
+            if Mutation::RetryLosesOperations.is_on() {
+                return self.confirm_with_lock(t);
+            }
             self.take_back(t);
-        } else if flags.has(ReplyFlags::NOT_EXECUTED) {
+        } else if flags.has(ReplyFlags::NOT_EXECUTED) && !Mutation::NotKeptCountsAsExecuted.is_on() {
             self.targets[t].lock.on_grant().unwrap_or_default();
             self.take_back(t);
         } else if granted {
@@ -120,6 +127,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let te = &mut self.targets[t];
                 te.requests = te.requests.saturating_sub(results);
                 self.relink_pending_front(t, op);
+                if Mutation::TakeBackReversed.is_on() {
+                    self.unlink_pending(t, op);
+                    self.link_pending(t, op);
+                }
             }
             op = prev;
         }

@@ -15,6 +15,7 @@ use crate::epoch::Dissemination;
 use crate::error::{Call, FabricCode, RmaError};
 use crate::ids::{PeerAddr, Rank};
 use crate::info::WindowOptions;
+use crate::mutation::Mutation;
 use crate::pool::{Arena, NONE};
 use crate::provider::{
     CompletionBatch, CompletionScope, Endpoint, Limits, PostError, ReceivedPacket, SendClass,
@@ -100,7 +101,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             rank,
             size,
             limits,
-            puts_need_flush: limits.put_completes == CompletionScope::Local,
+            puts_need_flush: limits.put_completes == CompletionScope::Local
+                && !Mutation::LocalCountsAsRemote.is_on(),
             operations: Arena::new(config.operation_pool_global),
             targets: Arena::new(config.target_pool_global),
             peers: PeerTable::new(config.peers.min(size as usize + 1)),

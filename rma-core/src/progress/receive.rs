@@ -7,6 +7,7 @@ use super::{Failure, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::error::FabricCode;
 use crate::ids::{PeerAddr, Tag};
+use crate::mutation::Mutation;
 use crate::provider::{Completion, Endpoint, ReceivedPacket};
 use crate::table::Sync;
 use crate::window::Window;
@@ -158,6 +159,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn on_peer_down(&mut self, windows: &mut Windows<E::Region>, peer: PeerAddr, code: FabricCode) {
         let Some(rank) = self.peers.rank_of(peer) else { return };
         self.note_peer_failure(rank, code);
+        if Mutation::DeathIgnored.is_on() {
+            return;
+        }
         for w in windows.iter_mut() {
             match w.find(&self.targets, rank) {
                 Some(t) => self.fail_target(w, t, code),

@@ -4,6 +4,7 @@
 
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::progress::Process;
 use crate::provider::Endpoint;
@@ -121,7 +122,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             return;
         }
-        if per_target && te.no_check && te.is_flushed() {
+        if per_target && te.no_check && te.is_flushed() && !Mutation::UncheckedLockRestored.is_on() {
             // Without the element nobody would know that there is nothing to unlock. So the lock is
             // taken after all, once nothing is under way without it: the user promised that nobody
             // contends for it.
@@ -137,7 +138,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &self.targets[t];
         let rank = te.rank;
         if per_target {
-            if !te.is_flushed() || te.no_check || te.lock != TargetLockState::Granted {
+            let is_unchecked = te.no_check && !Mutation::UncheckedLockRestored.is_on();
+            if !te.is_flushed() || is_unchecked || te.lock != TargetLockState::Granted {
                 return;
             }
             w.locks_recycled += 1;
@@ -180,7 +182,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if let Some(op) = self.operations.take(&mut w.operations) {
             return Some(op);
         }
-        if !w.pressure {
+        if !w.pressure && !Mutation::PressureIgnored.is_on() {
             self.counters.restored_operations += 1;
             w.pressure = true;
         }

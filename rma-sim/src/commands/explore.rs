@@ -1,10 +1,17 @@
 //! `rma-sim explore`: every interleaving of the small programs.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
 use rma_sim::explore::{explore, scenarios, Grounds, Limits, Outcome, Protocol, Report, Scenario, World};
+
+use super::scale::rewrite;
+
+const HEAD: &str = "\
+    | protocol | scenario | ranks | pool | states | transitions | longest path | ends | verdict |\n\
+    | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
 
 /// Explores every interleaving of small programs.
 ///
@@ -26,9 +33,9 @@ pub(crate) struct Explore {
     /// Most states of one scenario.
     #[arg(long, default_value_t = 1_000_000)]
     limit: usize,
-    /// Print the table of docs/model-checking.md instead.
+    /// Write the table into this page, between its marks: docs/model-checking.md.
     #[arg(long)]
-    markdown: bool,
+    write: Option<PathBuf>,
     /// Do what a violation printed as its schedule, on the one scenario that is selected.
     #[arg(long)]
     replay: Option<String>,
@@ -48,21 +55,21 @@ impl Explore {
         if let Some(schedule) = &self.replay {
             return replay(&selected[0], schedule);
         }
-        if self.markdown {
-            println!("| protocol | scenario | ranks | pool | states | transitions | longest path | ends | verdict |");
-            println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-        }
         let start = Instant::now();
         let (mut states, mut failed) = (0, 0);
+        let mut table = String::from(HEAD);
         for scenario in &selected {
             let report = explore(scenario, Limits { states_max: self.limit });
             states += report.states;
             failed += usize::from(matches!(report.outcome, Outcome::Violated { .. }));
-            self.tell(scenario, &report);
+            tell(scenario, &report);
+            table.push_str(&report.row(scenario));
         }
-        if !self.markdown {
-            let seconds = start.elapsed().as_secs_f64();
-            println!("{} scenarios, {states} states, {failed} violated, {seconds:.1} s", selected.len());
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{} scenarios, {states} states, {failed} violated, {seconds:.1} s", selected.len());
+        if let Some(Err(error)) = self.write.as_ref().map(|path| rewrite(path, &table)) {
+            eprintln!("explore: {error}");
+            return ExitCode::from(1);
         }
         ExitCode::from(u8::from(failed > 0))
     }
@@ -84,33 +91,24 @@ impl Explore {
         all.retain(|scenario| scenario.name.contains(name));
         all
     }
+}
 
-    fn tell(&self, scenario: &Scenario, report: &Report) {
-        let Report { states, transitions, longest, ends, outcome } = report;
-        let (protocol, name) = (scenario.protocol.name(), scenario.name);
-        let (ranks, pool) = (scenario.ranks(), scenario.pool);
-        let verdict = match outcome {
-            Outcome::Holds => "holds",
-            Outcome::Cut => "cut at the limit",
-            Outcome::Violated { .. } => "VIOLATED",
-        };
-        if self.markdown {
-            println!(
-                "| {protocol} | {name} | {ranks} | {pool} | {states} | {transitions} | {longest} | {ends} | {verdict} |"
-            );
-        } else {
-            println!(
-                "{protocol:9} {name:42} ranks {ranks} pool {pool}: {states:7} states {transitions:8} transitions \
-                 longest {longest:4} ends {ends:3}: {verdict}"
-            );
-        }
-        if let Outcome::Violated { what, schedule } = outcome {
-            println!("  {what}");
-            println!(
-                "  again: rma-sim explore --protocol {protocol} --name {name:?} --ranks {ranks} --pool {pool} --replay {:?}",
-                schedule.join(" ")
-            );
-        }
+fn tell(scenario: &Scenario, report: &Report) {
+    let Report { states, transitions, longest, ends, outcome } = report;
+    let (protocol, name) = (scenario.protocol.name(), scenario.name);
+    let (ranks, pool) = (scenario.ranks(), scenario.pool);
+    println!(
+        "{protocol:9} {name:42} ranks {ranks} pool {pool}: {states:7} states {transitions:8} transitions \
+         longest {longest:4} ends {ends:3}: {}",
+        outcome.name()
+    );
+    if let Outcome::Violated { what, schedule } = outcome {
+        println!("  {what}");
+        println!(
+            "  again: rma-sim explore --protocol {protocol} --name {name:?} --ranks {ranks} --pool {pool} \
+             --replay {:?}",
+            schedule.join(" ")
+        );
     }
 }
 

@@ -42,6 +42,12 @@ pub enum Act {
         word: u64,
         number: u64,
     },
+    /// Accumulates a number that replaces what is there: two to one place keep their order.
+    Replace {
+        target: u32,
+        word: u64,
+        number: u64,
+    },
     /// Puts a number.
     Put {
         target: u32,
@@ -157,6 +163,8 @@ pub struct Program {
     monitor: Rc<RefCell<Monitor>>,
     /// The act that got a number last.
     got: usize,
+    /// It died, or a call failed because somebody else did.
+    has_given_up: bool,
 }
 
 impl Program {
@@ -172,12 +180,28 @@ impl Program {
         // it through pointers only.
         #[allow(unsafe_code)]
         let (window, call) = unsafe { engine.start_create(base, len, 8) }?;
-        Ok(Self { rank, engine, window, acts, at: 0, call: Some(call), memory, monitor, got: 0 })
+        Ok(Self {
+            rank,
+            engine,
+            window,
+            acts,
+            at: 0,
+            call: Some(call),
+            memory,
+            monitor,
+            got: 0,
+            has_given_up: false,
+        })
     }
 
     /// Whether every act is done.
     pub fn is_finished(&self) -> bool {
-        self.call.is_none() && self.at == self.acts.len()
+        self.has_given_up || (self.call.is_none() && self.at == self.acts.len())
+    }
+
+    /// It takes no further step.
+    pub(super) fn give_up(&mut self) {
+        self.has_given_up = true;
     }
 
     /// Where it is, for people.
@@ -194,7 +218,7 @@ impl Program {
 
     /// All that decides what it does next, beside its memory.
     pub(super) fn state(&self) -> impl core::fmt::Debug + '_ {
-        (&self.engine, self.at, &self.call, self.got)
+        (&self.engine, self.at, &self.call, self.got, self.has_given_up)
     }
 
     /// Takes part in what others do, as every call of the library does.
@@ -204,6 +228,10 @@ impl Program {
 
     /// Takes the next step of the program: begins a call, looks after one, or posts.
     pub(super) fn step(&mut self) -> Result<(), Fault> {
+        if self.has_given_up {
+            self.progress();
+            return Ok(());
+        }
         if self.call.is_none() {
             let Some(&act) = self.acts.get(self.at) else {
                 self.progress();
@@ -237,6 +265,9 @@ impl Program {
             Act::FlushAll => engine.start_flush_all(window),
             Act::Fence(assert) => engine.start_fence(window, assert),
             Act::Add { target, word, number } => return self.post(OpKind::Accumulate, target, word, number),
+            Act::Replace { target, word, number } => {
+                return self.post_reduced(OpKind::Accumulate, ReduceOp::Replace, target, word, number)
+            }
             Act::Put { target, word, number } => return self.post(OpKind::Put, target, word, number),
             Act::Get { target, word } => return self.post(OpKind::Get, target, word, 0),
             Act::FetchAdd { target, word, number } => {
@@ -280,14 +311,27 @@ impl Program {
 
     /// Posts an operation on one number; where there are no resources the act stays the next one.
     fn post(&mut self, kind: OpKind, target: u32, word: u64, number: u64) -> Result<(), Fault> {
+        let is_transfer = matches!(kind, OpKind::Put | OpKind::Get);
+        let op = if is_transfer { ReduceOp::Replace } else { ReduceOp::Sum };
+        self.post_reduced(kind, op, target, word, number)
+    }
+
+    fn post_reduced(
+        &mut self,
+        kind: OpKind,
+        op: ReduceOp,
+        target: u32,
+        word: u64,
+        number: u64,
+    ) -> Result<(), Fault> {
         let Memory { sources, results, .. } = &*self.memory;
         sources.exposed().write(8 * self.at, &number.to_ne_bytes());
         let place = |buffer: &Buffer| buffer.base().as_ptr().wrapping_add(8 * self.at);
-        let (dtype, op, call) = match kind {
-            OpKind::Put => (Dtype::U8, ReduceOp::Replace, Call::Put),
-            OpKind::Get => (Dtype::U8, ReduceOp::Replace, Call::Get),
-            OpKind::Accumulate => (Dtype::U64, ReduceOp::Sum, Call::Accumulate),
-            _ => (Dtype::U64, ReduceOp::Sum, Call::FetchAndOp),
+        let (dtype, call) = match kind {
+            OpKind::Put => (Dtype::U8, Call::Put),
+            OpKind::Get => (Dtype::U8, Call::Get),
+            OpKind::Accumulate => (Dtype::U64, Call::Accumulate),
+            _ => (Dtype::U64, Call::FetchAndOp),
         };
         let operation = Operation {
             call,

@@ -31,8 +31,9 @@ const LEFT_OUT: &[(&str, &str)] = &[
 
 /// Structs that hold nothing of meaning while a field has a certain value: what then still counts.
 const DEAD: &[(&str, &str, &str, &[&str])] = &[
-    // A free element: its next use overwrites everything but the generation, which it counts up.
-    ("OperationElement", "state", "Free", &["generation"]),
+    // A free element: its next use overwrites everything but the generation, which it counts up. Whether
+    // the last use failed is kept for its request.
+    ("OperationElement", "state", "Free", &["generation", "failed"]),
     // No kept bytes: `tail` is back at the beginning.
     ("DeferredRing", "used", "0", &[]),
     // No reply waits: which free buffer is used next, and what it holds from its last use, is nobody's

@@ -20,11 +20,13 @@ pub enum Protocol {
     Fence,
     /// Elements won back.
     Restore,
+    /// A rank dies, at any moment: the others get errors, and do not wait for ever.
+    Death,
 }
 
 impl Protocol {
     /// Every protocol.
-    pub const ALL: [Self; 4] = [Self::Lock, Self::LockAll, Self::Fence, Self::Restore];
+    pub const ALL: [Self; 5] = [Self::Lock, Self::LockAll, Self::Fence, Self::Restore, Self::Death];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -33,6 +35,7 @@ impl Protocol {
             Self::LockAll => "lock_all",
             Self::Fence => "fence",
             Self::Restore => "restore",
+            Self::Death => "death",
         }
     }
 }
@@ -52,6 +55,8 @@ pub struct Scenario {
     pub config: Config,
     /// Most things that reach a rank between two looks.
     pub arrivals_max: usize,
+    /// Who may die.
+    pub mortal: Option<u32>,
     /// Words of each rank's window.
     pub words: usize,
     /// What each rank does.
@@ -87,7 +92,18 @@ impl Scenario {
             ..Config::default()
         };
         let acts = acts.into_iter().map(Rc::from).collect();
-        Self { protocol, name, pool, fabric, config, arrivals_max: 1, words: 4, acts, end: Vec::new() }
+        Self {
+            protocol,
+            name,
+            pool,
+            fabric,
+            config,
+            arrivals_max: 1,
+            mortal: None,
+            words: 4,
+            acts,
+            end: Vec::new(),
+        }
     }
 
     fn ending(mut self, rank: u32, word: u64, number: u64) -> Self {
@@ -137,7 +153,7 @@ fn increment(target: u32) -> Vec<Act> {
 /// Every scenario for so many ranks, two to four, and pools of this size.
 pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
     if ranks == 4 {
-        return vec![two_pairs(pool)];
+        return vec![two_pairs(pool), out_of_order(pool)];
     }
     let mut all = Vec::new();
     locks(ranks, pool, &mut all);
@@ -146,6 +162,7 @@ pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
     if ranks > 2 {
         restores(pool, &mut all);
     }
+    deaths(ranks, pool, &mut all);
     all
 }
 
@@ -170,6 +187,14 @@ fn locks(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     all.push(new("shared and exclusive", each(ranks, mixed)).ending(0, 0, total).ending(0, 1, total));
     let nothing_kept = new("nothing kept with the request", each(ranks, one_packet));
     all.push(nothing_kept.with(|scenario| scenario.config.deferred_bytes = 0).ending(0, 0, total));
+    let ordered = |rank: u32| {
+        let word = u64::from(rank);
+        let replace = |number| Act::Replace { target: 0, word, number };
+        vec![lock(0, EXCLUSIVE), replace(1), replace(2), Act::Unlock { target: 0 }]
+    };
+    let in_order = new("operations in order, nothing kept", each(ranks, ordered));
+    let in_order = in_order.with(|scenario| scenario.config.deferred_bytes = 0);
+    all.push(in_order.ending(0, 0, 2).ending(0, u64::from(last), 2));
     let fetch = |_| {
         let (target, word) = (0, 0);
         vec![lock(0, SHARED), Act::FetchAdd { target, word, number: 1 }, add(0, 1), Act::Unlock { target }]
@@ -180,6 +205,13 @@ fn locks(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
         vec![lock(target, EXCLUSIVE), add(target, 0), Act::Unlock { target }]
     };
     all.push(new("everybody locks the next", each(ranks, crossed)).ending(0, 0, 1).ending(last, 0, 1));
+    locks_otherwise(ranks, pool, all);
+}
+
+/// The increment under other conditions: natively, with optimizations off, with little room.
+fn locks_otherwise(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let new = |name, acts| Scenario::new(Protocol::Lock, name, pool, acts);
+    let total = u64::from(ranks);
     let orders = [
         ("native, remote completion", CompletionScope::Remote, Order::default()),
         ("native, local completion", CompletionScope::Local, Order::default()),
@@ -264,6 +296,19 @@ fn two_pairs(pool: u32) -> Scenario {
     roomy.ending(0, 0, 1).ending(1, 0, 1).ending(0, 1, 1).ending(1, 1, 1)
 }
 
+/// Operations that wait with their requests at rank 0, and leave in another order than they came: one under
+/// lock_all passes one that wants to be alone.
+fn out_of_order(pool: u32) -> Scenario {
+    let alone = |word| [lock(0, EXCLUSIVE), add(0, word), Act::Unlock { target: 0 }];
+    let shared = [lock(0, SHARED), add(0, 0), Act::Unlock { target: 0 }];
+    let own = vec![lock(0, EXCLUSIVE), Act::Unlock { target: 0 }];
+    let all = vec![Act::LockAll { no_check: false }, add(0, 3), Act::UnlockAll];
+    let acts = vec![own, [shared, alone(1)].concat(), alone(2).to_vec(), all];
+    let scenario = Scenario::new(Protocol::LockAll, "requests leave in another order", pool, acts);
+    let roomy = scenario.with(|scenario| scenario.config.lock_waiters = 3);
+    (0..4).fold(roomy, |scenario, word| scenario.ending(0, word, 1))
+}
+
 fn fences(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     let new = |name, acts| Scenario::new(Protocol::Fence, name, pool, acts);
     let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
@@ -289,7 +334,8 @@ fn fences(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     };
     all.push(new("four barriers without operations", each(ranks, empty)));
     let to_all = |rank: u32| {
-        let mut acts = vec![Act::Fence(open)];
+        // Before it comes nobody may touch its window.
+        let mut acts = vec![Act::Holds { word: 0, number: 0 }, Act::Fence(open)];
         acts.extend((0..ranks).filter(|&other| other != rank).map(|target| add(target, 0)));
         acts.extend([Act::Fence(close), Act::Holds { word: 0, number: u64::from(ranks - 1) }]);
         acts
@@ -353,4 +399,29 @@ fn restores(pool: u32, all: &mut Vec<Scenario>) {
     let many = fence(&[add(1, 0), add(2, 0), add(1, 0), add(2, 0)]);
     let scenario = new("a fence to two targets", vec![many, fence(&[]), fence(&[])]);
     all.push(scenario.ending(1, 0, 2).ending(2, 0, 2));
+}
+
+/// The last rank may die at any moment. Nobody waits for a lock that it could have taken along.
+fn deaths(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let last = ranks - 1;
+    let mut push = |name, acts| {
+        let scenario = Scenario::new(Protocol::Death, name, pool, acts);
+        all.push(scenario.with(|scenario| scenario.mortal = Some(last)));
+    };
+    let of_next = |rank: u32| {
+        let target = (rank + 1) % ranks;
+        vec![lock(target, EXCLUSIVE), add(target, 0), Act::Flush { target }, Act::Unlock { target }]
+    };
+    push("locks of the next rank", each(ranks, |rank| if rank == last { Vec::new() } else { of_next(rank) }));
+    let to_all = |rank: u32| {
+        let mut acts = vec![Act::LockAll { no_check: false }];
+        acts.extend((0..ranks).filter(|&other| other != rank).map(|target| add(target, 0)));
+        acts.push(Act::UnlockAll);
+        acts
+    };
+    push("lock_all", each(ranks, |rank| if rank == last { Vec::new() } else { to_all(rank) }));
+    let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
+    let close = FenceAssert { no_succeed: true, ..FenceAssert::default() };
+    let fence = |rank: u32| vec![Act::Fence(open), add((rank + 1) % ranks, 0), Act::Fence(close)];
+    push("fences", each(ranks, fence));
 }

@@ -48,6 +48,29 @@ pub struct Report {
     pub outcome: Outcome,
 }
 
+impl Outcome {
+    /// The verdict in a word or two.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Cut => "cut at the limit",
+            Self::Violated { .. } => "VIOLATED",
+        }
+    }
+}
+
+impl Report {
+    /// The line of docs/model-checking.md about it.
+    pub fn row(&self, scenario: &Scenario) -> String {
+        let Self { states, transitions, longest, ends, outcome } = self;
+        let (protocol, name, verdict) = (scenario.protocol.name(), scenario.name, outcome.name());
+        let (ranks, pool) = (scenario.ranks(), scenario.pool);
+        format!(
+            "| {protocol} | {name} | {ranks} | {pool} | {states} | {transitions} | {longest} | {ends} | {verdict} |\n"
+        )
+    }
+}
+
 /// A choice that led from one state to another.
 #[derive(Clone, Copy, Debug)]
 struct Edge {

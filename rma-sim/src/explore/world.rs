@@ -28,6 +28,8 @@ pub enum Choice {
     Arrive(u32, Delivery, Option<Delivery>),
     /// The fabric reads or writes a rank's memory; no process takes part in it.
     Execute(Delivery),
+    /// A rank dies.
+    Kill(u32),
 }
 
 impl fmt::Display for Choice {
@@ -37,6 +39,7 @@ impl fmt::Display for Choice {
             Self::Arrive(_, first, None) => write!(f, "{first}"),
             Self::Arrive(_, first, Some(second)) => write!(f, "{first}+{second}"),
             Self::Execute(delivery) => write!(f, "{delivery}"),
+            Self::Kill(rank) => write!(f, "kill{rank}"),
         }
     }
 }
@@ -62,6 +65,9 @@ pub struct World {
     programs: Vec<Program>,
     memory: Vec<Rc<Memory>>,
     arrivals_max: usize,
+    /// Who may die, and who has.
+    mortal: Option<u32>,
+    dead: Option<u32>,
     end: Vec<(u32, u64, u64)>,
     printer: Fingerprinter,
     /// Of each rank, while it has not moved since.
@@ -93,6 +99,8 @@ impl World {
             programs,
             memory: grounds.memory.clone(),
             arrivals_max: scenario.arrivals_max,
+            mortal: scenario.mortal,
+            dead: None,
             end: scenario.end.clone(),
             printer: Fingerprinter::default(),
         };
@@ -141,7 +149,9 @@ impl World {
             });
             choices.extend(others.map(|other| Choice::Arrive(rank, *delivery, Some(*other))));
         }
-        choices.extend((0..self.programs.len() as u32).map(Choice::Step));
+        let ranks = 0..self.programs.len() as u32;
+        choices.extend(ranks.filter(|&rank| self.dead != Some(rank)).map(Choice::Step));
+        choices.extend(self.mortal.filter(|_| self.dead.is_none()).map(Choice::Kill));
         choices
     }
 
@@ -153,13 +163,21 @@ impl World {
         match choice {
             Choice::Step(rank) => {
                 self.known[rank as usize] = None;
-                self.programs[rank as usize].step()?;
+                self.step(rank)?;
             }
             Choice::Arrive(rank, first, second) => {
                 self.known[rank as usize] = None;
                 let both = [Some(first), second].into_iter().flatten();
                 self.fabric.deliver(&both.collect::<Vec<_>>());
-                self.programs[rank as usize].progress();
+                if self.dead != Some(rank) {
+                    self.programs[rank as usize].progress();
+                }
+            }
+            Choice::Kill(rank) => {
+                self.known[rank as usize] = None;
+                self.fabric.kill(rank);
+                self.programs[rank as usize].give_up();
+                self.dead = Some(rank);
             }
             Choice::Execute(delivery) => {
                 self.fabric.deliver(&[delivery]);
@@ -170,6 +188,18 @@ impl World {
             return Err(Fault::Engine(format!("contract broken: {}", broken.join("; "))));
         }
         Ok(())
+    }
+
+    /// A step of a program, which gives up at an error when somebody is dead.
+    fn step(&mut self, rank: u32) -> Result<(), Fault> {
+        let program = &mut self.programs[rank as usize];
+        match program.step() {
+            Err(Fault::Engine(_)) if self.dead.is_some() => {
+                program.give_up();
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// A number that is the same for two worlds of one scenario exactly when they have the same future.
@@ -195,11 +225,16 @@ impl World {
         self.programs.iter().all(Program::is_finished) && self.fabric.deliveries().is_empty()
     }
 
-    /// Checks the end: pools full again, memory as it must be, and windows that can be freed.
+    /// Checks the end: pools full again, memory as it must be, and windows that can be freed. Nothing of it
+    /// after a death.
     ///
     /// # Errors
     /// What is not so.
     pub fn check_end(mut self) -> Result<(), Fault> {
+        if self.dead.is_some() {
+            // Epochs were left open, and nobody can free the window any more.
+            return Ok(());
+        }
         for (rank, program) in (0..).zip(&self.programs) {
             let (operations, targets) = program.engine.elements_in_use();
             let malformed = program.engine.counters().malformed_packets;

@@ -1,5 +1,7 @@
 //! Random correct programs on random fabrics, and the judge of what they see.
 
+mod alone;
+mod census;
 mod draw;
 mod engine;
 mod library;
@@ -12,6 +14,8 @@ mod run;
 mod script;
 mod shape;
 
+pub use alone::run_rank;
+pub use census::Census;
 pub use draw::{plan, Bounds};
 pub use engine::{EngineLibrary, SimEngine};
 pub use library::{Call, Library, OriginBuffers, Progress};

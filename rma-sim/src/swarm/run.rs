@@ -1,11 +1,13 @@
 //! Runs plans on the engine and judges the outcome.
 
+use core::cell::RefCell;
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
 
 use super::engine::EngineLibrary;
 use super::library::Library;
+use super::oracle::Snapshot;
 use super::plan::Plan;
 use super::script::{RankScript, Shared};
 use crate::fabric::{SimFabric, Traffic};
@@ -122,7 +124,7 @@ impl<P: RankProgram> RankProgram for Mortal<P> {
 pub fn run_with_death(plan: &Plan, victim: u32, steps: u64) -> Report {
     let fabric = SimFabric::new(plan.fabric.clone());
     supervise(&fabric, |turns| {
-        let scripts = (0..).zip(scripts(plan, &fabric)?);
+        let scripts = (0..).zip(scripts(plan, &fabric, &Shared::new(plan))?);
         let mortal = |(rank, program)| Mortal {
             program,
             fabric: fabric.clone(),
@@ -147,7 +149,7 @@ pub fn run_with_death(plan: &Plan, victim: u32, steps: u64) -> Report {
 pub fn run(plan: &Plan, prepare: impl FnOnce(&SimFabric)) -> Report {
     let fabric = SimFabric::new(plan.fabric.clone());
     prepare(&fabric);
-    supervise(&fabric, |turns| run_on(plan, &fabric, turns))
+    supervise(&fabric, |turns| run_on(plan, &fabric, &Shared::new(plan), turns))
 }
 
 /// Runs something on a fabric, whatever becomes of it.
@@ -172,18 +174,33 @@ fn supervise(fabric: &SimFabric, run: impl FnOnce(&mut u64) -> Result<(), Failur
     }
 }
 
-fn scripts(plan: &Plan, fabric: &SimFabric) -> Result<Vec<RankScript<EngineLibrary>>, Failure> {
+/// Runs a plan and says what its windows held at the end of each phase.
+pub(super) fn outcome_of(plan: &Plan) -> (Verdict, Vec<Snapshot>) {
+    let fabric = SimFabric::new(plan.fabric.clone());
     let shared = Shared::new(plan);
+    let report = supervise(&fabric, |turns| run_on(plan, &fabric, &shared, turns));
+    // A run that panicked may have left it borrowed, and then nobody asks for what it has seen.
+    let ends = shared.try_borrow().map(|shared| shared.oracle().history().to_vec());
+    (report.verdict, ends.unwrap_or_default())
+}
+
+type SharedCell = Rc<RefCell<Shared>>;
+
+fn scripts(
+    plan: &Plan,
+    fabric: &SimFabric,
+    shared: &SharedCell,
+) -> Result<Vec<RankScript<EngineLibrary>>, Failure> {
     let open = |rank| {
         let library = EngineLibrary::open(fabric, rank, &plan.config)
             .map_err(|text| Failure::Program { rank, fault: Fault::Engine(text) })?;
-        Ok(RankScript::new(rank, library, Rc::clone(&shared)))
+        Ok(RankScript::new(rank, library, Rc::clone(shared)))
     };
     (0..plan.fabric.ranks).map(open).collect()
 }
 
-fn run_on(plan: &Plan, fabric: &SimFabric, turns: &mut u64) -> Result<(), Failure> {
-    let scripts = scripts(plan, fabric)?;
+fn run_on(plan: &Plan, fabric: &SimFabric, shared: &SharedCell, turns: &mut u64) -> Result<(), Failure> {
+    let scripts = scripts(plan, fabric, shared)?;
     let mut world = SimWorld::new(fabric.clone(), scripts, plan.schedule, plan.seed);
     let outcome = world.run();
     *turns = world.turns();

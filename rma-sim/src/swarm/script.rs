@@ -2,6 +2,7 @@
 
 use core::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::rc::Rc;
 
 use rma_core::dtype::Dtype;
@@ -9,7 +10,7 @@ use rma_core::dtype::Dtype;
 use super::draw::numbers;
 use super::library::{Call, Library, OriginBuffers, Progress};
 use super::memory::Buffer;
-use super::oracle::{Expectation, Oracle};
+use super::oracle::{Expectation, Oracle, Snapshot};
 use super::plan::{Action, OperationPlan, Payload, Plan, Role, Verb};
 use super::shape::Shape;
 use crate::random::Random;
@@ -23,16 +24,55 @@ pub(super) struct Shared {
     /// Meetings that are over. Phase `n` lies between meetings `n` and `n + 1`.
     meetings: usize,
     arrived: u32,
+    /// The others are elsewhere.
+    alone: Option<Alone>,
+}
+
+/// What a rank needs whose fellows are other processes.
+pub(super) struct Alone {
+    /// What the windows hold at the end of each phase.
+    pub(super) ends: Vec<Snapshot>,
+    /// Waits until all ranks have come.
+    pub(super) barrier: Box<dyn FnMut() -> Result<(), String>>,
+}
+
+impl fmt::Debug for Alone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alone").field("ends", &self.ends.len()).finish_non_exhaustive()
+    }
 }
 
 impl Shared {
     pub(super) fn new(plan: &Plan) -> Rc<RefCell<Self>> {
         let oracle = Oracle::new(&plan.windows);
-        Rc::new(RefCell::new(Self { plan: plan.clone(), oracle, meetings: 0, arrived: 0 }))
+        Rc::new(RefCell::new(Self { plan: plan.clone(), oracle, meetings: 0, arrived: 0, alone: None }))
+    }
+
+    /// For one rank of a job whose others are elsewhere.
+    pub(super) fn of_rank(plan: &Plan, rank: u32, alone: Alone) -> Rc<RefCell<Self>> {
+        let oracle = Oracle::of_rank(&plan.windows, rank);
+        let (plan, alone) = (plan.clone(), Some(alone));
+        Rc::new(RefCell::new(Self { plan, oracle, meetings: 0, arrived: 0, alone }))
+    }
+
+    pub(super) fn oracle(&self) -> &Oracle {
+        &self.oracle
     }
 
     /// A rank arrives; true when it was the last, and all go on.
     fn arrive(&mut self) -> Result<bool, String> {
+        if let Some(alone) = &mut self.alone {
+            (alone.barrier)()?;
+            if let Some(end) = self.meetings.checked_sub(1).and_then(|phase| alone.ends.get(phase)) {
+                self.oracle.end_phase_alone(end)?;
+            }
+            if let Some(phase) = self.plan.phases.get(self.meetings) {
+                self.oracle.begin_phase(phase);
+            }
+            (alone.barrier)()?;
+            self.meetings += 1;
+            return Ok(true);
+        }
         self.arrived += 1;
         if self.arrived < self.plan.fabric.ranks {
             return Ok(false);

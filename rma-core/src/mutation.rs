@@ -1,0 +1,100 @@
+//! Deliberate mistakes in the protocols, to see that the tests find them (docs/model-checking.md).
+//!
+//! Without the feature `mutations`, which no build but `ci/mutations.sh` asks for, [`Mutation::is_on`] is the
+//! constant `false`, and nothing of this is left in the library.
+
+#[cfg(feature = "mutations")]
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+macro_rules! mutations {
+    ($($(#[doc = $what:literal])+ $name:ident),+ $(,)?) => {
+        /// A mistake. What each does is also its description in the table.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Mutation { $($(#[doc = $what])+ $name),+ }
+
+        #[cfg(feature = "mutations")]
+        impl Mutation {
+            /// Every mistake.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// What it does.
+            pub const fn what(self) -> &'static str {
+                match self { $(Self::$name => concat!($($what),+)),+ }
+            }
+        }
+    };
+}
+
+mutations! {
+    /// A lock is granted while somebody else holds it exclusively.
+    LockAdmitsTwo,
+    /// A released lock stays held.
+    ReleaseForgotten,
+    /// Requests of lock_all wait behind exclusive ones that only wait.
+    NoOvertaking,
+    /// Requests of lock_all pass an exclusive holder too.
+    OvertakesHolder,
+    /// One's own window is locked without asking who holds it.
+    SelfLockUnasked,
+    /// Operations that were refused with their lock request count as executed.
+    RetryLosesOperations,
+    /// Operations that were not kept while the request waited count as executed.
+    NotKeptCountsAsExecuted,
+    /// Operations that come back with a refused request are pending in reverse order.
+    TakeBackReversed,
+    /// UNLOCK leaves while native operations are under way.
+    UnlockOvertakesPuts,
+    /// A put that is complete at the origin counts as complete at the target.
+    LocalCountsAsRemote,
+    /// Any answer acknowledges every DONE that was sent.
+    DoneAckedByAnything,
+    /// Nobody waits for acknowledgements to the window.
+    DetachedAckIgnored,
+    /// The walk of lock_all is over when everybody was asked.
+    WalkIgnoresAnswers,
+    /// A rank that was too busy for the walk is not asked again.
+    WalkForgetsRetry,
+    /// A lock without check is not acquired before its element goes.
+    UncheckedLockRestored,
+    /// Nothing is let go when operation elements run out.
+    PressureIgnored,
+    /// A fence does not wait for its operations.
+    FenceSkipsFlush,
+    /// Operations of a fence epoch leave before everybody has come.
+    FenceIssuesEarly,
+    /// A barrier's slot is not emptied before it is used again.
+    BarrierSlotReused,
+    /// Everything with a result goes to the end of the packet, not only gets.
+    AccumulatesToTail,
+    /// Operations are pending in reverse order.
+    PendingReversed,
+    /// The failure of a peer is noted and its operations are not ended.
+    DeathIgnored,
+}
+
+impl Mutation {
+    /// Whether the engine is to make this mistake.
+    #[cfg(not(feature = "mutations"))]
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        false
+    }
+
+    /// Whether the engine is to make this mistake.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        SELECTED.load(Ordering::Relaxed) == self as usize + 1
+    }
+
+    /// Makes every engine of this process make one mistake from now on, or none.
+    #[cfg(feature = "mutations")]
+    pub fn select(mutation: Option<Self>) {
+        SELECTED.store(mutation.map_or(0, |mutation| mutation as usize + 1), Ordering::Relaxed);
+    }
+}
+
+/// 0, or one more than the mistake.
+#[cfg(feature = "mutations")]
+static SELECTED: AtomicUsize = AtomicUsize::new(0);
