@@ -16,9 +16,12 @@ fn two_ranks_with_one_element_each_hold_in_every_interleaving() {
         let report = explore(&scenario, Limits { states_max: STATES_MAX });
         assert_eq!(report.outcome, Outcome::Holds, "{}", scenario.name);
         assert!(report.ends > 0, "{} has an end", scenario.name);
-        let row = report.row(&scenario);
-        let again = "cargo run --release -p rma-sim -- explore --write docs/model-checking.md";
-        assert!(page.contains(&row), "docs/model-checking.md lacks {row}make it anew: {again}");
+        let (row, again) = (report.row(&scenario), "rma-sim explore --write docs/model-checking.md");
+        // The page names every scenario; its counts change with every packet that the engine saves.
+        let (protocol, name) = (scenario.protocol.name(), scenario.name);
+        let beginning = format!("| {protocol} | {name} | 2 | 1 |");
+        let shown = page.lines().find(|line| line.starts_with(&beginning));
+        assert!(shown.is_some_and(|shown| shown.ends_with("| holds |")), "{row}is not there; {again}");
     }
 }
 
