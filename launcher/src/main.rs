@@ -7,6 +7,8 @@
 mod cli;
 mod driver;
 mod help_env;
+#[cfg(test)]
+mod hostile;
 mod job;
 mod keeper;
 mod kvs;

@@ -3,7 +3,7 @@
 //!
 //! `rmarun -n 4 target/debug/examples/halo`
 
-use rma::{Job, Rank};
+use rma::{Job, Rank, ReduceOp};
 
 /// Cells of each rank.
 const CELLS: usize = 100;
@@ -43,6 +43,14 @@ fn main() -> rma::Result<()> {
 
     println!("rank {rank}: mean {:.3}", cells.iter().sum::<f64>() / CELLS as f64);
     window.free()?;
+    // Heat only moves: all of it together is as much as at the beginning.
+    let heat = [cells.iter().sum::<f64>()];
+    let total = job.allocate::<f64>(1)?;
+    total.fence(|epoch| epoch.accumulate(Rank(0), 0, &heat, ReduceOp::Sum))?;
+    if rank == 0 {
+        assert!((total.local().get(0)? - 100.0 * CELLS as f64).abs() < 1e-6);
+    }
+    total.free()?;
     job.finalize()
 }
 

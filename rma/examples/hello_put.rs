@@ -16,7 +16,11 @@ fn main() -> rma::Result<()> {
     // Every rank has been greeted when every rank has greeted.
     job.barrier()?;
     let received = window.local().to_vec();
-    println!("rank {}: {}", job.rank(), String::from_utf8_lossy(&received).trim_end_matches('\0'));
+    let received = String::from_utf8_lossy(&received);
+    let received = received.trim_end_matches('\0');
+    let previous = (job.rank().0 + job.size() - 1) % job.size();
+    assert_eq!(received, format!("hello from rank {previous} of {}", job.size()));
+    println!("rank {}: {received}", job.rank());
 
     window.free()?;
     job.finalize()

@@ -74,6 +74,22 @@ macro_rules! suite {
                     windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;
                 threads: operation_between_two_flushes, operation_during_a_fence, closing_twice_at_once;
+                rules: access_epochs_are_disjoint, epochs_of_two_windows, locks_of_two_windows,
+                    data_through_a_third_rank, operations_wait_for_the_targets_fence,
+                    a_closing_fence_waits_for_everybody, flush_completes_and_the_epoch_goes_on,
+                    flush_all_is_for_every_target, flush_is_for_one_target, flushes_need_a_passive_epoch,
+                    free_needs_closed_epochs, assertions_change_no_result, every_kind_of_epoch_in_turn,
+                    shared_locks_are_held_together, lock_all_and_exclusive_exclude,
+                    empty_lock_epochs_cost_nothing, lock_all_without_check, locks_are_asked_for_late,
+                    fences_are_issued_then_granted, wrong_info_values_are_refused,
+                    lock_returns_before_it_is_held;
+                semantics: gets_complete_with_the_fence, buffers_are_free_after_completion,
+                    unlock_completes_at_the_target, readers_do_not_disturb_each_other,
+                    concurrent_accumulates_all_count, neighbouring_bytes_are_disjoint,
+                    fetched_values_are_unique, own_and_foreign_sums, the_last_replace_stays,
+                    sums_without_order, flush_orders_puts_and_gets, displacements_are_the_targets,
+                    odd_places_and_lengths, a_swap_that_fails_changes_nothing, crossing_locks_are_served,
+                    stores_under_ones_own_lock;
                 types: sixteen_byte_integers, sixteen_bit_floats, truth_values, complex_numbers, values_with_index,
                     equal_values_take_the_smaller_index, undefined_reductions_are_refused,
                     compare_and_swap_of_every_type, compare_and_swap_wants_integers, atomic_reads_of_every_type,

@@ -179,6 +179,8 @@ fn place(path: &str, item: Option<&str>) -> String {
 /// A section of the standard: these need no rows.
 fn section(name: &str) -> Option<&str> {
     let number = name.strip_prefix("MPI-4.1 ")?;
+    // Perhaps one of its figures.
+    let number = number.split_once(" figure ").map_or(number, |(number, _)| number);
     let is_number =
         number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     is_number.then_some(number)

@@ -110,8 +110,16 @@ impl Message {
     /// # Errors
     /// When it is too long or has characters that the syntax cannot carry.
     pub fn encode(&self, syntax: Syntax, out: &mut Vec<u8>) -> Result<(), PmiError> {
+        // A name that came in another form than this one must not turn into fields of its own.
+        let is_word = |word: &str| !word.contains(|c: char| c == ';' || c == '=' || c.is_whitespace());
+        if self.name.is_empty() || !is_word(&self.name) {
+            return Err(PmiError::Character);
+        }
         let mut text = format!("cmd={}", self.name);
         for (field, value) in &self.fields {
+            if !is_word(field) {
+                return Err(PmiError::Character);
+            }
             text.push(if syntax == Syntax::Lines { ' ' } else { ';' });
             text += field;
             text.push('=');

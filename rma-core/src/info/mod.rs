@@ -248,6 +248,7 @@ mod tests {
         }
     }
 
+    /// Shows: mpi_memory_alloc_kinds.
     #[test]
     fn only_supported_kinds_are_kept() {
         let kinds = MemoryKinds::supported_of("cuda, mpi:win_allocate,system");

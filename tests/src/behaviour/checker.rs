@@ -39,7 +39,7 @@ fn conflicts_of_fence<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window
 
 /// Puts of two ranks to the same bytes in one fence epoch: the later is told of the earlier.
 ///
-/// Shows: MPI_ERR_RMA_CONFLICT, ours: checker, MPI-4.1 13.7.
+/// Shows: MPI_ERR_RMA_CONFLICT, rule: conflicts, ours: checker, MPI-4.1 13.7.
 pub fn two_puts_in_a_fence_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let (mut world, window) = fenced(make);
     let data = pattern(16, 1);

@@ -215,7 +215,7 @@ pub fn attributes_are_what_was_given<E: Endpoint, B: Bootstrap>(make: &impl Make
 
 /// The separate model can be asked for, by setting and by window; everything works in it.
 ///
-/// Shows: MPI_WIN_MODEL, MPI-4.1 13.4.
+/// Shows: MPI_WIN_MODEL, MPI-4.1 13.4, lecture: memory models.
 pub fn the_separate_model_can_be_chosen<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2).with(|config| config.memory_model = MemoryModel::Separate));
     let window = world.allocate(64);

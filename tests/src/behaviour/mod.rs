@@ -18,6 +18,8 @@ pub mod pscw_notices;
 pub mod pscw_rules;
 pub mod requests;
 pub mod resources;
+pub mod rules;
+pub mod semantics;
 pub mod threads;
 pub mod types;
 

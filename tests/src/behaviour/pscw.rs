@@ -30,7 +30,7 @@ pub(super) fn words(values: impl IntoIterator<Item = u64>) -> Vec<[u8; 8]> {
 
 /// Rank 0 exposes its window to ranks 1 and 2, which each put their part.
 ///
-/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait, MPI-4.1 13.5.2, seed: PSCW.
+/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait, MPI-4.1 13.5.2, seed: PSCW, lecture: PSCW program.
 pub fn lectures_program<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate_uneven(|rank| if rank == 0 { 24 } else { 0 }, |_| 8);
@@ -49,7 +49,7 @@ pub fn lectures_program<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// start returns before any target has posted, and before anything moves.
 ///
-/// Shows: MPI_Win_start, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_start, MPI-4.1 13.5.2, rule: start-returns.
 pub fn start_never_waits<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
@@ -72,7 +72,7 @@ pub fn start_never_waits<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// A put whose data stay with the user does not reach the target, and complete does not return, before post.
 ///
-/// Shows: MPI_Win_complete, MPI_Win_post, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_complete, MPI_Win_post, MPI-4.1 13.5.2, rule: start-waits-for-post.
 pub fn puts_wait_for_the_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(1024);
@@ -91,7 +91,7 @@ pub fn puts_wait_for_the_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
 
 /// start, a small put and complete return before the target posts; progress does the rest after post.
 ///
-/// Shows: MPI_Win_complete, MPI-4.1 13.5 figure 29, seed: PSCW.
+/// Shows: MPI_Win_complete, MPI-4.1 13.5 figure 29, seed: PSCW, rule: weak-synchronization.
 pub fn weak_synchronization<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -114,7 +114,7 @@ pub fn weak_synchronization<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 /// The program of the old notes: the target receives a message, here a barrier, between post and wait,
 /// which the origin sends after complete.
 ///
-/// Shows: MPI_Win_complete, MPI_Win_wait, MPI-4.1 13.7.3.
+/// Shows: MPI_Win_complete, MPI_Win_wait, MPI-4.1 13.7.3, notes: recv between post and wait, rule: progress-other-calls.
 pub fn received_between_post_and_wait<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for origin_first in [true, false] {
         let mut world = make(Spec::ranks(2));
@@ -142,7 +142,7 @@ pub fn received_between_post_and_wait<E: Endpoint, B: Bootstrap>(make: &impl Mak
 
 /// The start after a weakly synchronized epoch waits for the post that the epoch is still owed.
 ///
-/// Shows: MPI_Win_start, MPI-4.1 13.5 figure 29.
+/// Shows: MPI_Win_start, MPI-4.1 13.5 figure 29, rule: epochs-match.
 pub fn weak_epochs_in_a_row<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -197,7 +197,7 @@ pub fn each_target_when_it_posts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
 
 /// Groups without members: every call returns, no packet is sent.
 ///
-/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_test, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_test, MPI-4.1 13.5.2, rule: empty-group.
 pub fn nobody_in_the_group<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -236,7 +236,7 @@ pub fn no_operations_are_a_match_too<E: Endpoint, B: Bootstrap>(make: &impl Make
 
 /// A process may be in its own groups: it accesses its window directly, after its own post.
 ///
-/// Shows: MPI_Win_post, MPI_Win_start, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_post, MPI_Win_start, MPI-4.1 13.5.2, rule: self-in-group.
 pub fn oneself_in_the_group<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -283,7 +283,7 @@ pub fn oneself_before_its_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
 
 /// wait returns when the last origin has completed, and not before.
 ///
-/// Shows: MPI_Win_wait, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_wait, MPI-4.1 13.5.2, rule: wait-completes-target, rule: target-completion-pscw.
 pub fn wait_is_for_every_origin<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = world.allocate(64);
@@ -304,7 +304,7 @@ pub fn wait_is_for_every_origin<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
 
 /// test is false until every origin has completed, then true once; it never waits.
 ///
-/// Shows: MPI_Win_test, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_test, MPI-4.1 13.5.2, rule: test-is-wait, notes: MPI_Win_test.
 pub fn test_tells_when_it_is_over<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(256);
@@ -330,7 +330,7 @@ pub fn test_tells_when_it_is_over<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
 
 /// Everybody exposes to one neighbour and accesses the other, a hundred times.
 ///
-/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait, MPI-4.1 13.5.2, rule: access-exposure-overlap, rule: no-post-deadlock.
 pub fn access_and_exposure_overlap<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4));
     let window = world.allocate(64);
@@ -410,7 +410,7 @@ pub fn gets_read_what_was_there_at_post<E: Endpoint, B: Bootstrap>(make: &impl M
 
 /// Operations larger than a packet, both ways.
 ///
-/// Shows: MPI_Win_complete, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_complete, MPI-4.1 13.5.2, rule: complete-completes-origin.
 pub fn large_transfers<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let len = 100_000;

@@ -24,7 +24,7 @@ fn await_notices<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, count: u64)
 
 /// Notices that come before start are kept for it.
 ///
-/// Shows: MPI_Win_post, MPI_Win_start, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_post, MPI_Win_start, MPI-4.1 13.5.2, rule: post-returns.
 pub fn notices_come_early<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(5));
     let window = world.allocate(64);

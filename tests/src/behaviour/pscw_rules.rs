@@ -145,7 +145,7 @@ fn try_start<E: Endpoint, B: Bootstrap>(
 
 /// Calls that open what is open, or close what is not.
 ///
-/// Shows: MPI_ERR_RMA_SYNC, MPI-4.1 13.5, MPI-4.1 13.6.
+/// Shows: MPI_ERR_RMA_SYNC, MPI-4.1 13.5, MPI-4.1 13.6, rule: exposure-epochs-disjoint, rule: access-epochs-disjoint.
 pub fn calls_that_do_not_fit<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -189,7 +189,7 @@ pub fn calls_that_do_not_fit<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
 
 /// Operations go to members only, groups hold ranks of the job only.
 ///
-/// Shows: MPI_Win_start, MPI_ERR_RMA_SYNC, MPI_ERR_RANK, MPI-4.1 13.5.2.
+/// Shows: MPI_Win_start, MPI_ERR_RMA_SYNC, MPI_ERR_RANK, MPI-4.1 13.5.2, rule: start-group.
 pub fn members_only<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
@@ -287,7 +287,7 @@ pub fn fences_around<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// A window with a weakly synchronized epoch under way is freed when that is over.
 ///
-/// Shows: MPI_Win_free, MPI-4.1 13.2.5.
+/// Shows: MPI_Win_free, MPI-4.1 13.2.5, rule: free-completes.
 pub fn free_waits_for_what_is_left<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);

@@ -1,0 +1,52 @@
+//! Every example, with 2 and 4 ranks; each checks its own result.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{rmarun, text, without_settings};
+
+/// Longest time of an example, seconds.
+const LIMIT: &str = "120";
+
+/// The examples' folder of this build; `cargo test` builds them.
+fn folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().and_then(Path::parent).unwrap().join("examples")
+}
+
+/// Names of the examples' sources.
+fn sources() -> Vec<String> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut names: Vec<String> = std::fs::read_dir(sources)
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().path().file_stem()?.to_str().map(str::to_owned))
+        .collect();
+    names.sort();
+    names
+}
+
+fn run(ranks: &str) {
+    let names = sources();
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        let mut command = Command::new(rmarun());
+        command.args(["-n", ranks, "--timeout", LIMIT, "--provider", "net"]).arg(folder().join(&name));
+        without_settings(&mut command);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{name} with {ranks} ranks: {}", text(&output));
+        println!("{name} with {ranks} ranks: passed");
+    }
+}
+
+/// Shows: lecture: lock program.
+#[test]
+fn with_2_ranks() {
+    run("2");
+}
+
+#[test]
+fn with_4_ranks() {
+    run("4");
+}
