@@ -3,15 +3,16 @@
 use core::task::Poll;
 
 use rma_core::config::Config;
-use rma_core::engine::{Engine, FenceAssert, Operation, SyncCall};
+use rma_core::engine::{Engine, FenceAssert, Operation, PostAssert, StartAssert, SyncCall};
 use rma_core::error::{Call as Name, RmaError};
+use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType;
 use rma_core::wire::OpKind;
 
 use super::library::{Call, Library, OriginBuffers, Progress};
 use super::memory::Exposed;
-use super::plan::{FenceAssertions, OperationPlan, Verb};
+use super::plan::{FenceAssertions, Members, OperationPlan, Verb};
 use super::shape::Shape;
 use crate::bootstrap::SimBootstrap;
 use crate::fabric::{SimEndpoint, SimFabric};
@@ -25,6 +26,8 @@ pub struct EngineLibrary {
     engine: SimEngine,
     windows: Vec<WindowId>,
     under_way: Option<SyncCall>,
+    /// The window that is tested until it is over.
+    testing: Option<WindowId>,
 }
 
 impl EngineLibrary {
@@ -36,7 +39,7 @@ impl EngineLibrary {
         let endpoint = fabric.open(rank).map_err(|error| error.to_string())?;
         let bootstrap = fabric.bootstrap(rank);
         let engine = Engine::open(endpoint, bootstrap, config.clone()).map_err(say)?;
-        Ok(Self { engine, windows: Vec::new(), under_way: None })
+        Ok(Self { engine, windows: Vec::new(), under_way: None, testing: None })
     }
 
     /// The engine.
@@ -69,6 +72,15 @@ impl EngineLibrary {
             Call::Unlock { window, target } => engine.start_unlock(self.windows[window], Rank(target)),
             Call::LockAll { window, no_check } => engine.start_lock_all(self.windows[window], no_check),
             Call::UnlockAll { window } => engine.start_unlock_all(self.windows[window]),
+            Call::Post { window, group, no_check } => {
+                let assert = PostAssert { no_check, ..PostAssert::default() };
+                engine.start_post(self.windows[window], &group_of(group)?, assert)
+            }
+            Call::Start { window, group, no_check } => {
+                engine.start_start(self.windows[window], &group_of(group)?, StartAssert { no_check })
+            }
+            Call::Complete { window } => engine.start_complete(self.windows[window]),
+            Call::Wait { window, .. } => engine.start_wait(self.windows[window]),
             Call::Flush { window, target: Some(target), is_local: false } => {
                 engine.start_flush(self.windows[window], Rank(target))
             }
@@ -87,11 +99,22 @@ impl EngineLibrary {
 
 impl Library for EngineLibrary {
     fn start(&mut self, call: &Call) -> Result<(), String> {
+        if let Call::Wait { window, by_test: true } = *call {
+            self.testing = Some(self.windows[window]);
+            return Ok(());
+        }
         self.under_way = Some(self.begin(call).map_err(say)?);
         Ok(())
     }
 
     fn poll(&mut self) -> Result<Progress, String> {
+        if let Some(window) = self.testing {
+            if self.engine.test(window).map_err(say)? {
+                self.testing = None;
+                return Ok(Progress::Returned);
+            }
+            return self.progress();
+        }
         let Some(sync) = &mut self.under_way else { return Err("no call is under way".into()) };
         match self.engine.poll(sync) {
             Poll::Ready(result) => {
@@ -181,6 +204,11 @@ impl Library for EngineLibrary {
              elements in use"
         )
     }
+}
+
+fn group_of(members: Members) -> Result<Group, RmaError> {
+    let ranks: Vec<Rank> = members.iter().map(Rank).collect();
+    Group::new(&ranks, Members::RANKS_MAX)
 }
 
 fn say(error: RmaError) -> String {

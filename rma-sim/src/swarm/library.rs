@@ -6,7 +6,7 @@
 use core::ptr::NonNull;
 
 use super::memory::Exposed;
-use super::plan::{FenceAssertions, OperationPlan};
+use super::plan::{FenceAssertions, Members, OperationPlan};
 
 /// A call that may take time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,24 @@ pub enum Call {
     },
     UnlockAll {
         window: usize,
+    },
+    Post {
+        window: usize,
+        group: Members,
+        no_check: bool,
+    },
+    Start {
+        window: usize,
+        group: Members,
+        no_check: bool,
+    },
+    Complete {
+        window: usize,
+    },
+    /// Or test, as often as it is polled.
+    Wait {
+        window: usize,
+        by_test: bool,
     },
     /// `target` is `None` for all.
     Flush {

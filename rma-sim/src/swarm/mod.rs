@@ -21,6 +21,7 @@ pub use engine::{EngineLibrary, SimEngine};
 pub use library::{Call, Library, OriginBuffers, Progress};
 pub use memory::{Buffer, Exposed};
 pub use plan::{
-    Action, FenceAssertions, OperationPlan, Payload, Phase, Plan, Role, Span, Store, Verb, WindowPlan,
+    Action, FenceAssertions, Members, OperationPlan, Payload, Phase, Plan, Role, Span, Store, Verb,
+    WindowPlan,
 };
 pub use run::{run, run_with_death, Report, Verdict};

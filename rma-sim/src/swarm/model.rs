@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::library::{Call, Library, OriginBuffers, Progress};
 use super::memory::Exposed;
-use super::plan::{OperationPlan, Plan, Verb};
+use super::plan::{Members, OperationPlan, Plan, Verb};
 use super::run::{judge, Verdict};
 use super::script::{RankScript, Shared};
 use super::{plan, Bounds};
@@ -33,6 +33,8 @@ enum Mistake {
     Unordered,
     /// Unlock never releases.
     LostUnlock,
+    /// Wait returns whether the origins have completed or not.
+    EarlyWait,
 }
 
 /// What all ranks see.
@@ -43,6 +45,8 @@ struct World {
     collective: Vec<Vec<usize>>,
     fences: Vec<Vec<usize>>,
     locks: Vec<Vec<Vec<Request>>>,
+    /// Of each window and rank: the origins that are yet to complete, while it is exposed.
+    exposed: Vec<Vec<Option<Members>>>,
     random: Random,
 }
 
@@ -69,6 +73,8 @@ struct Model {
     /// Locks called for: window, target (all, if `None`), exclusive.
     wanted: Vec<(usize, Option<u32>, bool)>,
     posted: Vec<Posted>,
+    /// The group of start.
+    targets: Members,
     late: Vec<(Posted, Vec<u8>)>,
 }
 
@@ -183,6 +189,36 @@ impl Model {
                 done
             }
             Call::Flush { window, target, .. } => self.complete(window, target),
+            Call::Post { .. } | Call::Start { .. } => true,
+            Call::Complete { window } => {
+                let (rank, targets) = (self.rank, self.targets);
+                let is_exposed = {
+                    let world = self.world.borrow();
+                    let waits = |target: u32| {
+                        let origins = world.exposed[window][target as usize];
+                        !origins.is_some_and(|origins| origins.contains(rank))
+                    };
+                    !targets.iter().any(waits)
+                };
+                if is_exposed {
+                    self.complete(window, None);
+                    let mut world = self.world.borrow_mut();
+                    for target in targets.iter() {
+                        if let Some(origins) = &mut world.exposed[window][target as usize] {
+                            origins.0 &= !(1 << rank);
+                        }
+                    }
+                }
+                is_exposed
+            }
+            Call::Wait { window, .. } => {
+                let mut world = self.world.borrow_mut();
+                let is_over = world.exposed[window][self.rank as usize] == Some(Members(0));
+                if is_over || world.mistake == Mistake::EarlyWait {
+                    world.exposed[window][self.rank as usize] = None;
+                }
+                is_over || world.mistake == Mistake::EarlyWait
+            }
         }
     }
 }
@@ -241,6 +277,11 @@ impl Library for Model {
             }
             Call::Lock { window, target, is_exclusive, no_check } if !no_check => {
                 self.wanted.push((window, Some(target), is_exclusive));
+            }
+            Call::Post { window, group, .. } => world.exposed[window][rank] = Some(group),
+            Call::Start { group, .. } => {
+                drop(world);
+                self.targets = group;
             }
             Call::LockAll { window, no_check } if !no_check => self.wanted.push((window, None, false)),
             _ => {}
@@ -324,13 +365,21 @@ fn run(seed: u64, mistake: Mistake) -> Verdict {
         collective: table(windows),
         fences: table(windows),
         locks: vec![vec![Vec::new(); ranks as usize]; windows],
+        exposed: vec![vec![None; ranks as usize]; windows],
         random: Random::new(seed),
     }));
     let shared = Shared::new(&plan);
     let scripts = (0..ranks).map(|rank| {
         let world = Rc::clone(&world);
-        let library =
-            Model { rank, world, calling: None, wanted: Vec::new(), posted: Vec::new(), late: Vec::new() };
+        let library = Model {
+            rank,
+            world,
+            calling: None,
+            wanted: Vec::new(),
+            posted: Vec::new(),
+            targets: Members(0),
+            late: Vec::new(),
+        };
         RankScript::new(rank, library, Rc::clone(&shared))
     });
     let fabric = SimFabric::new(FabricConfig::unit(ranks));
@@ -354,6 +403,7 @@ fn every_mistake_is_found() {
         Mistake::TornAtomic,
         Mistake::LatePut,
         Mistake::Unordered,
+        Mistake::EarlyWait,
     ];
     for mistake in mistakes {
         let count = found(mistake);

@@ -190,7 +190,7 @@ impl Oracle {
         self.only.is_none_or(|only| only == rank)
     }
 
-    /// A fence has returned at `rank`: what anybody wrote to it in the epochs it closes is there.
+    /// A fence or wait has returned at `rank`: what anybody wrote to it in the epochs it closes is there.
     pub(super) fn on_fence(&self, rank: u32, window: usize, parity: u8) -> Result<(), String> {
         let is_meant = |span: &&Span| span.window == window && span.rank == rank && span.parity == parity;
         // Of one rank alone only its own operations are known.

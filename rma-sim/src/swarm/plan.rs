@@ -74,7 +74,8 @@ pub struct Span {
     pub len: usize,
     /// The use.
     pub role: Role,
-    /// In a phase of several fences: which half of the epochs uses it (epochs of equal parity).
+    /// In a phase of several fences: which half of the epochs uses it (epochs of equal parity). In one of
+    /// post and start: which round.
     pub parity: u8,
 }
 
@@ -137,6 +138,38 @@ pub enum Action {
         /// Which window.
         window: usize,
     },
+    /// `post`.
+    Post {
+        /// Which window.
+        window: usize,
+        /// The origins.
+        group: Members,
+        /// The origins start after it, with the same promise.
+        no_check: bool,
+    },
+    /// `start`.
+    Start {
+        /// Which window.
+        window: usize,
+        /// The targets.
+        group: Members,
+        /// The targets have posted with the same promise.
+        no_check: bool,
+    },
+    /// `complete`.
+    Complete {
+        /// Which window.
+        window: usize,
+    },
+    /// `wait`.
+    Wait {
+        /// Which window.
+        window: usize,
+        /// The spans of this parity are as the origins have left them when it returns.
+        closes: u8,
+        /// `test`, again and again.
+        by_test: bool,
+    },
     /// The four flushes.
     Flush {
         /// Which window.
@@ -150,6 +183,25 @@ pub enum Action {
     Operation(OperationPlan),
     /// Computation: the rank is away for so many steps, without a call to the library.
     Away(u32),
+}
+
+/// A group of ranks below 64, a bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Members(pub u64);
+
+impl Members {
+    /// Ranks that can be members.
+    pub const RANKS_MAX: u32 = u64::BITS;
+
+    /// Whether the rank is one of them.
+    pub fn contains(self, rank: u32) -> bool {
+        self.0 >> rank & 1 != 0
+    }
+
+    /// All of them, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = u32> {
+        (0..Self::RANKS_MAX).filter(move |&rank| self.contains(rank))
+    }
 }
 
 /// MPI's assertions of a fence.

@@ -282,6 +282,10 @@ impl<L: Library> RankScript<L> {
                 self.call(Call::UnlockAll { window })
             }
             Action::Flush { window, target, is_local } => self.call(Call::Flush { window, target, is_local }),
+            Action::Post { window, group, no_check } => self.call(Call::Post { window, group, no_check }),
+            Action::Start { window, group, no_check } => self.call(Call::Start { window, group, no_check }),
+            Action::Complete { window } => self.call(Call::Complete { window }),
+            Action::Wait { window, by_test, .. } => self.call(Call::Wait { window, by_test }),
         }
     }
 
@@ -335,7 +339,14 @@ impl<L: Library> RankScript<L> {
                     shared.borrow().oracle.on_fence(self.rank, window, parity)?;
                 }
             }
-            Call::Lock { .. } | Call::LockAll { .. } => {}
+            Call::Lock { .. } | Call::LockAll { .. } | Call::Post { .. } | Call::Start { .. } => {}
+            // Whether the operations have arrived is for the targets to say.
+            Call::Complete { window } => self.complete(window, None)?,
+            Call::Wait { window, .. } => {
+                if let Some(round) = self.closes() {
+                    shared.borrow().oracle.on_fence(self.rank, window, round)?;
+                }
+            }
             Call::Unlock { window, target } => self.on_unlocked(window, Some(target))?,
             Call::UnlockAll { window } => self.on_unlocked(window, None)?,
             Call::Flush { window, target, is_local } => {
@@ -355,11 +366,12 @@ impl<L: Library> RankScript<L> {
         self.shared.borrow().oracle.on_complete(self.rank, window, target)
     }
 
-    /// The parity of the epochs that the fence just returned from has closed.
+    /// The parity of the epochs that the fence or wait just returned from has closed.
     fn closes(&self) -> Option<u8> {
         let Stage::Phase { index, action } = self.stage else { return None };
         match self.shared.borrow().plan.phases[index].scripts[self.rank as usize].get(action) {
             Some(Action::Fence { closes, .. }) => *closes,
+            Some(Action::Wait { closes, .. }) => Some(*closes),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 mod fence;
 mod operation;
 mod passive;
+mod pscw;
 mod span;
 
 use rma_core::config::Config;
@@ -10,7 +11,7 @@ use rma_core::info::MemoryModel;
 
 pub(super) use span::numbers;
 
-use super::plan::{Phase, Plan, WindowPlan};
+use super::plan::{Members, Phase, Plan, WindowPlan};
 use crate::fabric::FabricConfig;
 use crate::random::Random;
 use crate::world::Schedule;
@@ -106,8 +107,10 @@ struct Draw<'a> {
 
 impl Draw<'_> {
     fn phase(&mut self) -> Phase {
-        if self.random.chance(350) {
+        if self.random.chance(300) {
             self.fence_phase()
+        } else if self.ranks <= Members::RANKS_MAX && self.random.chance(400) {
+            self.pscw_phase()
         } else {
             self.passive_phase()
         }
