@@ -21,7 +21,7 @@
 //! Started by itself, the program is a job of one rank; `rmarun -n 4 program` makes it four.
 //!
 //! * [`Window`] is the safe layer. Epochs are scopes ([`Window::fence`], [`Window::lock`],
-//!   [`Window::lock_all`]); operations exist only within them, and the compiler keeps buffers of operations
+//!   [`Window::lock_all`], [`Window::start`]); operations exist only within them, and the compiler keeps buffers of operations
 //!   in flight from being touched.
 //! * [`raw`] is the unsafe layer with MPI's own calls, for ports and bindings.
 //! * Misuse that the compiler cannot find is an [`Error`] that names the call, the state and the rule.
@@ -35,6 +35,7 @@ mod driver;
 mod element;
 mod epoch;
 mod error;
+mod exposure;
 mod job;
 mod local;
 mod options;
@@ -49,6 +50,7 @@ pub use blocks::Blocks;
 pub use element::{Bf16, Complex, Element, IndexedValue, Integer, Logical, ValueIndex, F16};
 pub use epoch::{Epoch, LockAllEpoch, LockEpoch};
 pub use error::{Error, ErrorKind, Result};
+pub use exposure::Exposure;
 pub use job::Job;
 pub use local::Local;
 pub use options::{Options, Progress};
@@ -56,8 +58,9 @@ pub use platform::Engine;
 pub use rma_core::config::Config;
 pub use rma_core::counters::Counters;
 pub use rma_core::dtype::Dtype;
-pub use rma_core::engine::{FenceAssert, WindowAttributes};
+pub use rma_core::engine::{FenceAssert, PostAssert, StartAssert, WindowAttributes};
 pub use rma_core::error::{Call, ErrorClass, RmaError, Rule};
+pub use rma_core::group::Group;
 pub use rma_core::ids::{Rank, WindowId};
 pub use rma_core::info::{
     AccumulateOps, AccumulateOrdering, Flavor, MemoryKinds, MemoryModel, WindowInfo, WindowOptions,

@@ -6,6 +6,7 @@
 
 mod kinds;
 mod layouts;
+mod pscw;
 mod requests;
 mod shared;
 
@@ -211,7 +212,7 @@ impl RawWindow {
     pub unsafe fn get(&self, result: *mut u8, len: usize, target: Rank, disp: u64) -> Result<()> {
         let operation = Operation { len, result, ..self.bytes(Call::Get, OpKind::Get, target, disp) };
         // SAFETY: the caller's promise covers the only buffer of a get.
-        unsafe { self.post(&operation) }
+        unsafe { self.post_operation(&operation) }
     }
 
     /// Combines `count` elements into the target's, each atomically (MPI_Accumulate).
@@ -235,7 +236,7 @@ impl RawWindow {
         let kind = (Call::Accumulate, OpKind::Accumulate);
         let operation = Operation { origin, ..self.elements(kind, count, dtype, target, disp, op)? };
         // SAFETY: the caller's promise covers the only buffer of an accumulate.
-        unsafe { self.post(&operation) }
+        unsafe { self.post_operation(&operation) }
     }
 
     /// The same, and `result` gets the elements as they were before (MPI_Get_accumulate). With
@@ -262,7 +263,7 @@ impl RawWindow {
         let kind = (Call::GetAccumulate, OpKind::GetAccumulate);
         let operation = Operation { origin, result, ..self.elements(kind, count, dtype, target, disp, op)? };
         // SAFETY: the caller's promise.
-        unsafe { self.post(&operation) }
+        unsafe { self.post_operation(&operation) }
     }
 
     /// [`RawWindow::get_accumulate`] of one element (MPI_Fetch_and_op).
@@ -286,7 +287,7 @@ impl RawWindow {
         let kind = (Call::FetchAndOp, OpKind::GetAccumulate);
         let operation = Operation { origin, result, ..self.elements(kind, 1, dtype, target, disp, op)? };
         // SAFETY: the caller's promise.
-        unsafe { self.post(&operation) }
+        unsafe { self.post_operation(&operation) }
     }
 
     /// Replaces the target's element by `origin` if it equals `compare`; `result` gets the element as it was
@@ -316,7 +317,7 @@ impl RawWindow {
             ..self.elements(kind, 1, dtype, target, disp, ReduceOp::Replace)?
         };
         // SAFETY: the caller's promise.
-        unsafe { self.post(&operation) }
+        unsafe { self.post_operation(&operation) }
     }
 
     /// Ends the fence epoch, if one is open, and opens the next (MPI_Win_fence). Collective.
@@ -450,7 +451,7 @@ impl RawWindow {
     /// # Safety
     /// The operation's buffers are as [`rma_core::engine::Engine::post`] wants them.
     #[inline]
-    unsafe fn post(&self, operation: &Operation) -> Result<()> {
+    unsafe fn post_operation(&self, operation: &Operation) -> Result<()> {
         let mut guarded = self.core.enter(operation.call)?;
         // SAFETY: the caller's promise.
         let posted = unsafe { guarded.engine.post(self.id, operation) };
@@ -468,7 +469,7 @@ impl RawWindow {
     /// Makes progress until there is room for the operation.
     ///
     /// # Safety
-    /// As for [`RawWindow::post`].
+    /// As for [`RawWindow::post_operation`].
     #[cold]
     #[inline(never)]
     unsafe fn post_slow(&self, guarded: MutexGuard<'_, Guarded>, operation: &Operation) -> Result<()> {

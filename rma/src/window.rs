@@ -30,7 +30,7 @@ const CLOSE_FENCE: FenceAssert =
     FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
 
 /// How long an epoch may take to close when the program panics in it.
-const PANIC_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PANIC_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Memory of every rank that all ranks of the job may access: `T`s that other ranks put to, get from and
 /// accumulate into while this rank does something else.
@@ -66,15 +66,16 @@ pub struct Window<T: Element> {
 
 /// The scopes that are open on a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Open {
+pub(crate) enum Open {
     Nothing,
     Fence,
+    Start,
     /// That many lock or lock_all scopes.
     Locks(u32),
 }
 
 /// A scope that is open; when it is over, what was open before it is again.
-struct OpenScope<'w> {
+pub(crate) struct OpenScope<'w> {
     open: &'w Cell<Open>,
     before: Open,
 }
@@ -300,14 +301,17 @@ impl<T: Element> Window<T> {
     }
 
     /// Notes that a scope is open, as long as the result lives.
-    fn open(&self, call: Call, wanted: Open) -> Result<OpenScope<'_>> {
+    pub(crate) fn open(&self, call: Call, wanted: Open) -> Result<OpenScope<'_>> {
         let before = self.open.get();
         let after = match (before, wanted) {
             (Open::Nothing, wanted) => wanted,
             (Open::Locks(count), Open::Locks(_)) => Open::Locks(count + 1),
             _ => {
-                let state =
-                    if before == Open::Fence { "inside of a fence scope" } else { "inside of a lock scope" };
+                let state = match before {
+                    Open::Fence => "inside of a fence scope",
+                    Open::Start => "inside of a start scope",
+                    Open::Nothing | Open::Locks(_) => "inside of a lock scope",
+                };
                 let rule = Rule::OtherEpochOpen;
                 return Err(self.raw.core().fail(RmaError::Epoch { call, state, rule }));
             }

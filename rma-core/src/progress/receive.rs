@@ -216,7 +216,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match header.kind {
             PacketKind::Batch => {
                 if w.refuses_lock(BatchFlags(header.flags)) {
-                    return Err(WireError::Flags(header.flags.into()));
+                    return Err(WireError::Flags(header.flags));
                 }
                 let operations = reader.take(reader.remaining())?;
                 self.on_batch(w, &header, operations);

@@ -1,0 +1,67 @@
+//! General active target synchronization: post, start, complete, wait, test.
+
+use rma_core::engine::{PostAssert, StartAssert};
+use rma_core::error::Call;
+use rma_core::group::Group;
+
+use super::RawWindow;
+use crate::error::Result;
+
+impl RawWindow {
+    /// Lets the members of `group` access this rank's window until [`RawWindow::wait`] (MPI_Win_post). Does not
+    /// wait for anybody.
+    ///
+    /// # Errors
+    /// When the window is exposed already, by post or in a fence epoch, or is locked.
+    ///
+    /// Implements: MPI_Win_post.
+    pub fn post(&self, group: &Group, assert: PostAssert) -> Result<()> {
+        self.core.run(Call::Post, |engine| engine.start_post(self.id, group, assert))
+    }
+
+    /// Opens an access epoch to the members of `group` (MPI_Win_start). It waits for no post, but, after an
+    /// epoch that was completed before its targets posted, for those.
+    ///
+    /// # Errors
+    /// When another access epoch is open.
+    ///
+    /// Implements: MPI_Win_start.
+    pub fn start(&self, group: &Group, assert: StartAssert) -> Result<()> {
+        self.core.run(Call::Start, |engine| engine.start_start(self.id, group, assert))
+    }
+
+    /// Ends it (MPI_Win_complete): the buffers of its operations are the caller's again. A target may get what
+    /// the library has copied later, when it posts.
+    ///
+    /// # Errors
+    /// When no epoch of start is open, or an operation failed.
+    ///
+    /// Implements: MPI_Win_complete.
+    pub fn complete(&self) -> Result<()> {
+        self.core.run(Call::Complete, |engine| engine.start_complete(self.id))
+    }
+
+    /// Waits until every member of post's group has completed, and ends the exposure epoch (MPI_Win_wait): all
+    /// their operations are complete and visible here.
+    ///
+    /// # Errors
+    /// When no exposure epoch of post is open, or a member was lost.
+    ///
+    /// Implements: MPI_Win_wait.
+    pub fn wait(&self) -> Result<()> {
+        self.core.run(Call::Wait, |engine| engine.start_wait(self.id))
+    }
+
+    /// Whether every member has completed, without waiting (MPI_Win_test). When it is true the exposure epoch is
+    /// over.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::wait`].
+    ///
+    /// Implements: MPI_Win_test.
+    pub fn test(&self) -> Result<bool> {
+        let mut guarded = self.core.enter(Call::Test)?;
+        self.core.progress(&mut guarded);
+        guarded.engine.test(self.id).map_err(|error| self.core.fail(error))
+    }
+}
