@@ -20,6 +20,7 @@ pub mod requests;
 pub mod resources;
 pub mod rules;
 pub mod semantics;
+pub mod shared;
 pub mod threads;
 pub mod types;
 
