@@ -170,5 +170,9 @@ fn the_page_shows_these_figures() {
         let is_near = |(now, then): (u64, u64)| now.abs_diff(then) * 10 <= now;
         assert!(bytes.into_iter().zip(shown_bytes).all(is_near), "{bytes:?} and {shown_bytes:?}; {again}");
     }
-    assert_eq!(std::fs::read_to_string(docs.join("scale.svg")).unwrap(), svg(&all), "docs/scale.svg; {again}");
+    assert_eq!(
+        std::fs::read_to_string(docs.join("scale.svg")).unwrap(),
+        svg(&all),
+        "docs/scale.svg; {again}"
+    );
 }

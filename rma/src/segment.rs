@@ -222,7 +222,7 @@ fn lay_out(file: &OwnedFd, table: &Segment, options: &WindowOptions) -> std::res
 fn reserve(file: &OwnedFd, total: u64) -> std::result::Result<(), RmaError> {
     let had = memory_available();
     if had.is_some_and(|had| total > had) || i64::try_from(total).is_err() {
-        let had = had.map_or("less".to_owned(), |had| format!("{had} bytes"));
+        let had = had.map_or_else(|| "less".to_owned(), |had| format!("{had} bytes"));
         return Err(shared(format!("{total} bytes of shared memory were asked for, and {had} can be had")));
     }
     let mut done = 0;

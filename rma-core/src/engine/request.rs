@@ -199,13 +199,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let te = &process.targets[index];
             is_over &= !te.marks.has(ticket) && (!te.is_dead() || process.sync_phase(index).is_none());
             if let (Some(error), false) = (te.error, is_local && !te.is_dead()) {
-                result = result.and(Err(error.report(call, rank)));
+                result = result.and_then(|()| Err(error.report(call, rank)));
             }
         }
         match w.detached_error {
             _ if !is_over => return Poll::Pending,
             Some((rank, error)) if !is_local && (target == Rank::NULL || target == rank) => {
-                result = result.and(Err(error.report(call, rank)));
+                result = result.and_then(|()| Err(error.report(call, rank)));
             }
             _ => {}
         }

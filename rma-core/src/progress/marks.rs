@@ -64,7 +64,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let element = &self.operations[op];
             if element.state != OperationState::Complete
                 && is_before(element.number, mark.boundary)
-                && !(mark.is_local && !element.refers_to_user_memory())
+                && (!mark.is_local || element.refers_to_user_memory())
             {
                 return true;
             }

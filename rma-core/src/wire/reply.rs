@@ -75,7 +75,7 @@ impl Metadata {
         let offset = disp.checked_mul(u64::from(self.disp_unit)).ok_or(u64::MAX)?;
         let first = i128::from(offset) + i128::from(low);
         let is_inside = first >= 0 && i128::from(offset) + i128::from(high) <= i128::from(self.size);
-        is_inside.then_some(offset).ok_or(offset.saturating_add_signed(low))
+        is_inside.then_some(offset).ok_or_else(|| offset.saturating_add_signed(low))
     }
 }
 
