@@ -231,7 +231,9 @@ impl Rig {
         let guarded = self.core.enter_anyway();
         let (base, len) = guarded.engine.window_memory(self.window).unwrap();
         assert!(disp * 8 + 8 <= len);
-        // SAFETY: inside of the window; the fabric runs on this very thread.
-        unsafe { base.cast::<u64>().add(disp).read() }
+        // SAFETY: inside of the window, as asked above.
+        let word = unsafe { base.cast::<u64>().add(disp) };
+        // SAFETY: as above; the fabric runs on this very thread, so nobody writes meanwhile.
+        unsafe { word.read() }
     }
 }

@@ -55,7 +55,7 @@ pub fn two_puts_in_a_fence_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
         offset_bytes: 40,
         len_bytes: 8,
     };
-    assert_eq!(conflicts_of_fence(&mut world, window), [expected.clone()]);
+    assert_eq!(conflicts_of_fence(&mut world, window), std::slice::from_ref(&expected));
     let message = expected.to_string();
     for part in ["fence", "put", "byte 40", "rank 2", "rank 0", "MPI_ERR_RMA_CONFLICT", "13.7"] {
         assert!(message.contains(part), "{message}");

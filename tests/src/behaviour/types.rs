@@ -300,7 +300,8 @@ pub fn wide_sums_of_all_ranks<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
 pub fn sixteen_bit_floats_round_each_time<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
-    let formats: [(Dtype, fn(f32) -> u16, f32); 2] =
+    type Rounding = fn(f32) -> u16;
+    let formats: [(Dtype, Rounding, f32); 2] =
         [(Dtype::F16, half::f16_from_f32, 2048.0), (Dtype::Bf16, half::bf16_from_f32, 256.0)];
     for (dtype, bits, large) in formats {
         let (large, one, three) = (bits(large), bits(1.0), bits(3.0));
