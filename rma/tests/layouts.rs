@@ -57,8 +57,10 @@ fn transposes(job: &Job, wants_requests: bool) -> Result<(), Error> {
     for index in 0..200 {
         let from = (3 + index / 10) * COLUMNS + 4 + index % 10;
         let to = 5 + (index % 20) * COLUMNS + index / 20;
-        // SAFETY: inside of the window's memory, which nobody writes now.
-        let found = unsafe { window.base().cast::<i32>().add(to).read_volatile() };
+        // SAFETY: inside of the window's memory.
+        let place = unsafe { window.base().cast::<i32>().add(to) };
+        // SAFETY: as above; nobody writes it now.
+        let found = unsafe { place.read_volatile() };
         assert_eq!(found, from as i32 + 10_000 * before(job) as i32, "datum {index}");
     }
     job.barrier()?;

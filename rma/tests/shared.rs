@@ -133,8 +133,9 @@ fn operations_and_direct_accesses_meet_in_one_memory() {
         let target = Rank((job.rank().0 + 1) % RANKS);
         let (value, one) = (100 + u64::from(job.rank().0), 1u64);
         window.fence(FIRST)?;
+        let value_bytes = (&raw const value).cast();
         // SAFETY (all three): the buffers live until the fence.
-        unsafe { window.put((&raw const value).cast(), 8, target, 1) }?;
+        unsafe { window.put(value_bytes, 8, target, 1) }?;
         for rank in 0..RANKS {
             // SAFETY: as above.
             unsafe {

@@ -230,13 +230,15 @@ fn nothing_is_left_behind() {
         let second = Job::init_with(options.clone()).unwrap_err().to_string();
         assert!(second.contains("RMA_SIGNAL") || second.contains("has one already"), "{second}");
         // SAFETY: every thread has an errno.
-        let errno = unsafe { &mut *libc::__errno_location() };
-        *errno = 4711;
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: this thread's own; the handler puts back what it finds.
+        unsafe { errno.write_volatile(4711) };
         let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        assert_eq!(*errno, 4711);
+        // SAFETY: as above.
+        assert_eq!(unsafe { errno.read_volatile() }, 4711);
         job.finalize().unwrap();
         assert_eq!(action(), libc::SIG_DFL);
     }

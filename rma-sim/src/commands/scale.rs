@@ -54,7 +54,7 @@ impl Scale {
         let mut written = self.svg.iter().try_for_each(|path| write(path, &svg(&figures)));
         if let Some(docs) = &self.write {
             let picture = write(&docs.join("scale.svg"), &svg(&figures));
-            written = written.and(picture).and(rewrite(&docs.join("scale.md"), &table));
+            written = written.and(picture).and_then(|()| rewrite(&docs.join("scale.md"), &table));
         }
         if let Err(error) = written {
             eprintln!("scale: {error}");
