@@ -1,0 +1,71 @@
+//! The simulator's random programs with real processes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Programs of each job.
+const PROGRAMS: u32 = 10;
+
+/// Longest time of one job, seconds; far above what any takes on a busy machine.
+const LIMIT: &str = "240";
+
+/// The launcher of this build.
+fn rmarun() -> &'static Path {
+    static RMARUN: OnceLock<PathBuf> = OnceLock::new();
+    RMARUN.get_or_init(find_rmarun)
+}
+
+fn find_rmarun() -> PathBuf {
+    let programs = PathBuf::from(env!("CARGO_BIN_EXE_rma-programs"));
+    let directory = programs.parent().unwrap().to_owned();
+    // A cheap call when it is there and fresh, as it is after `cargo test --workspace`.
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "launcher", "--bin", "rmarun"]);
+    build.arg("--target-dir").arg(directory.parent().unwrap());
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    let is_built = build.status().is_ok_and(|status| status.success());
+    let rmarun = directory.join("rmarun");
+    assert!(is_built || rmarun.exists(), "rmarun is not there and cannot be built");
+    rmarun
+}
+
+fn programs(ranks: u32, provider: &str) {
+    let mut command = Command::new(rmarun());
+    command.args(["-n", &ranks.to_string(), "--timeout", LIMIT, "--provider", provider]);
+    command.arg(env!("CARGO_BIN_EXE_rma-programs"));
+    let from = 1000 * ranks;
+    command.args(["--seeds", &PROGRAMS.to_string(), "--from", &from.to_string()]);
+    // Settings of whoever runs the tests are not theirs.
+    let own = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RMA_"));
+    for (name, _) in own {
+        command.env_remove(name);
+    }
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{ranks} ranks over {provider}:\n{out}{err}");
+    assert!(out.contains("all passed"), "{out}{err}");
+}
+
+#[test]
+fn random_programs_of_two_ranks_over_rxm() {
+    programs(2, "tcp;ofi_rxm");
+}
+
+#[test]
+fn random_programs_of_three_ranks() {
+    programs(3, "net");
+}
+
+#[test]
+fn random_programs_of_four_ranks_over_rxm() {
+    programs(4, "tcp;ofi_rxm");
+}
+
+#[test]
+fn random_programs_of_five_ranks() {
+    programs(5, "net");
+}
