@@ -6,7 +6,7 @@ use rma_sim::explore::{explore, scenarios, Act, Choice, Grounds, Limits, Outcome
 use rma_sim::Random;
 
 /// The larger ones are for `rma-sim explore`.
-const STATES_MAX: usize = 3000;
+const STATES_MAX: usize = 10_000;
 
 #[test]
 fn two_ranks_with_one_element_each_hold_in_every_interleaving() {

@@ -5,8 +5,9 @@ use core::task::Poll;
 use std::rc::Rc;
 
 use rma_core::dtype::Dtype;
-use rma_core::engine::{FenceAssert, Operation, SyncCall};
+use rma_core::engine::{FenceAssert, Operation, PostAssert, StartAssert, SyncCall};
 use rma_core::error::{Call, RmaError};
+use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
@@ -36,6 +37,11 @@ pub enum Act {
     },
     FlushAll,
     Fence(FenceAssert),
+    /// To or from the ranks whose bits are set.
+    Post(u32),
+    Start(u32),
+    Complete,
+    Wait,
     /// Accumulates a number.
     Add {
         target: u32,
@@ -264,6 +270,12 @@ impl Program {
             Act::Flush { target } => engine.start_flush(window, Rank(target)),
             Act::FlushAll => engine.start_flush_all(window),
             Act::Fence(assert) => engine.start_fence(window, assert),
+            Act::Post(members) => group(engine.size(), members)
+                .and_then(|group| engine.start_post(window, &group, PostAssert::default())),
+            Act::Start(members) => group(engine.size(), members)
+                .and_then(|group| engine.start_start(window, &group, StartAssert::default())),
+            Act::Complete => engine.start_complete(window),
+            Act::Wait => engine.start_wait(window),
             Act::Add { target, word, number } => return self.post(OpKind::Accumulate, target, word, number),
             Act::Replace { target, word, number } => {
                 return self.post_reduced(OpKind::Accumulate, ReduceOp::Replace, target, word, number)
@@ -365,4 +377,9 @@ impl Program {
         let act = self.acts.get(self.at.min(self.acts.len().saturating_sub(1)));
         Fault::Engine(format!("rank {} act {} {act:?}: {error}", self.rank, self.at))
     }
+}
+
+fn group(size: u32, members: u32) -> Result<Group, RmaError> {
+    let ranks: Vec<Rank> = (0..size).filter(|rank| members >> rank & 1 != 0).map(Rank).collect();
+    Group::new(&ranks, size)
 }

@@ -18,6 +18,8 @@ pub enum Protocol {
     LockAll,
     /// fence and its barrier.
     Fence,
+    /// post, start, complete and wait.
+    Pscw,
     /// Elements won back.
     Restore,
     /// A rank dies, at any moment: the others get errors, and do not wait for ever.
@@ -26,7 +28,8 @@ pub enum Protocol {
 
 impl Protocol {
     /// Every protocol.
-    pub const ALL: [Self; 5] = [Self::Lock, Self::LockAll, Self::Fence, Self::Restore, Self::Death];
+    pub const ALL: [Self; 6] =
+        [Self::Lock, Self::LockAll, Self::Fence, Self::Pscw, Self::Restore, Self::Death];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl Protocol {
             Self::Lock => "lock",
             Self::LockAll => "lock_all",
             Self::Fence => "fence",
+            Self::Pscw => "pscw",
             Self::Restore => "restore",
             Self::Death => "death",
         }
@@ -159,6 +163,7 @@ pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
     locks(ranks, pool, &mut all);
     lock_alls(ranks, pool, &mut all);
     fences(ranks, pool, &mut all);
+    exposures(ranks, pool, &mut all);
     if ranks > 2 {
         restores(pool, &mut all);
     }
@@ -354,6 +359,54 @@ fn fences(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
         acts
     };
     all.push(new("a lock epoch behind a fence", each(ranks, fence_then_lock)).ending(0, 0, 2));
+}
+
+/// post, start, complete, wait; one early notice fits the table.
+fn exposures(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let new = |name, acts| {
+        let scenario = Scenario::new(Protocol::Pscw, name, pool, acts);
+        scenario.with(|scenario| scenario.config.notices = 1)
+    };
+    let others = (1 << ranks) - 2;
+    let one_to_all = |rank: u32| {
+        if rank > 0 {
+            return vec![Act::Post(1), Act::Wait, Act::Holds { word: 0, number: 1 }];
+        }
+        let puts = (1..ranks).map(|target| Act::Put { target, word: 0, number: 1 });
+        [Act::Start(others)].into_iter().chain(puts).chain([Act::Complete]).collect()
+    };
+    all.push(new("one to all", each(ranks, one_to_all)));
+    let (next, before) = (move |rank| (rank + 1) % ranks, move |rank| (rank + ranks - 1) % ranks);
+    let around = |rank: u32| {
+        let number = 10 + u64::from(rank);
+        vec![
+            Act::Post(1 << before(rank)),
+            Act::Start(1 << next(rank)),
+            Act::Put { target: next(rank), word: 0, number },
+            Act::Complete,
+            Act::Wait,
+            Act::Holds { word: 0, number: 10 + u64::from(before(rank)) },
+        ]
+    };
+    all.push(new("each to the next", each(ranks, around)));
+    let native = new("each to the next, native, local completion", each(ranks, around));
+    all.push(native.native(CompletionScope::Local, Order::default()));
+    let twice = |rank: u32| {
+        let round: &[Act] = if rank > 0 {
+            &[Act::Post(1), Act::Wait]
+        } else {
+            &[Act::Start(others), add(1, 0), Act::Complete]
+        };
+        [round, round].concat()
+    };
+    all.push(new("one to all, twice", each(ranks, twice)).ending(1, 0, 2));
+    let all_to_one = |rank: u32| {
+        if rank > 0 {
+            return vec![Act::Start(1), add(0, 0), Act::Complete];
+        }
+        vec![Act::Post(others), Act::Wait, Act::Holds { word: 0, number: u64::from(ranks - 1) }]
+    };
+    all.push(new("all to one", each(ranks, all_to_one)));
 }
 
 /// Three ranks, the first of which has more targets than elements.

@@ -12,7 +12,7 @@ use rma_core::error::RmaError;
 
 use super::act::{Memory, Monitor, Program};
 use super::fingerprint::Fingerprinter;
-use super::scenario::Scenario;
+use super::scenario::{Protocol, Scenario};
 use crate::fabric::{Delivery, SimFabric};
 use crate::world::Fault;
 
@@ -68,6 +68,8 @@ pub struct World {
     /// Who may die, and who has.
     mortal: Option<u32>,
     dead: Option<u32>,
+    /// Target elements may stay in use until the window is freed.
+    may_keep_targets: bool,
     end: Vec<(u32, u64, u64)>,
     printer: Fingerprinter,
     /// Of each rank, while it has not moved since.
@@ -101,6 +103,7 @@ impl World {
             arrivals_max: scenario.arrivals_max,
             mortal: scenario.mortal,
             dead: None,
+            may_keep_targets: scenario.protocol == Protocol::Pscw,
             end: scenario.end.clone(),
             printer: Fingerprinter::default(),
         };
@@ -239,6 +242,8 @@ impl World {
             let (operations, targets) = program.engine.elements_in_use();
             let malformed = program.engine.counters().malformed_packets;
             let lent = self.fabric.lent_packets(rank);
+            // What complete has left to the window's next call is the window's until it is freed.
+            let targets = if self.may_keep_targets { 0 } else { targets };
             if (operations, targets, malformed, lent) != (0, 0, 0, 0) {
                 return Err(Fault::Engine(format!(
                     "rank {rank} at its end has {operations} operation and {targets} target elements and \
@@ -258,6 +263,10 @@ impl World {
         }
         self.settle()?;
         let left: usize = self.programs.iter().map(|program| program.engine.window_count()).sum();
+        let kept: u32 = self.programs.iter().map(|program| program.engine.elements_in_use().1).sum();
+        if kept > 0 {
+            return Err(Fault::Engine(format!("{kept} target elements are left when no window is")));
+        }
         let regions: usize = (0..self.programs.len() as u32).map(|rank| self.fabric.live_regions(rank)).sum();
         if left + regions > 0 {
             return Err(Fault::Engine(format!("{left} windows and {regions} regions are left")));

@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 use clap::Parser;
 use rma::raw::RawWindow;
-use rma::{FenceAssert, Job, LockType, Rank};
+use rma::{FenceAssert, Group, Job, LockType, PostAssert, Rank, StartAssert};
 use rma_sim::swarm::{
-    plan, run_rank, Bounds, Call, Exposed, FenceAssertions, Library, OperationPlan, OriginBuffers, Progress,
-    Verb,
+    plan, run_rank, Bounds, Call, Exposed, FenceAssertions, Library, Members, OperationPlan, OriginBuffers,
+    Progress, Verb,
 };
 use rma_sim::Fault;
 
@@ -30,12 +30,19 @@ struct Cli {
 struct RawLibrary {
     job: Job,
     windows: Vec<Option<RawWindow>>,
+    /// The window whose exposure epoch is asked for again and again.
+    testing: Option<usize>,
 }
 
 impl RawLibrary {
     fn window(&self, window: usize) -> Result<&RawWindow, String> {
         let found = self.windows.get(window).and_then(Option::as_ref);
         found.ok_or_else(|| format!("window {window} does not exist"))
+    }
+
+    fn group(&self, members: Members) -> Result<Group, String> {
+        let ranks: Vec<Rank> = members.iter().map(Rank).collect();
+        Group::new(&ranks, self.job.size()).map_err(|error| error.to_string())
     }
 
     fn create(&mut self, memory: Option<NonNull<u8>>, len: usize, disp_unit: u32) -> Result<(), String> {
@@ -98,6 +105,19 @@ impl Library for RawLibrary {
             Call::Unlock { window, target } => self.window(window)?.unlock(Rank(target)),
             Call::LockAll { window, no_check } => self.window(window)?.lock_all(no_check),
             Call::UnlockAll { window } => self.window(window)?.unlock_all(),
+            Call::Post { window, group, no_check } => {
+                let assert = PostAssert { no_check, ..PostAssert::default() };
+                self.window(window)?.post(&self.group(group)?, assert)
+            }
+            Call::Start { window, group, no_check } => {
+                self.window(window)?.start(&self.group(group)?, StartAssert { no_check })
+            }
+            Call::Complete { window } => self.window(window)?.complete(),
+            Call::Wait { window, by_test: false } => self.window(window)?.wait(),
+            Call::Wait { window, by_test: true } => {
+                self.testing = Some(window);
+                Ok(())
+            }
             Call::Flush { window, target: Some(target), is_local: false } => {
                 self.window(window)?.flush(Rank(target))
             }
@@ -111,6 +131,11 @@ impl Library for RawLibrary {
     }
 
     fn poll(&mut self) -> Result<Progress, String> {
+        let Some(window) = self.testing else { return Ok(Progress::Returned) };
+        if !self.window(window)?.test().map_err(say)? {
+            return Ok(Progress::Waiting);
+        }
+        self.testing = None;
         Ok(Progress::Returned)
     }
 
@@ -171,7 +196,7 @@ fn run(cli: &Cli) -> Result<(), String> {
     let (rank, ranks) = (job.rank().0, job.size());
     for seed in cli.from..cli.from.saturating_add(cli.seeds) {
         let drawn = plan(seed, Bounds { ranks_min: ranks, ranks_max: ranks });
-        let library = RawLibrary { job: job.clone(), windows: Vec::new() };
+        let library = RawLibrary { job: job.clone(), windows: Vec::new(), testing: None };
         let meeting = job.clone();
         let barrier = move || meeting.barrier().map_err(say);
         if let Err(fault) = run_rank(&drawn, rank, library, barrier) {
