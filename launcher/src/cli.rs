@@ -4,11 +4,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use clap_complete::Shell;
 use rma_bootstrap::settings::parse_seconds;
 
+use crate::binding::{BindTo, MapBy};
+use crate::words;
+
 /// Most ranks that one host may be asked to run.
-const RANKS_MAX: u32 = 65_536;
+pub(crate) const RANKS_MAX: u32 = 65_536;
 
 /// Starts the ranks of a job on this host, lets them find each other, and ends them together.
 ///
@@ -17,16 +23,20 @@ const RANKS_MAX: u32 = 65_536;
 /// 130. Ctrl-C asks the ranks to end; a second one kills them.
 #[derive(Parser, Debug)]
 #[command(name = "rmarun", version, after_help = EXAMPLES, max_term_width = 100)]
-#[command(override_usage = "rmarun -n <N> [OPTIONS] [--] <PROGRAM> [ARGUMENTS]...")]
+#[command(override_usage = "rmarun -n <N> [OPTIONS] [--] <PROGRAM> [ARGUMENTS]... [: -n <N> <PROGRAM> ...]")]
 pub(crate) struct Cli {
-    /// Number of ranks (-np is understood as well)
+    /// Number of ranks (-np is understood as well); by default one for each slot of the hosts
     #[arg(short = 'n', value_name = "N", value_parser = parse_ranks)]
-    #[arg(required = false, required_unless_present = "help_env", default_value_if("help_env", "true", "1"))]
-    pub(crate) ranks: u32,
+    #[arg(required_unless_present_any = ["ppn", "host", "hostfile", "help_env", "man", "completions"])]
+    pub(crate) ranks: Option<u32>,
 
     /// Provider that the ranks use, such as 'tcp;ofi_rxm' (sets RMA_PROVIDER)
     #[arg(long, value_name = "P")]
     pub(crate) provider: Option<String>,
+
+    /// Network interface that the ranks use (sets libfabric's FI_TCP_IFACE and its like)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) iface: Option<String>,
 
     /// End the job after this many seconds, with exit code 124
     #[arg(long, value_name = "S", value_parser = parse_time)]
@@ -36,9 +46,9 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "S", value_parser = parse_time, default_value = "2")]
     pub(crate) grace: Duration,
 
-    /// Mark every line with the rank that wrote it
-    #[arg(long, alias = "prepend-rank", help = "Write '[rank] ' in front of every line that a rank writes")]
-    pub(crate) tag_output: bool,
+    /// Let the job go on when a rank fails: the others learn it as errors of what they do with it
+    #[arg(long)]
+    pub(crate) keep_going: bool,
 
     /// Say which process each rank is, and how it ended
     #[arg(short, long)]
@@ -46,20 +56,81 @@ pub(crate) struct Cli {
 
     /// Set a variable for the ranks; without a value, make sure that it is passed on
     #[arg(short = 'x', long = "export", value_name = "VAR[=VALUE]", value_parser = parse_variable)]
+    #[arg(help_heading = PROGRAM)]
     pub(crate) exports: Vec<(String, Option<String>)>,
 
+    /// Set a variable for the ranks of all programs, as Hydra's mpiexec has it
+    #[arg(long, num_args = 2, value_names = ["VAR", "VALUE"], allow_hyphen_values = true)]
+    pub(crate) genv: Vec<String>,
+
     /// Working directory of the ranks
-    #[arg(long, value_name = "DIR", alias = "wd")]
+    #[arg(long, value_name = "DIR", alias = "wd", help_heading = PROGRAM)]
     pub(crate) wdir: Option<PathBuf>,
 
+    /// Hosts and how many ranks each takes, such as a:2,b or n[1-4,7]:8
+    #[arg(short = 'H', long, value_name = "LIST", alias = "hosts", conflicts_with = "hostfile")]
+    #[arg(help_heading = PLACES)]
+    pub(crate) host: Option<String>,
+
+    /// File with a host on each line: NAME [slots=N]; # begins a comment
+    #[arg(short = 'f', long, value_name = "FILE", alias = "machinefile", help_heading = PLACES)]
+    pub(crate) hostfile: Option<PathBuf>,
+
+    /// Most ranks on each host
+    #[arg(long, value_name = "N", value_parser = parse_ranks, help_heading = PLACES)]
+    #[arg(aliases = ["ranks-per-host", "npernode"])]
+    pub(crate) ppn: Option<u32>,
+
+    /// In which order ranks take their places; core and numa bind as well, unless --bind-to says otherwise
+    #[arg(long, value_name = "PLACE", value_enum, default_value = "slot", help_heading = PLACES)]
+    pub(crate) map_by: MapBy,
+
+    /// Keep each rank on the processors of one core, NUMA node or socket [default: none]
+    #[arg(long, value_name = "PLACE", value_enum, help_heading = PLACES)]
+    pub(crate) bind_to: Option<BindTo>,
+
+    /// Say on which processors each rank may run
+    #[arg(long, help_heading = PLACES)]
+    pub(crate) report_bindings: bool,
+
+    /// Write '[rank] ' in front of every line that a rank writes
+    #[arg(long, alias = "prepend-rank", help_heading = STREAMS)]
+    pub(crate) tag_output: bool,
+
+    /// Write what ranks write to files rank-N.out and rank-N.err in this directory, and not here
+    #[arg(long, value_name = "DIR", conflicts_with = "tag_output", help_heading = STREAMS)]
+    pub(crate) output_dir: Option<PathBuf>,
+
+    /// Who reads the standard input of rmarun: the number of a rank, all or none
+    #[arg(long, value_name = "WHO", value_parser = parse_readers, default_value = "0")]
+    #[arg(help_heading = STREAMS)]
+    pub(crate) stdin: Readers,
+
     /// List the RMA_* variables and settings, and exit
-    #[arg(long)]
+    #[arg(long, help_heading = MORE)]
     pub(crate) help_env: bool,
 
-    /// The program that each rank runs, and its arguments
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required_unless_present = "help_env")]
+    /// Print the man page, and exit: rmarun --man > rmarun.1
+    #[arg(long, help_heading = MORE)]
+    pub(crate) man: bool,
+
+    /// Print what completes the options in a shell, and exit
+    #[arg(long, value_name = "SHELL", value_enum, help_heading = MORE)]
+    pub(crate) completions: Option<Shell>,
+
+    /// The program that each rank runs, and its arguments; a ':' and another program may follow
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
+    #[arg(required_unless_present_any = ["help_env", "man", "completions"])]
     pub(crate) program: Vec<OsString>,
 }
+
+const PLACES: &str = "Places";
+const STREAMS: &str = "Standard streams";
+const PROGRAM: &str = "Of one program (each may have its own, between ':')";
+const MORE: &str = "More to read";
+
+/// Options that each program has for itself; the others are the job's.
+const OF_A_PROGRAM: [&str; 4] = ["ranks", "exports", "wdir", "program"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,45 +139,74 @@ Examples:
   rmarun -n 2 --provider tcp ./halo          over TCP, whatever else there is
   rmarun -n 8 --timeout 60 -- ./halo -n 3    ended after a minute; -n 3 is the program's own
   rmarun -n 2 -x RMA_COALESCE=0 ./halo       with a setting changed (see --help-env)
+  rmarun -n 8 --bind-to core --report-bindings ./halo
+                                             each rank on a core of its own
+  rmarun -n 1 ./reader : -n 3 ./worker       rank 0 runs one program, ranks 1 to 3 another
+  rmarun -n 64 --output-dir out ./halo       what rank 5 says is in out/rank-5.out
 
-Standard input goes to rank 0, the other ranks read /dev/null.";
+Options of mpiexec such as -np, -ppn, -host, -hostfile, -genv and -wdir are understood with one dash.
+After '--' everything belongs to the program, a ':' as well.";
+
+/// Who reads the launcher's standard input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Readers {
+    /// Nobody.
+    None,
+    /// This rank.
+    One(u32),
+    /// Every rank, all of it.
+    All,
+}
+
+impl Readers {
+    /// Whether this rank reads it.
+    pub(crate) fn has(self, rank: u32) -> bool {
+        match self {
+            Self::None => false,
+            Self::One(one) => one == rank,
+            Self::All => true,
+        }
+    }
+}
 
 impl Cli {
-    /// The command line of this process. Wrong ones end the process with a message and exit code 2.
-    pub(crate) fn of_this_process() -> Self {
-        let arguments = with_n_for_np(std::env::args_os().collect(), &Self::command());
-        Self::parse_from(arguments)
+    /// The command line of this process: one part for each program, the first with what holds for the job. Wrong
+    /// ones end the process with a message and exit code 2.
+    pub(crate) fn of_this_process() -> Vec<Self> {
+        Self::parse_words(std::env::args_os().skip(1)).unwrap_or_else(|error| error.exit())
+    }
+
+    fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Vec<Self>, clap::Error> {
+        let mut command = Self::command();
+        let programs = words::programs(words, &command);
+        let mut parts = Vec::new();
+        for (index, words) in programs.into_iter().enumerate() {
+            let name = std::iter::once(OsString::from("rmarun"));
+            let mut matches = command.try_get_matches_from_mut(name.chain(words))?;
+            if let Some(option) = (index > 0).then(|| job_option(&matches)).flatten() {
+                let message = format!(
+                    "--{} is for the whole job: write it before the first program",
+                    option.replace('_', "-")
+                );
+                return Err(command.error(ErrorKind::ArgumentConflict, message));
+            }
+            parts.push(Self::from_arg_matches_mut(&mut matches)?);
+        }
+        if parts.len() > 1 && parts.iter().any(|part| part.ranks.is_none()) {
+            let message = "of several programs, each needs its number of ranks: -n <N>";
+            return Err(command.error(ErrorKind::MissingRequiredArgument, message));
+        }
+        Ok(parts)
     }
 }
 
-/// Users of mpiexec type `-np 4`: as a group of short options it would mean `-n p`.
-fn with_n_for_np(mut arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
-    let mut index = 1;
-    while let Some(argument) = arguments.get(index).and_then(|argument| argument.to_str()) {
-        // The first word that is no option is the program; what follows is the program's.
-        if argument == "--" || !argument.starts_with('-') {
-            break;
-        }
-        let is_np = matches!(argument, "-np" | "--np");
-        let takes_next = is_np || takes_value(command, argument);
-        if is_np {
-            arguments[index] = "-n".into();
-        }
-        index += if takes_next { 2 } else { 1 };
-    }
-    arguments
-}
-
-/// Whether the option takes the next word as its value.
-fn takes_value(command: &clap::Command, argument: &str) -> bool {
-    let is_this = |option: &&clap::Arg| {
-        let is_long = |name: &str| argument.strip_prefix("--") == Some(name);
-        let short = option.get_short().map(|short| format!("-{short}"));
-        short.as_deref() == Some(argument)
-            || option.get_long().is_some_and(is_long)
-            || option.get_all_aliases().unwrap_or_default().into_iter().any(is_long)
-    };
-    command.get_arguments().find(is_this).is_some_and(|option| option.get_action().takes_values())
+/// An option among `matches` that was typed and is not of one program.
+fn job_option(matches: &ArgMatches) -> Option<String> {
+    let is_typed = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let is_known = |name: &str| matches.try_contains_id(name).is_ok();
+    let names = matches.ids().map(clap::Id::as_str);
+    let mut typed = names.filter(|name| is_known(name) && is_typed(name) && *name != "Cli");
+    typed.find(|name| !OF_A_PROGRAM.contains(name)).map(str::to_owned)
 }
 
 fn parse_ranks(text: &str) -> Result<u32, String> {
@@ -122,69 +222,33 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     parse_seconds(text).ok_or_else(|| "a time is a number of seconds above 0, such as 30 or 0.5".into())
 }
 
+fn parse_readers(text: &str) -> Result<Readers, String> {
+    match text {
+        "none" => Ok(Readers::None),
+        "all" => Ok(Readers::All),
+        number => number
+            .parse()
+            .map(Readers::One)
+            .map_err(|_| "standard input goes to the number of a rank, to all or to none".into()),
+    }
+}
+
 fn parse_variable(text: &str) -> Result<(String, Option<String>), String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (text, None),
     };
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || !name.chars().all(is_name) {
+    if !is_variable(name) {
         return Err(format!("'{name}' is no name of a variable; write -x NAME or -x NAME=value"));
     }
     Ok((name.to_owned(), value))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
-        let arguments = std::iter::once("rmarun").chain(words.iter().copied()).map(OsString::from).collect();
-        Cli::try_parse_from(with_n_for_np(arguments, &Cli::command()))
-    }
-
-    fn error(words: &[&str]) -> String {
-        parse(words).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn the_definition_is_sound() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn number_of_ranks_as_people_type_it() {
-        for words in [&["-n", "4", "p"][..], &["-n4", "p"], &["-np", "4", "p"], &["--np", "4", "p"]] {
-            assert_eq!(parse(words).unwrap().ranks, 4, "{words:?}");
-        }
-        assert!(error(&["-n", "0", "p"]).contains("at least 1 rank"));
-        assert!(error(&["-n", "x", "p"]).contains("whole number"));
-        assert!(error(&["-n", "-1", "p"]).contains("-1"));
-        assert!(error(&["-n", "70000", "p"]).contains("65536"));
-        assert!(error(&["p"]).contains("-n"));
-        assert!(error(&["-n", "2"]).contains("PROGRAM"));
-    }
-
-    #[test]
-    fn the_program_keeps_its_own_options() {
-        for words in
-            [&["-n", "2", "p", "-np", "3", "--", "-x"][..], &["-n", "2", "--", "p", "-np", "3", "--", "-x"]]
-        {
-            assert_eq!(parse(words).unwrap().program, ["p", "-np", "3", "--", "-x"], "{words:?}");
-        }
-        let cli = parse(&["--wd", "-np", "-np", "2", "p"]);
-        assert!(cli.is_err(), "a value of an option is not an option");
-        assert!(error(&["-n", "2", "--tga-output", "p"]).contains("--tag-output"));
-    }
-
-    #[test]
-    fn times_and_variables() {
-        let cli = parse(&["-n", "1", "--timeout", "0.5", "-x", "A", "-x", "B=c=d", "p"]).unwrap();
-        assert_eq!(cli.timeout, Some(Duration::from_millis(500)));
-        assert_eq!(cli.exports, [("A".into(), None), ("B".into(), Some("c=d".into()))]);
-        assert_eq!(cli.grace, Duration::from_secs(2));
-        assert!(error(&["-n", "1", "--timeout", "0", "p"]).contains("above 0"));
-        assert!(error(&["-n", "1", "-x", "=1", "p"]).contains("-x NAME"));
-        assert!(parse(&["--help-env"]).unwrap().help_env);
-    }
+/// Whether a variable may have this name.
+pub(crate) fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

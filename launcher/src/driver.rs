@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{kill_process, kill_process_group, waitid, Pid, Signal, WaitId, WaitIdOptions};
 
+use crate::files::OutputFile;
 use crate::job::{Action, ExitStatus, Job, Report, SIGKILL};
 use crate::keeper::Keeper;
 use crate::output::{Lines, Sink};
@@ -50,6 +51,8 @@ struct Rank {
 struct Stream {
     fd: Option<OwnedFd>,
     lines: Lines,
+    /// Where it goes, if not to the launcher's own stream.
+    file: Option<OutputFile>,
 }
 
 /// What the poll watches.
@@ -61,7 +64,7 @@ enum Watched {
     Stream(usize, usize),
     Sink(usize),
     StdinRead,
-    StdinWrite,
+    StdinWrite(usize),
 }
 
 /// A running job.
@@ -95,7 +98,7 @@ impl Driver {
     ) -> io::Result<Self> {
         let sinks = [Sink::new(io::stdout().as_fd())?, Sink::new(io::stderr().as_fd())?];
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let (ranks, stdin, started_at) = (Vec::new(), Stdin::new(None), Instant::now());
+        let (ranks, stdin, started_at) = (Vec::new(), Stdin::new(), Instant::now());
         Ok(Self { job, ranks, sinks, stdin, signals, keeper, started_at, host, is_verbose })
     }
 
@@ -104,8 +107,8 @@ impl Driver {
         self.keeper.as_ref()
     }
 
-    /// Takes over the next rank; its lines are marked with `tag`, if one is given.
-    pub(crate) fn add(&mut self, started: Started, tag: Option<String>) {
+    /// Takes over the next rank; its lines are marked with `tag`, and its output goes to `files`, if these are given.
+    pub(crate) fn add(&mut self, started: Started, tag: Option<String>, files: Option<[OutputFile; 2]>) {
         let Started { process, control, pmi, stdin, stdout, stderr } = started;
         if self.is_verbose {
             let rank = self.ranks.len();
@@ -115,11 +118,12 @@ impl Driver {
                 self.host
             ));
         }
-        if stdin.is_some() {
-            self.stdin = Stdin::new(stdin);
+        if let Some(stdin) = stdin {
+            self.stdin.add(self.ranks.len(), stdin);
         }
-        let stream = |fd, tag| Stream { fd: Some(fd), lines: Lines::new(tag) };
-        let streams = [stream(stdout, tag.clone()), stream(stderr, tag)];
+        let [out_file, err_file] = files.map_or([None, None], |files| files.map(Some));
+        let stream = |fd, tag, file| Stream { fd: Some(fd), lines: Lines::new(tag), file };
+        let streams = [stream(stdout, tag.clone(), out_file), stream(stderr, tag, err_file)];
         self.ranks.push(Rank { process, control: Some(control), pmi: Some(pmi), streams });
     }
 
@@ -207,7 +211,7 @@ impl Driver {
                     self.close_streams_to_nowhere(which);
                 }
                 Watched::StdinRead => self.stdin.read_some(),
-                Watched::StdinWrite => self.stdin.write_some(),
+                Watched::StdinWrite(index) => self.stdin.write_some(index),
             }
         }
         if may_have_exits {
@@ -248,7 +252,8 @@ impl Driver {
                 list.push(watch(Watched::Pmi(index), pmi.as_fd(), PollFlags::IN | unsent));
             }
             for (which, stream) in rank.streams.iter().enumerate() {
-                if let Some(fd) = stream.fd.as_ref().filter(|_| !self.sinks[which].is_full()) {
+                let has_room = stream.file.is_some() || !self.sinks[which].is_full();
+                if let Some(fd) = stream.fd.as_ref().filter(|_| has_room) {
                     list.push(watch(Watched::Stream(index, which), fd.as_fd(), PollFlags::IN));
                 }
             }
@@ -259,7 +264,8 @@ impl Driver {
         if self.stdin.wants_to_read() {
             list.push(watch(Watched::StdinRead, STDIN, PollFlags::IN));
         }
-        list.extend(self.stdin.wants_to_write().map(|fd| watch(Watched::StdinWrite, fd, PollFlags::OUT)));
+        let readers = self.stdin.wants_to_write();
+        list.extend(readers.map(|(index, fd)| watch(Watched::StdinWrite(index), fd, PollFlags::OUT)));
         list
     }
 
@@ -356,7 +362,17 @@ impl Driver {
         let mut bytes = [0; READ_BYTES];
         match rustix::io::read(fd, &mut bytes) {
             Ok(0) => self.close_stream(index, which),
-            Ok(count) => stream.lines.push(&bytes[..count], now, &mut self.sinks[which]),
+            Ok(count) => match &mut stream.file {
+                None => stream.lines.push(&bytes[..count], now, &mut self.sinks[which]),
+                Some(file) => {
+                    stream.lines.remember(&bytes[..count]);
+                    if let Err(why) = file.write(&bytes[..count]) {
+                        // The rank learns it as if it wrote there itself.
+                        stream.fd = None;
+                        self.say(&format!("rmarun: {why}\n"));
+                    }
+                }
+            },
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(_) => self.close_stream(index, which),
         }
@@ -373,7 +389,10 @@ impl Driver {
     fn close_streams_to_nowhere(&mut self, which: usize) {
         if self.sinks[which].is_broken() {
             for rank in &mut self.ranks {
-                rank.streams[which].fd = None;
+                let stream = &mut rank.streams[which];
+                if stream.file.is_none() {
+                    stream.fd = None;
+                }
             }
         }
     }
@@ -381,34 +400,39 @@ impl Driver {
     /// Finds the ranks that have exited. They are not reaped, so that the numbers of their process
     /// groups stay theirs until the launcher ends.
     fn collect_exits(&mut self) {
-        for index in 0..self.ranks.len() {
+        let indices = 0..self.ranks.len();
+        let mut exited: Vec<_> =
+            indices.filter_map(|index| Some((index, self.exit_status(index)?))).collect();
+        // Who broke its connection off went first: the others may have failed for want of it.
+        exited.sort_by_key(|(index, _)| self.job.state(*index as u32) != State::Severed);
+        for (index, status) in exited {
             let rank = index as u32;
-            if self.job.state(rank) == State::Ended {
-                continue;
-            }
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            let Ok(Some(status)) = waitid(WaitId::Pid(self.ranks[index].process), options) else {
-                continue;
-            };
-            let status = match status.terminating_signal() {
-                Some(number) => ExitStatus::Signal(number),
-                // The kernel keeps 8 bits of an exit status.
-                None => ExitStatus::Code(status.exit_status().unwrap_or(0) as u8),
-            };
             // What it said and wrote before comes first: it may have finalized, or named its error.
             self.read_control(index, LAST_MESSAGES_MAX);
             self.read_pmi(index, LAST_MESSAGES_MAX);
             self.read_stream(index, 0);
             self.read_stream(index, STDERR);
-            if rank == 0 {
-                self.stdin.close();
-            }
+            self.stdin.close(index);
             self.job.on_exit(rank, status, self.now());
             self.act();
             if self.is_verbose {
                 self.say(&format!("rmarun: rank {rank} {}\n", report::status_text(status)));
             }
         }
+    }
+
+    /// How the process of a rank ended, if it has and the job does not know it yet.
+    fn exit_status(&self, index: usize) -> Option<ExitStatus> {
+        if self.job.state(index as u32) == State::Ended {
+            return None;
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.ranks[index].process), options).ok()??;
+        Some(match status.terminating_signal() {
+            Some(number) => ExitStatus::Signal(number),
+            // The kernel keeps 8 bits of an exit status.
+            None => ExitStatus::Code(status.exit_status().unwrap_or(0) as u8),
+        })
     }
 
     fn signal_ranks(&self, number: i32) {
@@ -430,7 +454,8 @@ impl Driver {
         self.say(&text);
     }
 
-    fn say(&mut self, text: &str) {
+    /// Tells the user.
+    pub(crate) fn say(&mut self, text: &str) {
         self.sinks[STDERR].push(text.as_bytes());
     }
 

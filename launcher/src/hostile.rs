@@ -35,7 +35,8 @@ struct World {
 /// Takes `input` for a sequence of steps. Panics when the launcher would.
 pub(crate) fn feed(input: &[u8]) {
     let grace = Duration::from_secs(2);
-    let wishes = Wishes { size: RANKS, job_id: "j".into(), timeout: Some(100 * grace), grace };
+    let wishes =
+        Wishes { size: RANKS, job_id: "j".into(), timeout: Some(100 * grace), grace, keep_going: false };
     let mut links: [Link; RANKS as usize] = Default::default();
     for link in &mut links {
         (link.is_open, link.speaks_pmi) = (true, true);

@@ -111,6 +111,8 @@ pub(crate) struct Wishes {
     pub(crate) timeout: Option<Duration>,
     /// How long ranks that are asked to end may take.
     pub(crate) grace: Duration,
+    /// Whether the job goes on when a rank fails.
+    pub(crate) keep_going: bool,
 }
 
 /// The job.
@@ -184,6 +186,11 @@ impl Job {
     /// Number of ranks.
     pub(crate) fn size(&self) -> u32 {
         self.wishes.size
+    }
+
+    /// Whether the job goes on when a rank fails.
+    pub(crate) fn keeps_going(&self) -> bool {
+        self.wishes.keep_going
     }
 
     /// Number of ranks whose processes run.
@@ -302,11 +309,27 @@ impl Job {
         self.pmi.on_gone(rank);
         self.take_pmi_outcomes(rank, now);
         match effect {
-            Effect::Fail => self.end(status.job_code(), Report::Failed(rank, status), SIGTERM, now),
+            Effect::Fail => self.on_failure(status.job_code(), Report::Failed(rank, status), now),
             Effect::Vanish if self.unfinished_count > 0 => {
-                self.end(CODE_MISBEHAVED, Report::Vanished(rank), SIGTERM, now);
+                self.on_failure(CODE_MISBEHAVED, Report::Vanished(rank), now);
             }
             _ => {}
+        }
+    }
+
+    /// A rank failed: the job ends, unless it is to go on, which its peers learn by what they ask of it.
+    fn on_failure(&mut self, code: u8, report: Report, now: Duration) {
+        if !self.wishes.keep_going || self.phase != Phase::Running {
+            return self.end(code, report, SIGTERM, now);
+        }
+        self.set_code(code);
+        self.actions.push_back(Action::Say(report));
+    }
+
+    /// The first reason decides the exit code.
+    fn set_code(&mut self, code: u8) {
+        if self.code == 0 {
+            self.code = code;
         }
     }
 
@@ -445,12 +468,12 @@ impl Job {
         self.withdraw(rank);
     }
 
-    /// Begins the end of the job unless it has begun: the first reason decides the exit code.
+    /// Begins the end of the job unless it has begun.
     fn end(&mut self, code: u8, report: Report, signal: i32, now: Duration) {
         if self.phase != Phase::Running {
             return;
         }
-        self.code = code;
+        self.set_code(code);
         self.phase = Phase::Ending { kill_at: now + self.wishes.grace };
         self.actions.push_back(Action::Say(report));
         if self.running_count > 0 {

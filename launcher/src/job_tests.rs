@@ -5,7 +5,7 @@ const START: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(2);
 
 fn job(size: u32) -> Job {
-    Job::new(Wishes { size, job_id: "j".into(), timeout: Some(100 * GRACE), grace: GRACE })
+    Job::new(Wishes { size, job_id: "j".into(), timeout: Some(100 * GRACE), grace: GRACE, keep_going: false })
 }
 
 fn actions(job: &mut Job) -> Vec<Action> {
@@ -448,4 +448,25 @@ fn pmi_sessions(size: u32) -> usize {
     (0..size).for_each(|rank| say(&mut job, rank, Message::new("finalize")));
     assert!((0..size).all(|rank| job.state(rank) == State::Finalized));
     action_count
+}
+
+#[test]
+fn a_job_that_keeps_going_ends_with_its_last_rank_and_its_first_failure() {
+    let wishes =
+        Wishes { size: 3, job_id: "j".into(), timeout: Some(100 * GRACE), grace: GRACE, keep_going: true };
+    let mut job = Job::new(wishes);
+    (0..3).for_each(|rank| job.on_request(rank, hello(rank), START));
+    actions(&mut job);
+    job.on_request(0, get(2), START);
+    job.on_exit(2, ExitStatus::Code(4), START);
+    let told = actions(&mut job);
+    assert!(told.contains(&Action::Say(Report::Failed(2, ExitStatus::Code(4)))), "{told:?}");
+    assert!(matches!(told[0], Action::Send(0, Reply::Missing { .. })), "who waits is answered: {told:?}");
+    assert!(!told.iter().any(|action| matches!(action, Action::Signal(_))), "{told:?}");
+    job.on_exit(1, ExitStatus::Code(0), START);
+    assert_eq!(actions(&mut job), [Action::Say(Report::Vanished(1))]);
+    job.on_request(0, Request::Finalize, START);
+    job.on_exit(0, ExitStatus::Code(0), START);
+    actions(&mut job);
+    assert_eq!(job.verdict(), Some(4));
 }

@@ -45,16 +45,20 @@ impl Lines {
 
     /// Takes bytes from the rank at the time `now` and passes on what is complete.
     pub(crate) fn push(&mut self, bytes: &[u8], now: Duration, out: &mut Sink) {
-        let excess = (self.tail.len() + bytes.len()).saturating_sub(TAIL_BYTES);
-        self.tail.drain(..excess.min(self.tail.len()));
-        self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
-
+        self.remember(bytes);
         self.partial.extend_from_slice(bytes);
         self.pass_on_lines(out);
         if self.partial.len() >= LINE_BYTES_MAX {
             self.pass_on_partial(out);
         }
         self.partial_since = (!self.partial.is_empty()).then_some(now);
+    }
+
+    /// Takes bytes from the rank that go elsewhere: only [`Lines::last_lines`] will have them.
+    pub(crate) fn remember(&mut self, bytes: &[u8]) {
+        let excess = (self.tail.len() + bytes.len()).saturating_sub(TAIL_BYTES);
+        self.tail.drain(..excess.min(self.tail.len()));
+        self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
     }
 
     /// When [`Lines::flush_idle`] has something to do, if ever.

@@ -27,19 +27,20 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks, host: &str) ->
         }
         text
     };
+    let then = if job.keeps_going() { "the job goes on" } else { "the job ends" };
     let text = match report {
         // The one signal that a rank cannot have caused by a mistake of its own.
         Report::Failed(rank, ExitStatus::Signal(SIGKILL)) => with_lines(
             rank,
-            format!("{} was killed by SIGKILL (out of memory? see dmesg); the job ends", name(rank)),
+            format!("{} was killed by SIGKILL (out of memory? see dmesg); {then}", name(rank)),
         ),
         Report::Failed(rank, status) => {
-            with_lines(rank, format!("{} {}; the job ends", name(rank), status_text(*status)))
+            with_lines(rank, format!("{} {}; {then}", name(rank), status_text(*status)))
         }
         Report::Vanished(rank) => with_lines(
             rank,
             format!(
-                "{} exited with status 0 without finalizing while others may wait for it; the job ends",
+                "{} exited with status 0 without finalizing while others may wait for it; {then}",
                 name(rank)
             ),
         ),

@@ -14,10 +14,11 @@ use rma_bootstrap::environment::Place;
 use rma_bootstrap::pmi::channel::Channel;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::thread::CpuSet;
 
 use crate::keeper::{tell_group, Keeper};
 
-/// What all ranks of a job have in common.
+/// What all ranks of a program have in common.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// The program to run, looked for in PATH unless it has a slash.
@@ -34,6 +35,15 @@ pub(crate) struct Program {
     pub(crate) stderr_is_terminal: bool,
 }
 
+/// What a rank has for itself besides its place in the job.
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// The processors that it may use, if not those of this process.
+    pub(crate) processors: Option<CpuSet>,
+    /// Whether it reads this process's standard input; the others read `/dev/null`.
+    pub(crate) reads_stdin: bool,
+}
+
 /// A rank that has been started.
 #[derive(Debug)]
 pub(crate) struct Started {
@@ -43,7 +53,7 @@ pub(crate) struct Started {
     pub(crate) control: Control,
     /// The launcher's end of the connection over which it may speak PMI.
     pub(crate) pmi: Channel,
-    /// Where its standard input comes from; rank 0 only.
+    /// Where its standard input comes from, if it reads the launcher's.
     pub(crate) stdin: Option<OwnedFd>,
     /// Its standard output.
     pub(crate) stdout: OwnedFd,
@@ -55,7 +65,12 @@ pub(crate) struct Started {
 ///
 /// # Errors
 /// When the program cannot be run, as the operating system has it, or processes or files run out.
-pub(crate) fn start(program: &Program, place: &Place, keeper: Option<&Keeper>) -> io::Result<Started> {
+pub(crate) fn start(
+    program: &Program,
+    place: &Place,
+    own: &Own,
+    keeper: Option<&Keeper>,
+) -> io::Result<Started> {
     let (ours, theirs) = UnixStream::pair()?;
     let theirs = OwnedFd::from(theirs);
     let (our_pmi, their_pmi) = UnixStream::pair()?;
@@ -69,16 +84,19 @@ pub(crate) fn start(program: &Program, place: &Place, keeper: Option<&Keeper>) -
     set_pmi(&mut command, place, &their_pmi);
     let watches = program.stderr_is_terminal && place.rank == 0;
     command.env("RMA_STDERR_IS_TERMINAL", if watches { "1" } else { "0" });
-    command.stdin(if place.rank == 0 { Stdio::piped() } else { Stdio::null() });
+    command.stdin(if own.reads_stdin { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
 
     let launcher = rustix::process::getpid();
     let open_files = program.open_files;
+    let processors = own.processors;
     let (connections, keeper_fd) =
         ([theirs.as_raw_fd(), their_pmi.as_raw_fd()], keeper.map(|keeper| keeper.line().as_raw_fd()));
     // SAFETY: the closure runs in the child between fork and exec, and `become_rank` keeps to what is
     // allowed there: system calls without allocation, locks or anything that may be held elsewhere.
-    unsafe { command.pre_exec(move || become_rank(launcher, connections, keeper_fd, open_files)) };
+    unsafe {
+        command.pre_exec(move || become_rank(launcher, connections, keeper_fd, open_files, processors))
+    };
 
     let mut child = command.spawn()?;
     let missing = || io::Error::other("a pipe of the rank is missing");
@@ -124,6 +142,7 @@ fn become_rank(
     connections: [i32; 2],
     keeper_fd: Option<i32>,
     open_files: Rlimit,
+    processors: Option<CpuSet>,
 ) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // The launcher may have died before the line above: then no signal comes.
@@ -136,6 +155,9 @@ fn become_rank(
         tell_group(line, rustix::process::getpid());
     }
     rustix::process::setrlimit(Resource::Nofile, open_files)?;
+    if let Some(processors) = processors {
+        rustix::thread::sched_setaffinity(None, &processors)?;
+    }
     for connection in connections {
         // SAFETY: the launcher holds this end of the connection open until the program runs.
         let connection = unsafe { BorrowedFd::borrow_raw(connection) };

@@ -1,4 +1,4 @@
-//! The launcher's standard input on its way to rank 0.
+//! The launcher's standard input on its way to the ranks that read it.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -6,27 +6,42 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-/// What is read ahead of rank 0, in bytes.
+/// What is read ahead of the slowest reader, in bytes.
 const QUEUE_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes read or written at once.
 const CHUNK_BYTES: usize = 4096;
 
-/// Copies standard input to rank 0 until either side ends.
+/// A rank that reads standard input.
+#[derive(Debug)]
+struct Reader {
+    rank: usize,
+    /// The way to it, which does not block.
+    to_rank: OwnedFd,
+    /// How many bytes of the queue it has been given.
+    given: usize,
+}
+
+/// Copies standard input to each of its readers until it or the last of them ends.
 #[derive(Debug)]
 pub(crate) struct Stdin {
-    /// The way to rank 0; `None` once it is closed.
-    to_rank: Option<OwnedFd>,
+    readers: Vec<Reader>,
+    /// What not every reader has been given.
     queue: VecDeque<u8>,
     has_ended: bool,
     is_terminal: bool,
 }
 
 impl Stdin {
-    /// Copies to `to_rank`, which does not block.
-    pub(crate) fn new(to_rank: Option<OwnedFd>) -> Self {
+    /// Standard input without readers.
+    pub(crate) fn new() -> Self {
         let is_terminal = std::io::stdin().is_terminal();
-        Self { to_rank, queue: VecDeque::new(), has_ended: false, is_terminal }
+        Self { readers: Vec::new(), queue: VecDeque::new(), has_ended: false, is_terminal }
+    }
+
+    /// Copies to this rank too; all of the readers are to be added before anything is read.
+    pub(crate) fn add(&mut self, rank: usize, to_rank: OwnedFd) {
+        self.readers.push(Reader { rank, to_rank, given: 0 });
     }
 
     /// Whether standard input is to be polled for readability now.
@@ -41,9 +56,10 @@ impl Stdin {
         self.may_read() && self.is_terminal && !is_foreground()
     }
 
-    /// What to poll for writability, while something is queued.
-    pub(crate) fn wants_to_write(&self) -> Option<BorrowedFd<'_>> {
-        self.to_rank.as_ref().filter(|_| !self.queue.is_empty()).map(AsFd::as_fd)
+    /// What to poll for writability: the ranks for which something is queued.
+    pub(crate) fn wants_to_write(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        let waiting = self.readers.iter().filter(|reader| reader.given < self.queue.len());
+        waiting.map(|reader| (reader.rank, reader.to_rank.as_fd()))
     }
 
     /// Reads once; to be called when standard input polls as readable.
@@ -56,34 +72,42 @@ impl Stdin {
             // A terminal that has gone away, for instance.
             Err(_) => self.has_ended = true,
         }
-        self.close_if_done();
+        self.tidy_up();
     }
 
-    /// Writes once; to be called when rank 0's end polls as writable.
-    pub(crate) fn write_some(&mut self) {
-        let Some(to_rank) = &self.to_rank else { return };
-        match rustix::io::write(to_rank, self.queue.as_slices().0) {
-            Ok(count) => drop(self.queue.drain(..count)),
+    /// Writes once; to be called when the rank's end polls as writable.
+    pub(crate) fn write_some(&mut self, rank: usize) {
+        let Some(reader) = self.readers.iter_mut().find(|reader| reader.rank == rank) else { return };
+        let (head, tail) = self.queue.as_slices();
+        let bytes = head.get(reader.given..).filter(|bytes| !bytes.is_empty());
+        let behind = reader.given.saturating_sub(head.len());
+        let bytes = bytes.or_else(|| tail.get(behind..)).unwrap_or_default();
+        match rustix::io::write(&reader.to_rank, &bytes[..bytes.len().min(CHUNK_BYTES)]) {
+            Ok(count) => reader.given += count,
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // Rank 0 does not read any more, which is its good right.
-            Err(_) => self.close(),
+            // The rank does not read any more, which is its good right.
+            Err(_) => self.readers.retain(|reader| reader.rank != rank),
         }
-        self.close_if_done();
+        self.tidy_up();
     }
 
-    /// Rank 0 has ended: what is left of the input stays where it is.
-    pub(crate) fn close(&mut self) {
-        self.to_rank = None;
-        self.queue.clear();
+    /// The rank has ended: what is left of the input stays where it is.
+    pub(crate) fn close(&mut self, rank: usize) {
+        self.readers.retain(|reader| reader.rank != rank);
+        self.tidy_up();
     }
 
     fn may_read(&self) -> bool {
-        self.to_rank.is_some() && !self.has_ended && self.queue.len() < QUEUE_BYTES_MAX
+        !self.readers.is_empty() && !self.has_ended && self.queue.len() < QUEUE_BYTES_MAX
     }
 
-    fn close_if_done(&mut self) {
-        if self.has_ended && self.queue.is_empty() {
-            self.to_rank = None;
+    /// Forgets what every reader has, and closes the ways of those that have everything.
+    fn tidy_up(&mut self) {
+        let given = self.readers.iter().map(|reader| reader.given).min().unwrap_or(self.queue.len());
+        self.queue.drain(..given);
+        self.readers.iter_mut().for_each(|reader| reader.given -= given);
+        if self.has_ended {
+            self.readers.retain(|reader| reader.given < self.queue.len());
         }
     }
 }

@@ -1,0 +1,256 @@
+//! Hosts, as lists and files name them.
+
+use crate::cli::RANKS_MAX;
+
+/// Most hosts that a list may name.
+const HOSTS_MAX: usize = 65_536;
+
+/// A host of the job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Host {
+    /// Its name, as the user gave it.
+    pub(crate) name: String,
+    /// How many ranks it takes, if the user said so.
+    pub(crate) slots: Option<u32>,
+}
+
+/// Reads a list such as `a:2,b` or `n[1-4,7]:8`.
+///
+/// # Errors
+/// A message that names the part that is wrong, and what would be right.
+pub(crate) fn parse_list(text: &str) -> Result<Vec<Host>, String> {
+    let mut hosts = Vec::new();
+    for part in outer_parts(text)? {
+        let (names, slots) = match part.rsplit_once(':') {
+            Some((names, slots)) => (names, Some(parse_slots(slots)?)),
+            None => (part, None),
+        };
+        expand(names, slots, &mut hosts)?;
+    }
+    Ok(hosts)
+}
+
+/// Reads a file of hosts: on each line a list of hosts and perhaps `slots=N`, which then holds for each of them.
+///
+/// # Errors
+/// A message that names the line, what is wrong with it, and what would be right.
+pub(crate) fn parse_file(text: &str) -> Result<Vec<Host>, String> {
+    let mut hosts = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        let more = parse_line(line).map_err(|error| format!("line {number}: {error}"))?;
+        hosts.extend(more);
+        check_count(hosts.len())?;
+    }
+    if hosts.is_empty() {
+        return Err("there is no host in it; write one on each line, such as 'node1 slots=4'".into());
+    }
+    Ok(hosts)
+}
+
+/// How many ranks a job has on this host: `ranks` if given, else what `ppn` or the hosts' slots say.
+///
+/// # Errors
+/// A message that says which of these do not agree, or which host is not this one.
+pub(crate) fn ranks_here(
+    ranks: Option<u32>,
+    ppn: Option<u32>,
+    hosts: &[Host],
+    own_name: &str,
+) -> Result<u32, String> {
+    if let Some(host) = hosts.iter().find(|host| !is_own_name(&host.name, own_name)) {
+        return Err(format!(
+            "host {} is not this host ({own_name}), and rmarun starts ranks on its own host only; for several hosts use \
+             srun or mpiexec, under which the same program runs",
+            host.name
+        ));
+    }
+    // A host without a number takes any number of ranks, and one if nobody says how many there are.
+    let slots = hosts.iter().map(|host| host.slots).sum::<Option<u32>>().filter(|_| !hosts.is_empty());
+    let by_default = ppn.unwrap_or_else(|| hosts.iter().map(|host| host.slots.unwrap_or(1)).sum());
+    let ranks = ranks.unwrap_or(by_default);
+    if let Some(slots) = slots.filter(|slots| *slots < ranks) {
+        return Err(format!(
+            "{ranks} ranks do not fit: the hosts have {slots} slots; give more slots or a smaller -n"
+        ));
+    }
+    if let Some(ppn) = ppn.filter(|ppn| *ppn < ranks) {
+        let needed = ranks.div_ceil(ppn);
+        return Err(format!(
+            "{ranks} ranks with --ppn {ppn} need {needed} hosts and there is 1; raise --ppn"
+        ));
+    }
+    if ranks > RANKS_MAX {
+        return Err(format!("more than {RANKS_MAX} ranks do not fit on one host"));
+    }
+    Ok(ranks)
+}
+
+/// Whether a name means the host whose own name is `own_name`, with or without its domain.
+fn is_own_name(name: &str, own_name: &str) -> bool {
+    let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let is_short = |name: &str| !name.contains('.');
+    matches!(name, "localhost" | "127.0.0.1")
+        || name.eq_ignore_ascii_case(own_name)
+        || ((is_short(name) || is_short(own_name)) && first_label(name) == first_label(own_name))
+}
+
+fn parse_line(line: &str) -> Result<Vec<Host>, String> {
+    let mut words = line.split_whitespace();
+    let Some(names) = words.next() else { return Ok(Vec::new()) };
+    let mut hosts = parse_list(names)?;
+    for word in words {
+        let Some(slots) = word.strip_prefix("slots=") else {
+            return Err(format!("'{word}' is not understood; after the host only slots=N may follow"));
+        };
+        let slots = parse_slots(slots)?;
+        hosts.iter_mut().for_each(|host| host.slots = Some(slots));
+    }
+    Ok(hosts)
+}
+
+fn parse_slots(text: &str) -> Result<u32, String> {
+    let slots = text.parse().ok().filter(|slots| (1..=RANKS_MAX).contains(slots));
+    slots.ok_or_else(|| format!("'{text}' is no number of slots; it is a whole number from 1 to {RANKS_MAX}"))
+}
+
+/// The parts between commas that are not in brackets.
+fn outer_parts(text: &str) -> Result<Vec<&str>, String> {
+    let mut is_inside = false;
+    let mut is_sound = true;
+    let parts: Vec<&str> = text
+        .split(|c| {
+            is_sound &= !(c == '[' && is_inside || c == ']' && !is_inside);
+            is_inside = c == '[' || (is_inside && c != ']');
+            c == ',' && !is_inside
+        })
+        .collect();
+    if !is_sound || is_inside {
+        return Err(format!("the brackets in '{text}' do not match; write n[1-4,7]"));
+    }
+    Ok(parts)
+}
+
+/// Adds the hosts that `names` means, such as `n[01-04,7]` or `rack[1-2]n[1-8]`.
+fn expand(names: &str, slots: Option<u32>, hosts: &mut Vec<Host>) -> Result<(), String> {
+    let mut expanded = vec![String::new()];
+    let mut rest = names;
+    while let Some((before, after)) = rest.split_once('[') {
+        let (inside, behind) = after.split_once(']').unwrap_or((after, ""));
+        let numbers = numbers(inside)?;
+        check_count(hosts.len() + expanded.len().saturating_mul(numbers.len()))?;
+        let with = |name: &String| {
+            numbers.iter().map(|number| format!("{name}{before}{number}")).collect::<Vec<_>>()
+        };
+        expanded = expanded.iter().flat_map(with).collect();
+        rest = behind;
+    }
+    check_count(hosts.len() + expanded.len())?;
+    for name in expanded {
+        let name = name + rest;
+        let is_sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        // A dash in front would be an option to whoever gets the name.
+        if name.is_empty() || name.starts_with('-') || !name.chars().all(is_sound) {
+            return Err(format!("'{name}' is no name of a host; write a list such as a:2,b or n[1-4,7]"));
+        }
+        hosts.push(Host { name, slots });
+    }
+    Ok(())
+}
+
+/// The numbers in brackets, with as many digits as the first of each range has.
+fn numbers(text: &str) -> Result<Vec<String>, String> {
+    let wrong = || format!("'[{text}]' is no list of numbers; write [1-4,7]");
+    let mut all = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let is_number =
+            |text: &str| (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(first) || !is_number(last) {
+            return Err(wrong());
+        }
+        let width = first.len();
+        let (first, last): (usize, usize) =
+            (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+        if first > last {
+            return Err(wrong());
+        }
+        check_count(all.len() + (last - first))?;
+        all.extend((first..=last).map(|number| format!("{number:0width$}")));
+    }
+    Ok(all)
+}
+
+fn check_count(count: usize) -> Result<(), String> {
+    if count > HOSTS_MAX {
+        return Err(format!("a job has at most {HOSTS_MAX} hosts"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        let text_of = |host: Host| {
+            host.slots.map_or_else(|| host.name.clone(), |slots| format!("{}:{slots}", host.name))
+        };
+        parse_list(text).unwrap().into_iter().map(text_of).collect()
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(names("a:2,b"), ["a:2", "b"]);
+        assert_eq!(names("n[1-3,07-08]:4,x"), ["n1:4", "n2:4", "n3:4", "n07:4", "n08:4", "x"]);
+        assert_eq!(names("r[1-2]n[1-2].z"), ["r1n1.z", "r1n2.z", "r2n1.z", "r2n2.z"]);
+        for (text, part) in [
+            ("", "no name of a host"),
+            ("a,,b", "no name of a host"),
+            ("-oProxyCommand=x", "no name of a host"),
+            ("a;b", "no name of a host"),
+            ("a:0", "number of slots"),
+            ("a:x", "number of slots"),
+            ("n[1-", "do not match"),
+            ("n]1[", "do not match"),
+            ("n[[1]]", "do not match"),
+            ("n[3-1]", "[1-4,7]"),
+            ("n[]", "[1-4,7]"),
+            ("n[0-99999999]", "at most 65536 hosts"),
+            ("n[0-65535]m[0-65535]", "at most 65536 hosts"),
+            ("n[99999999999]", "[1-4,7]"),
+        ] {
+            let error = parse_list(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn files() {
+        let hosts = parse_file("# mine\n\na slots=2 # big\nn[1-2]\nb:3\n").unwrap();
+        let slots: Vec<_> = hosts.iter().map(|host| (host.name.as_str(), host.slots)).collect();
+        assert_eq!(slots, [("a", Some(2)), ("n1", None), ("n2", None), ("b", Some(3))]);
+        assert!(parse_file("a\nb slot=2\n").unwrap_err().contains("line 2: 'slot=2'"));
+        assert!(parse_file("a slots=-1").unwrap_err().contains("line 1"));
+        assert!(parse_file("# none\n").unwrap_err().contains("no host in it"));
+    }
+
+    #[test]
+    fn how_many_ranks() {
+        let here = |ranks, ppn, list: &str| {
+            let hosts = if list.is_empty() { Vec::new() } else { parse_list(list).unwrap() };
+            ranks_here(ranks, ppn, &hosts, "node1.cluster")
+        };
+        assert_eq!(here(Some(3), None, ""), Ok(3));
+        assert_eq!(here(None, None, "localhost:2,node1:3"), Ok(5));
+        assert_eq!(here(None, None, "NODE1"), Ok(1));
+        assert_eq!(here(Some(9), None, "node1"), Ok(9));
+        assert_eq!(here(None, Some(4), ""), Ok(4));
+        assert_eq!(here(Some(2), Some(4), "node1.cluster:2"), Ok(2));
+        assert!(here(Some(3), None, "node1:2").unwrap_err().contains("2 slots"));
+        assert!(here(Some(9), Some(4), "").unwrap_err().contains("need 3 hosts"));
+        assert!(here(Some(1), None, "node1,node2").unwrap_err().contains("host node2 is not this host"));
+        assert!(here(Some(1), None, "node1.elsewhere").is_err(), "another domain is another host");
+        assert!(here(None, None, "node1:65536,node1:2").unwrap_err().contains("65536"));
+    }
+}

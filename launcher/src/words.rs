@@ -1,0 +1,75 @@
+//! The words of the command line before they are parsed: programs are told apart, and options in the way that
+//! users of `mpiexec` type them become ours.
+
+use std::ffi::OsString;
+
+use clap::{Arg, Command};
+
+/// The word between two programs.
+const NEXT_PROGRAM: &str = ":";
+
+/// The words of each program, without the name of this one. Options come first in each; after a `--` in front of a
+/// program everything belongs to that program.
+pub(crate) fn programs(words: impl IntoIterator<Item = OsString>, command: &Command) -> Vec<Vec<OsString>> {
+    let mut rest: Vec<OsString> = words.into_iter().collect();
+    let mut programs = Vec::new();
+    loop {
+        let next = match program_at(&mut rest, command) {
+            Some(begin) => rest[begin..].iter().position(|word| word == NEXT_PROGRAM).map(|at| begin + at),
+            None => None,
+        };
+        let Some(at) = next else { break };
+        let after = rest.split_off(at + 1);
+        rest.truncate(at);
+        programs.push(std::mem::replace(&mut rest, after));
+    }
+    programs.push(rest);
+    programs
+}
+
+/// Makes the options ours, and returns where the program begins, unless a `--` stands in front of it.
+fn program_at(words: &mut [OsString], command: &Command) -> Option<usize> {
+    let mut index = 0;
+    // The first word that is no option is the program; what follows is the program's.
+    while let Some(word) =
+        words.get(index).and_then(|word| word.to_str()).filter(|word| word.starts_with('-'))
+    {
+        if word == "--" {
+            return None;
+        }
+        let word = ours(word, command);
+        let behind = values_behind(&word, command);
+        words[index] = word.into();
+        index += 1 + behind;
+    }
+    Some(index.min(words.len()))
+}
+
+/// `-np 4` would mean `-n p` as a group of short options, and `-host a` something else again: a word with one dash
+/// that is the name of a long option is that option.
+fn ours(word: &str, command: &Command) -> String {
+    let name = word.trim_start_matches('-');
+    let is_long = name.len() > 1 && command.get_arguments().any(|option| has_long(option, name));
+    match name {
+        "np" => "-n".into(),
+        name if is_long => format!("--{name}"),
+        _ => word.into(),
+    }
+}
+
+/// How many of the next words are values of the option.
+fn values_behind(word: &str, command: &Command) -> usize {
+    let is_this = |option: &&Arg| match word.strip_prefix("--") {
+        Some(name) => has_long(option, name),
+        None => {
+            let mut shorts = option.get_short_and_visible_aliases().unwrap_or_default().into_iter();
+            shorts.any(|short| word == format!("-{short}"))
+        }
+    };
+    let option = command.get_arguments().find(is_this).filter(|option| option.get_action().takes_values());
+    option.map_or(0, |option| option.get_num_args().map_or(1, |range| range.min_values()))
+}
+
+fn has_long(option: &Arg, name: &str) -> bool {
+    option.get_long() == Some(name) || option.get_all_aliases().unwrap_or_default().contains(&name)
+}
