@@ -17,7 +17,7 @@ if ((${#names[@]} == 0)); then
     mapfile -t names < <("$tool" mutations --list)
 fi
 missed=()
-echo '| mistake | what the engine does | found by `explore` | found by the swarm |'
+echo '| mistake | what the engine does | found by explore | found by the swarm |'
 echo '| --- | --- | --- | --- |'
 for name in "${names[@]}"; do
     status=0

@@ -71,7 +71,7 @@ impl RawLibrary {
         let count = plan.len / dtype.size();
         let (origin, result) = (buffers.origin.as_ptr().cast_const(), buffers.result.as_ptr());
         let posted = match plan.verb {
-            // SAFETY (all of them): the caller's promise is the library's.
+            // SAFETY: the caller's promise is the library's.
             Verb::Accumulate => unsafe { window.accumulate(origin, count, dtype, target, disp, op) },
             Verb::GetAccumulate => {
                 // SAFETY: as above.
