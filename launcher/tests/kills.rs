@@ -1,0 +1,68 @@
+//! A launcher that is killed at any moment leaves no process behind, neither ranks nor what these started.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::*;
+
+/// Kills in a run of the tests; `RMA_TEST_KILLS` asks for more.
+const KILLS: u32 = 12;
+
+/// The latest moment of a kill after the start: by then all ranks run.
+const LATEST_KILL: Duration = Duration::from_millis(60);
+
+/// How long the kernel and the keeper may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Processes whose environment has `mark`, with their command lines; the dead have none.
+fn marked(mark: &str) -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let paths = processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+    let has_mark = |environ: &[u8]| environ.windows(mark.len()).any(|part| part == mark.as_bytes());
+    // A process may end while it is looked at; the environment of a dead one is empty.
+    let is_marked =
+        |path: &std::path::PathBuf| fs::read(path.join("environ")).is_ok_and(|bytes| has_mark(&bytes));
+    let found = paths.map(|entry| entry.path()).filter(is_marked);
+    found.map(|path| format!("{path:?} {:?}", fs::read_to_string(path.join("cmdline")))).collect()
+}
+
+/// A number below 1, from a counter: the same in each run.
+fn fraction(index: u32) -> f64 {
+    f64::from(index.wrapping_add(1).wrapping_mul(2_654_435_769)) / f64::from(u32::MAX)
+}
+
+/// Looks until `is_so`, since nothing tells of the end of somebody else's processes.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_killed_launcher_leaves_no_process() {
+    let kills = std::env::var("RMA_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    for index in 0..kills {
+        let mark = format!("RMA_TEST_MARK={}-{index}.", std::process::id());
+        let (name, value) = mark.split_once('=').unwrap();
+        let mut command: Command = shell(3, &[], &format!("{SLEEP} & {SLEEP} & wait"));
+        command.env(name, value).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut launcher = command.spawn().unwrap();
+        let moment = LATEST_KILL.mul_f64(fraction(index));
+        if index == 0 {
+            // The first is killed when all run what is to be killed, which also shows that they would be found.
+            let sleepers = || marked(&mark).iter().filter(|process| process.contains("sleep\\0300")).count();
+            wait_until("the ranks do not run", || sleepers() == 6);
+        } else {
+            // The moment is what is tested: there is no event to wait for.
+            std::thread::sleep(moment);
+        }
+        launcher.kill().unwrap();
+        launcher.wait().unwrap();
+        wait_until(&format!("killed after {moment:?}, processes are left"), || marked(&mark).is_empty());
+    }
+}
