@@ -28,15 +28,23 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks, host: &str) ->
         text
     };
     let then = if job.keeps_going() { "the job goes on" } else { "the job ends" };
+    // Who needs a rank that has gone may fail sooner than the gone one's process ends.
+    let likely_cause = |failed: u32| {
+        let mut others = (0..job.size()).filter(|rank| *rank != failed);
+        let gone = others.find(|rank| job.state(*rank) == State::Severed);
+        let describe = |gone| format!(" after {} had left without finalizing", name(&gone));
+        gone.map(describe).unwrap_or_default()
+    };
     let text = match report {
         // The one signal that a rank cannot have caused by a mistake of its own.
         Report::Failed(rank, ExitStatus::Signal(SIGKILL)) => with_lines(
             rank,
             format!("{} was killed by SIGKILL (out of memory? see dmesg); {then}", name(rank)),
         ),
-        Report::Failed(rank, status) => {
-            with_lines(rank, format!("{} {}; {then}", name(rank), status_text(*status)))
-        }
+        Report::Failed(rank, status) => with_lines(
+            rank,
+            format!("{} {}{}; {then}", name(rank), status_text(*status), likely_cause(*rank)),
+        ),
         Report::Vanished(rank) => with_lines(
             rank,
             format!(
