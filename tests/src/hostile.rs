@@ -4,7 +4,8 @@ use std::task::Poll;
 
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
-use rma_core::engine::Engine;
+use rma_core::engine::{Engine, PostAssert, StartAssert};
+use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType;
 use rma_core::provider::{CompletionBatch, Endpoint, NativeOps, SendClass};
@@ -19,9 +20,24 @@ const GUARD: u8 = 0xa5;
 const PACKET_BYTES: usize = 512;
 
 /// Takes `input` for a sequence of packets, each behind two bytes of length, and sends them from rank 1
-/// to the engine of rank 0, which has a window, a lock epoch and operations under way. Panics when the
-/// engine does, or when memory outside the window has changed.
+/// to the engine of rank 0, which has a window, an epoch of each kind in turn, and operations under way. Panics
+/// when the engine does, or when memory outside the window has changed.
 pub fn feed(input: &[u8]) {
+    for epoch in [Under::LockAll, Under::PostAndStart, Under::Complete] {
+        feed_under(input, epoch);
+    }
+}
+
+/// What the victim has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Under {
+    LockAll,
+    PostAndStart,
+    /// The same, and complete has returned before any post.
+    Complete,
+}
+
+fn feed_under(input: &[u8], epoch: Under) {
     let mut memory = vec![GUARD; GUARD_BYTES + WINDOW_BYTES + GUARD_BYTES];
     memory[GUARD_BYTES..GUARD_BYTES + WINDOW_BYTES].fill(0);
     let mut results = [0u8; 64];
@@ -33,7 +49,10 @@ pub fn feed(input: &[u8]) {
         let mut attacker = fabric.open(1).expect("the attacker's endpoint opens");
         let mut attacker_bootstrap = fabric.bootstrap(1);
         let window = create(&fabric, &mut victim, &mut attacker, &mut attacker_bootstrap, &mut memory);
-        begin_epoch(&mut victim, window, &mut results);
+        match epoch {
+            Under::LockAll => begin_epoch(&mut victim, window, &mut results),
+            _ => begin_active_epochs(&mut victim, window, &mut results, epoch == Under::Complete),
+        }
         attack(&fabric, &mut victim, &mut attacker, &mut attacker_bootstrap, input);
     }
     let (before, behind) = (&memory[..GUARD_BYTES], &memory[GUARD_BYTES + WINDOW_BYTES..]);
@@ -86,6 +105,31 @@ fn create(
         }
     }
     panic!("the window is not made: {}", sync.waiting_for());
+}
+
+/// Leaves an exposure epoch open to ranks 1 and 2, and an access epoch with operations to rank 1 that wait for
+/// its post, if `is_completed` after complete has returned.
+fn begin_active_epochs(
+    victim: &mut Engine<SimEndpoint, SimBootstrap>,
+    window: WindowId,
+    results: &mut [u8; 64],
+    is_completed: bool,
+) {
+    let group = Group::new(&[Rank(1), Rank(2)], 3).expect("ranks of the job");
+    let post = victim.start_post(window, &group, PostAssert::default());
+    assert!(victim.poll(&mut post.expect("post starts")).is_ready());
+    let start = victim.start_start(window, &group, StartAssert::default());
+    assert!(victim.poll(&mut start.expect("start starts")).is_ready());
+    for disp in [0, 248, 252] {
+        let data = results.as_ptr();
+        // SAFETY: `results` outlives the victim.
+        let put = unsafe { victim.put(window, Rank(1), disp, data, 8) };
+        assert!(matches!(put, Poll::Ready(_)));
+    }
+    if is_completed {
+        let complete = victim.start_complete(window);
+        assert!(victim.poll(&mut complete.expect("complete starts")).is_ready());
+    }
 }
 
 /// Leaves operations to ranks 1 and 2 in every state.

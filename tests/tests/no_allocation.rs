@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::engine::{Engine, FenceAssert, Operation, SyncCall};
+use rma_core::engine::{Engine, FenceAssert, Operation, PostAssert, StartAssert, SyncCall};
 use rma_core::error::{Call, RmaError};
+use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
@@ -58,6 +59,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 struct Pair<'a, E: Endpoint, B: Bootstrap> {
     engines: [Engine<E, B>; 2],
+    /// Of each rank alone.
+    groups: [Group; 2],
     advance: &'a dyn Fn(),
     start: Instant,
 }
@@ -155,6 +158,7 @@ impl<E: Endpoint, B: Bootstrap> Pair<'_, E, B> {
         self.wait(started);
         let started = self.engines[0].start_unlock_all(window);
         self.wait(started);
+        self.post_and_start(window, data, result);
         let fence = |engine: &mut Engine<E, B>| engine.start_fence(window, FenceAssert::default()).unwrap();
         self.wait_both(fence);
         self.operations(window, data, result);
@@ -164,8 +168,39 @@ impl<E: Endpoint, B: Bootstrap> Pair<'_, E, B> {
     }
 }
 
+impl<E: Endpoint, B: Bootstrap> Pair<'_, E, B> {
+    /// Rank 1 exposes its window to rank 0: before its start, after its complete, and without notices.
+    fn post_and_start(&mut self, window: WindowId, data: &[u8; 4096], result: &mut [u8; 4096]) {
+        let [origin, target] = self.groups.clone();
+        for (post_first, no_check) in [(true, false), (false, false), (true, true)] {
+            let post = PostAssert { no_check, ..PostAssert::default() };
+            let expose = |engine: &mut Engine<E, B>| {
+                let mut sync = engine.start_post(window, &origin, post).unwrap();
+                assert!(engine.poll(&mut sync).is_ready());
+            };
+            if post_first {
+                expose(&mut self.engines[1]);
+            }
+            let started = self.engines[0].start_start(window, &target, StartAssert { no_check });
+            self.wait(started);
+            if post_first {
+                self.operations(window, data, result);
+            }
+            let started = self.engines[0].start_complete(window);
+            if !post_first {
+                expose(&mut self.engines[1]);
+            }
+            self.wait(started);
+            while !self.engines[1].test(window).unwrap() {
+                self.step();
+            }
+        }
+    }
+}
+
 fn check<E: Endpoint, B: Bootstrap>(engines: [Engine<E, B>; 2], advance: &dyn Fn()) {
-    let mut pair = Pair { engines, advance, start: Instant::now() };
+    let groups = [0, 1].map(|rank| Group::new(&[Rank(rank)], 2).unwrap());
+    let mut pair = Pair { engines, groups, advance, start: Instant::now() };
     let [one, other] = &mut pair.engines;
     let (window, one) = one.start_allocate(8192, 1).unwrap();
     let (_, other) = other.start_allocate(8192, 1).unwrap();

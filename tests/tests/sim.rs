@@ -67,6 +67,18 @@ suite!(native_atomics_local_completion, |spec| world(spec, |config| {
 
 #[test]
 fn a_death_gives_errors_and_no_hang() {
+    with_a_death(|world, kill| rma_conformance::behaviour::deaths::errors_not_hangs(world, kill));
+}
+
+#[test]
+fn a_death_ends_post_start_complete_wait() {
+    with_a_death(|world, kill| {
+        rma_conformance::behaviour::deaths::posts_and_completes_of_the_dead(world, kill);
+    });
+}
+
+/// Runs `body` in worlds of three ranks, of which it kills the last, on every kind of fabric.
+fn with_a_death(body: impl Fn(&mut World<SimEndpoint, SimBootstrap>, &dyn Fn())) {
     for native in [NativeOps::default(), rma_sim::native_all()] {
         for put_completes in [CompletionScope::Remote, CompletionScope::Local] {
             let mut config = FabricConfig { native, ..FabricConfig::unit(3) };
@@ -77,7 +89,7 @@ fn a_death_gives_errors_and_no_hang() {
                 Engine::open(endpoint, fabric.bootstrap(rank), Default::default()).expect("the engine opens")
             });
             let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
-            rma_conformance::behaviour::deaths::errors_not_hangs(&mut world, || fabric.kill(2));
+            body(&mut world, &|| fabric.kill(2));
         }
     }
 }
