@@ -131,7 +131,7 @@ fn misuse_is_named() {
     job.finalize().unwrap();
 }
 
-/// Shows: MPI_Win_complete, MPI-4.1 13.5.2, MPI-4.1 13.7.3, lecture: PSCW.
+/// Shows: MPI_Win_complete, MPI-4.1 13.5.2, MPI-4.1 13.7.3, lecture: PSCW program, notes: recv between post and wait.
 #[test]
 fn the_examples_run() {
     let directory = rmarun().parent().unwrap().join("examples");

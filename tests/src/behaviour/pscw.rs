@@ -49,7 +49,7 @@ pub fn lectures_program<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// start returns before any target has posted, and before anything moves.
 ///
-/// Shows: MPI_Win_start, MPI-4.1 13.5.2, rule: start-returns.
+/// Shows: MPI_Win_start, MPI-4.1 13.5.2, rule: start-returns, seed: PSCW_ISSUED, seed: PSCW_GRANTED.
 pub fn start_never_waits<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
@@ -72,7 +72,7 @@ pub fn start_never_waits<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// A put whose data stay with the user does not reach the target, and complete does not return, before post.
 ///
-/// Shows: MPI_Win_complete, MPI_Win_post, MPI-4.1 13.5.2, rule: start-waits-for-post.
+/// Shows: MPI_Win_complete, MPI_Win_post, MPI-4.1 13.5.2, rule: start-waits-for-post, rule: post-returns.
 pub fn puts_wait_for_the_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(1024);
@@ -91,7 +91,7 @@ pub fn puts_wait_for_the_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
 
 /// start, a small put and complete return before the target posts; progress does the rest after post.
 ///
-/// Shows: MPI_Win_complete, MPI-4.1 13.5 figure 29, seed: PSCW, rule: weak-synchronization.
+/// Shows: MPI_Win_complete, MPI-4.1 13.5, seed: PSCW, rule: weak-synchronization.
 pub fn weak_synchronization<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -142,7 +142,7 @@ pub fn received_between_post_and_wait<E: Endpoint, B: Bootstrap>(make: &impl Mak
 
 /// The start after a weakly synchronized epoch waits for the post that the epoch is still owed.
 ///
-/// Shows: MPI_Win_start, MPI-4.1 13.5 figure 29, rule: epochs-match.
+/// Shows: MPI_Win_start, MPI-4.1 13.5, rule: epochs-match.
 pub fn weak_epochs_in_a_row<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
