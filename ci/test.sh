@@ -175,6 +175,12 @@ lane explore 240 cargo run --locked --release -p rma-sim -- explore --ranks 2
 lane explore-four 240 cargo run --locked --release -p rma-sim -- explore --ranks 4 --pool 1
 lane mutations 1500 ci/mutations.sh
 sanitizers
+if has_nightly; then
+    # They build; normal tests replay the corpora, and ci/fuzz.sh runs them for as long as is asked.
+    lane fuzz 420 env CARGO_TARGET_DIR=target/fuzz cargo +nightly check --locked --manifest-path fuzz/Cargo.toml
+else
+    skip fuzz "there is no nightly toolchain"
+fi
 bindings
 lane icount 420 ci/icount.sh
 if ((EUID == 0)) && command -v apt-get >/dev/null; then
