@@ -54,6 +54,10 @@ macro_rules! suite {
                     requests_outlive_their_epoch, requests_to_many_targets, failed_requests,
                     requests_with_few_elements, requests_wait_for_the_lock, requests_under_all_switches,
                     operations_to_no_rank;
+                notify: data_before_their_notification, notifications_cost_one_packet, notifications_keep_their_order,
+                    notifications_of_many_origins, no_notification_of_a_failed_put, words_that_cannot_be_notified,
+                    notifications_without_data, notifications_with_few_elements, notifications_under_all_switches,
+                    notifications_in_a_fence_epoch, notifications_and_marks, notifications_wait_for_the_lock;
                 ordering: accumulates_of_one_origin_are_ordered, large_accumulates_are_ordered,
                     accumulates_that_wait_are_ordered, accumulates_are_atomic, a_flag_behind_its_data,
                     any_operation_behind_any, order_among_packets_is_free, order_ends, order_with_few_elements,

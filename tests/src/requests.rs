@@ -3,9 +3,9 @@
 use std::task::Poll;
 
 use rma_core::bootstrap::Bootstrap;
-use rma_core::engine::{Operation, Request};
+use rma_core::engine::{Notification, Operation, Request};
 use rma_core::error::RmaError;
-use rma_core::ids::WindowId;
+use rma_core::ids::{Rank, WindowId};
 use rma_core::provider::Endpoint;
 
 use crate::world::STEPS_MAX;
@@ -39,6 +39,29 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
             }
             Poll::Pending => false,
         }
+    }
+
+    /// A notified put of bytes that the body keeps.
+    pub fn put_notify(
+        &mut self,
+        rank: u32,
+        window: WindowId,
+        target: u32,
+        disp: u64,
+        data: &[u8],
+        notification: &Notification,
+    ) -> Result<(), RmaError> {
+        for _ in 0..STEPS_MAX {
+            let engine = &mut self.engines[rank as usize];
+            let (target, origin) = (Rank(target), data.as_ptr());
+            // SAFETY: bodies keep the buffers of their operations until the call that completes them.
+            let done = unsafe { engine.put_notify(window, target, disp, origin, data.len(), notification) };
+            if let Poll::Ready(done) = done {
+                return done;
+            }
+            self.step();
+        }
+        panic!("hangs: rank {rank} gets no resources for a notified put");
     }
 
     /// Waits for a request.

@@ -9,7 +9,8 @@ use rma_core::ids::{Rank, WindowId};
 use rma_core::layout::Run;
 use rma_core::op::ReduceOp;
 use rma_core::wire::{
-    BatchFlags, Header, OpKind, PacketKind, PostFlags, Record, ReplyFlags, ResultRecord, RunTable, Writer,
+    BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Record, ReplyFlags, ResultRecord, RunTable,
+    Writer,
 };
 use rma_sim::Random;
 
@@ -131,6 +132,7 @@ fn body(kind: PacketKind, random: &mut Random, out: &mut Writer<'_>) -> bool {
         offset: random.pick(&[0, 0, 0, 8, 255, u64::MAX]),
         handle,
         generation,
+        notifies: random.pick(&[Notifies::No, Notifies::No, Notifies::Yes, Notifies::After]),
     };
     let payload_bytes = record.payload_bytes();
     let table = if random.chance(400) { table(random, record.len.into()) } else { Vec::new() };

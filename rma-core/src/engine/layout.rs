@@ -4,6 +4,7 @@
 
 use core::task::Poll;
 
+use super::operation::Wanted;
 use super::own::apply;
 use super::{Engine, Operation, Request};
 use crate::bootstrap::Bootstrap;
@@ -45,7 +46,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         needed.drop_contiguous();
         let needed = (!needed.is_none()).then_some(&needed);
         // SAFETY: the caller's promise.
-        unsafe { self.post_tracked(window, operation, needed, false) }.map_ok(|_| ())
+        unsafe { self.post_tracked(window, operation, needed, Wanted::Nothing) }.map_ok(|_| ())
     }
 
     /// [`Engine::post_request`] with layouts.

@@ -4,11 +4,13 @@
 
 mod attributes;
 mod dynamic;
+mod enqueue;
 mod fence;
 mod flush;
 mod layout;
 mod lock;
 mod lock_all;
+mod notify;
 mod operation;
 mod order;
 mod own;
@@ -34,6 +36,7 @@ use crate::state::WindowState;
 use crate::table::{OperationElement, TargetElement};
 use crate::window::Window;
 
+pub use crate::table::{Change, Notification};
 pub use attributes::WindowAttributes;
 pub use fence::FenceAssert;
 pub use operation::Operation;
@@ -73,6 +76,7 @@ enum Stage {
     Flush { target: Rank },
     FlushAll,
     FlushTargets { group: u32 },
+    Notification { disp: u64, until: u64 },
     FlushLocal { target: Rank },
     FlushLocalAll,
     FenceComplete { assert: FenceAssert },
@@ -114,6 +118,7 @@ impl SyncCall {
                 "the target's acknowledgement of unlock"
             }
             Stage::Flush { .. } | Stage::FlushAll | Stage::FlushTargets { .. } => "remote completion",
+            Stage::Notification { .. } => "a notification",
             Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
             Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
             Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => "the other ranks to reach the fence",
@@ -299,6 +304,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::UnlockWalk => self.poll_unlock_walk(sync),
             Stage::Flush { target } => self.poll_flush(sync, target),
             Stage::FlushAll => self.poll_flush_all(sync),
+            Stage::Notification { disp, until } => self.poll_notification(sync, disp, until),
             Stage::FlushTargets { group } => self.poll_flush_targets(sync, group),
             Stage::FlushLocal { target } => self.poll_flush_local(sync, target),
             Stage::FlushLocalAll => self.poll_flush_local_all(sync),

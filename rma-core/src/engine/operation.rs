@@ -17,7 +17,7 @@ use crate::path::Path;
 use crate::progress::TagKind;
 use crate::provider::{Endpoint, PostError, RemoteAddr};
 use crate::state::{TargetLockState, WindowState};
-use crate::table::{Direct, Sync};
+use crate::table::{Direct, Notification};
 use crate::window::{SelfLock, Window};
 use crate::wire::{Metadata, OpKind};
 
@@ -44,6 +44,19 @@ pub struct Operation {
     pub result: *mut u8,
     /// The value to compare with; compare-and-swap only.
     pub compare: *const u8,
+}
+
+/// What is wanted of an operation besides that it is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wanted {
+    /// Nothing.
+    Nothing,
+    /// That it is in an element, if it is not complete at once.
+    Element,
+    /// The same, and it is a notification.
+    Note,
+    /// The same, and that a notification follows.
+    Notification(Notification),
 }
 
 /// What became of a posted operation.
@@ -234,11 +247,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, MPI_Fetch_and_op, MPI_Compare_and_swap, rule: access-epoch-required.
     pub unsafe fn post(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
         // SAFETY: the caller's promise.
-        unsafe { self.post_tracked(window, operation, None, false) }.map_ok(|_| ())
+        unsafe { self.post_tracked(window, operation, None, Wanted::Nothing) }.map_ok(|_| ())
     }
 
-    /// The same, with layouts if they are not all contiguous; says where the operation is. `tracked`: in an
-    /// element, if it is not complete at once.
+    /// The same, with layouts if they are not all contiguous, and with what is wanted of it besides; says where
+    /// the operation is.
     ///
     /// # Safety
     /// As for [`Engine::post`].
@@ -248,7 +261,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         window: WindowId,
         operation: &Operation,
         layouts: Option<&Layouts>,
-        tracked: bool,
+        wanted: Wanted,
     ) -> Poll<Result<Posted, RmaError>> {
         if let Err(error) = self.check_operation(window, operation) {
             return Poll::Ready(Err(error));
@@ -288,8 +301,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if operation.len == 0 || changes_nothing {
             return Poll::Ready(Ok(Posted::Complete));
         }
+        let is_plain = wanted == Wanted::Nothing && layouts.is_none();
         // SAFETY: the caller's promise.
-        if !tracked && layouts.is_none() && unsafe { self.process.post_counted(w, t, operation) } {
+        if is_plain && unsafe { self.process.post_counted(w, t, operation) } {
             return Poll::Ready(Ok(Posted::Counted));
         }
         let Some(op) = self.process.poll_operation_element(w, t) else {
@@ -301,7 +315,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(self.process.take_error(t, operation.call).map(|()| Posted::Complete));
         }
         // SAFETY: the caller's promise.
-        let generation = unsafe { self.process.enqueue(w, t, op, operation, layouts) };
+        let generation = unsafe { self.process.enqueue(w, t, op, operation, layouts, wanted) };
         Poll::Ready(Ok(Posted::Element(op, generation)))
     }
 
@@ -382,7 +396,7 @@ impl Operation {
     }
 }
 
-fn check_range(
+pub(super) fn check_range(
     operation: &Operation,
     layouts: Option<&Layouts>,
     metadata: &Metadata,
@@ -510,74 +524,5 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         self.counters.native_gets += u64::from(!is_put);
         self.counters.native_bytes += len as u64;
         true
-    }
-
-    /// Fills an element and puts it into its target's list; issues what need not be kept back. Returns the
-    /// element's generation.
-    ///
-    /// # Safety
-    /// As for [`Engine::post`].
-    unsafe fn enqueue(
-        &mut self,
-        w: &mut Window<E::Region>,
-        t: u32,
-        op: u32,
-        operation: &Operation,
-        layouts: Option<&Layouts>,
-    ) -> u32 {
-        let &Operation { kind, dtype, op: reduction, disp, len, origin, result, compare, .. } = operation;
-        let element = &mut self.operations[op];
-        element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
-        element.target = t;
-        let te = &mut self.targets[t];
-        (element.number, element.section) = (te.posted, te.order.section);
-        te.posted = te.posted.wrapping_add(1);
-        let generation = element.generation;
-        if let Some(layouts) = layouts {
-            element.layouts = layouts.clone();
-        }
-        if kind == OpKind::CompareAndSwap {
-            // SAFETY: readable for one element by the caller's promise.
-            let compare = unsafe { core::slice::from_raw_parts(compare, len) };
-            // SAFETY: readable for one element by the caller's promise.
-            let operand = unsafe { core::slice::from_raw_parts(origin, len) };
-            element.set_inline_pair(compare, operand);
-        } else {
-            // SAFETY: `origin` is readable for the payload by the caller's promise.
-            unsafe { element.keep_inline() };
-        }
-        self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
-        if layouts.is_some() {
-            self.plan_layouts(op);
-        }
-        self.link_pending(t, op);
-        // What it may have to wait for must not be kept back, unless all of it may go with the lock request.
-        let te = &self.targets[t];
-        if te.order.in_force && te.lock != TargetLockState::Called && self.is_native(w, op) {
-            self.targets[t].hurried = true;
-        }
-        w.dirty = true;
-        let te = &self.targets[t];
-        if te.lock == TargetLockState::Called && te.sync == Sync::None {
-            self.targets[t].lock_wanted |=
-                self.targets[t].hurried || !self.may_wait_for_sync(w, t, operation);
-        }
-        // What the fabric does not take now stays pending; progress tries again.
-        self.make_rma_progress_target(w, t);
-        generation
-    }
-
-    /// Whether the lock request may wait for the epoch's end, so that all goes in one packet.
-    fn may_wait_for_sync(&self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
-        let te = &self.targets[t];
-        let together = if te.pending.count == 1 { true } else { self.config.coalesce };
-        let atomic = !matches!(operation.kind, OpKind::Put | OpKind::Get);
-        self.config.single_op_lock
-            && w.checker.is_none()
-            && together
-            && operation.len <= self.config.small_bytes_max
-            && te.pending.count <= self.config.piggyback_threshold
-            && self.fits_packet(te.pending_bytes)
-            && !(atomic && w.paths.of(operation.kind, operation.dtype) == Path::Native)
     }
 }

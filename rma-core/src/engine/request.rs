@@ -3,7 +3,7 @@
 
 use core::task::Poll;
 
-use super::operation::Posted;
+use super::operation::{Posted, Wanted};
 use super::{epoch_error, Engine, Operation};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
@@ -110,7 +110,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(epoch_error(call, state, Rule::RequestOutsidePassive)));
         }
         // SAFETY: the caller's promise.
-        let posted = unsafe { self.post_tracked(window, operation, layouts, true) };
+        let posted = unsafe { self.post_tracked(window, operation, layouts, Wanted::Element) };
         posted.map_ok(|posted| {
             let named = match posted {
                 Posted::Element(element, generation) => Named::Operation { element, generation },

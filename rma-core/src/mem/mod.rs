@@ -36,6 +36,7 @@ mod word;
 
 use core::fmt;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use elements::{Accumulate, Elements, GetAccumulate};
 
@@ -220,6 +221,21 @@ impl WindowMemory {
         let elements = self.elements(offset, result.len())?;
         kernel::with_reduction(dtype, op, GetAccumulate { elements, operand, result })
             .ok_or(AccumulateError::UndefinedReduction { op, dtype })
+    }
+
+    /// The `u64` at `offset`, read in one step; what was written before it by who wrote it is seen then.
+    /// `None` when its address is no multiple of 8.
+    ///
+    /// # Errors
+    /// [`OutOfWindow`] if it is not inside.
+    pub fn load_acquire(&self, offset: u64) -> Result<Option<u64>, OutOfWindow> {
+        let place = self.span(offset, size_of::<u64>())?.cast::<u64>();
+        if !place.is_aligned() {
+            return Ok(None);
+        }
+        // SAFETY: inside of the window, aligned, and under no reference by the contract of `new`.
+        let word = unsafe { AtomicU64::from_ptr(place) };
+        Ok(Some(word.load(Ordering::Acquire)))
     }
 
     /// Compare-and-swap of one element: becomes `operand` if it equals `compare`; `result` gets the

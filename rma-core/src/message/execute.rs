@@ -1,9 +1,11 @@
 //! Executes a batch's operations on the target's window and writes their results into the reply.
 
+use core::sync::atomic::{fence, Ordering};
+
 use crate::check::{Access, AccessKind, Checker, Group, Rules};
 use crate::ids::Rank;
 use crate::mem::{AccumulateError, Regions, WindowMemory};
-use crate::wire::{Conflict, ErrorRecord, Metadata, OpKind, Reader, Record, ResultRecord, Writer};
+use crate::wire::{Conflict, ErrorRecord, Metadata, Notifies, OpKind, Reader, Record, ResultRecord, Writer};
 
 use super::runs::{execute_runs, note_runs, Place};
 
@@ -29,14 +31,22 @@ pub fn execute(
     out: &mut Writer<'_>,
 ) -> Executed {
     let mut executed = Executed::default();
+    let mut is_done = true;
     for _ in 0..count {
         let Ok((record, runs, payload)) = Record::decode(reader) else {
             executed.error.get_or_insert(ErrorRecord::Refused);
             break;
         };
         let before = out.len();
+        let is_due = record.notifies != Notifies::After || is_done;
+        if record.notifies != Notifies::No {
+            // With the acquire of who reads the notification.
+            fence(Ordering::Release);
+        }
+        is_done = is_due;
         let place = Place { memory, regions, metadata };
         let done = match runs {
+            _ if !is_due => Ok(()),
             None => execute_one(memory, regions, metadata, &record, payload, out),
             Some(runs) => execute_runs(&place, &record, runs, payload, out),
         };
@@ -46,7 +56,8 @@ pub fn execute(
         };
         if let Err(error) = done {
             executed.error.get_or_insert(error);
-        } else if let Some(conflict) = watch.as_mut().and_then(note) {
+            is_done = false;
+        } else if let Some(conflict) = watch.as_mut().filter(|_| is_due).and_then(note) {
             executed.error.get_or_insert(ErrorRecord::Conflict(conflict));
         }
         if record.kind.has_result() {

@@ -65,6 +65,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.targets[t].user_references -= u32::from(element.refers_to_user_memory());
         element.state = OperationState::Free;
         element.layouts = Layouts::NONE;
+        self.drop_note(t, op);
         self.operations.give(&mut w.operations, op);
     }
 
@@ -72,7 +73,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn packet_share(&self, op: u32) -> u64 {
         let element = &self.operations[op];
         let result = if element.kind.has_result() { element.len } else { 0 };
-        RECORD_BYTES_MAX as u64 + u64::from(element.table_bytes) + result.max(element.payload_len() as u64)
+        let head = RECORD_BYTES_MAX as u64 + u64::from(element.table_bytes) + element.note_bytes() as u64;
+        head + result.max(element.payload_len() as u64)
     }
 
     pub(crate) fn link_pending(&mut self, t: u32, op: u32) {

@@ -82,7 +82,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     return Err(Again);
                 }
                 let native = self.issue_native(w, t)?;
+                self.issue_notes(w, t)?;
                 let messages = self.issue_messages(w, t)?;
+                // Notifications of natives may have waited for those in packets.
+                w.dirty |= messages > 0 && self.targets[t].notes > 0;
                 self.issue_order(w, t)?;
                 self.issue_marks(w, t)?;
                 self.issue_sync(w, t)?;
@@ -113,7 +116,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// DONE, UNLOCK or COMPLETE in a packet of their own, and the provider's flush, where they are needed.
     fn issue_sync(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
         let te = &self.targets[t];
-        if te.sync < Sync::Flush || !te.pending.is_empty() || te.sync_sent {
+        if te.sync < Sync::Flush || !te.pending.is_empty() || te.notes > 0 || te.sync_sent {
             return Ok(());
         }
         let closing = te.closing();

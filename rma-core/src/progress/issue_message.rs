@@ -2,6 +2,7 @@
 
 use super::issue::Again;
 use super::issue_layout::fill_table;
+use super::notes::note_record;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
@@ -13,8 +14,8 @@ use crate::provider::Endpoint;
 use crate::table::{List, Sync};
 use crate::window::Window;
 use crate::wire::{
-    BatchFlags, ErrorRecord, Header, Metadata, OpKind, PacketKind, Record, ResultRecord, RunTable, Writer,
-    RECORD_BYTES_MAX,
+    BatchFlags, ErrorRecord, Header, Metadata, Notifies, OpKind, PacketKind, Record, ResultRecord, RunTable,
+    Writer, RECORD_BYTES_MAX,
 };
 
 /// Bytes of a reply that are not results: header, metadata, error.
@@ -27,6 +28,8 @@ const REQUESTS_MAX: u32 = 16;
 #[derive(Clone, Copy, Default, Debug)]
 struct Packed {
     count: u32,
+    /// Records of them: a notified put has two.
+    records: u16,
     results: u32,
     /// Packet bytes.
     len: usize,
@@ -115,7 +118,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if packed.count == 0 {
                 return Ok(issued);
             }
-            let last = packed.count == self.targets[t].pending.count && packed.piece.is_none();
+            let te = &self.targets[t];
+            let last = packed.count == te.pending.count && packed.piece.is_none() && te.notes == 0;
             let flags = self.piggyback_flags(t, &packed, last);
             self.send_packed(w, t, peer, flags, packed)?;
             self.note_messages(t, packed.section);
@@ -193,6 +197,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let next = element.next;
             // Puts and gets may travel either way; accumulates keep to their window's atomicity domain.
             let is_atomic = !matches!(element.kind, OpKind::Put | OpKind::Get);
+            if with_lock && element.notify.is_some() && self.notes_are_native(w) {
+                break;
+            }
             if self.is_native(w, op) && (!with_lock || is_atomic) {
                 op = next;
                 if with_lock {
@@ -206,18 +213,21 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if !with_lock && (is_behind || !self.message_may_go(t, element.section)) {
                 break;
             }
+            if !with_lock && !self.note_may_go(w, t, op) {
+                break;
+            }
             let left = element.len - element.posted;
             let result = if element.kind.has_result() { ResultRecord::BYTES as u64 + left } else { 0 };
-            let whole =
-                RECORD_BYTES_MAX as u64 + u64::from(element.table_bytes) + element.payload_len() as u64
-                    - element.posted.min(element.payload_len() as u64);
+            let extra = u64::from(element.table_bytes) + element.note_bytes() as u64;
+            let whole = RECORD_BYTES_MAX as u64 + extra + element.payload_len() as u64
+                - element.posted.min(element.payload_len() as u64);
             // How large the table of a rest is shows when it is made.
             let is_rest = element.posted > 0 && element.layouts.target.is_some();
             let fits =
                 !is_rest && whole <= (self.stage.len() - packed.len) as u64 && result <= reply_room as u64;
             if !fits {
                 if packed.count == 0 && !with_lock {
-                    self.pack_piece(t, op, &mut packed);
+                    self.pack_piece(w, t, op, &mut packed);
                 }
                 break;
             }
@@ -227,7 +237,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             {
                 break;
             }
-            if !self.pack_record(op, left, &mut packed) {
+            if !self.pack_record(w, op, left, &mut packed) {
                 break;
             }
             reply_room -= result as usize;
@@ -237,12 +247,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Puts as much of a large operation into the stage as packet and reply hold.
-    fn pack_piece(&mut self, t: u32, op: u32, packed: &mut Packed) {
+    fn pack_piece(&mut self, w: &Window<E::Region>, t: u32, op: u32, packed: &mut Packed) {
         let element = &self.operations[op];
         if element.kind.has_result() && self.targets[t].requests >= REQUESTS_MAX {
             return;
         }
-        let room = self.stage.len() - Header::BYTES - RECORD_BYTES_MAX;
+        let room = self.stage.len() - Header::BYTES - RECORD_BYTES_MAX - element.note_bytes();
         let reply_room = self.limits.send_bytes_max - REPLY_OVERHEAD - ResultRecord::BYTES;
         // A multiple of the largest element, so that no element is torn.
         let most = (room.min(reply_room) & !(Dtype::SIZE_MAX - 1)) as u64;
@@ -251,12 +261,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             None => left.min(most),
             Some(_) => self.piece_with_table(op, room as u64, reply_room as u64),
         };
-        if self.pack_record(op, piece, packed) && piece < left {
+        if self.pack_record(w, op, piece, packed) && piece < left {
             packed.piece = Some(piece);
         }
     }
 
-    fn pack_record(&mut self, op: u32, len: u64, packed: &mut Packed) -> bool {
+    fn pack_record(&mut self, w: &Window<E::Region>, op: u32, len: u64, packed: &mut Packed) -> bool {
+        let notes_are_native = self.notes_are_native(w);
         let element = &self.operations[op];
         let record = Record {
             kind: element.kind,
@@ -267,7 +278,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             offset: element.posted,
             handle: op,
             generation: element.generation,
+            notifies: if element.is_note { Notifies::Yes } else { Notifies::No },
         };
+        // The notification travels with the last bytes, unless it is the fabric's.
+        let is_last = element.posted + len == element.len;
+        let note = element.notify.filter(|_| is_last && !notes_are_native);
         let mut table = RunTable::new();
         if let Some(layout) = &element.layouts.target {
             if !fill_table(&mut table, layout, element.posted, element.posted + len) {
@@ -279,6 +294,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let is_written = record.encode_with(table, &mut out);
         let Some(place) = out.reserve(record.payload_bytes()).filter(|_| is_written) else { return false };
         element.gather(element.posted, place);
+        if let Some(note) = note {
+            let (op, value) = note.change.operand();
+            let record = note_record(note.disp, op, Notifies::After);
+            if !(record.encode(&mut out) && out.put(&value.to_ne_bytes())) {
+                return false;
+            }
+            packed.records += 1;
+        }
+        packed.records += 1;
         packed.len = out.len();
         if packed.count == 0 {
             packed.section = element.section;
@@ -298,7 +322,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         flags: BatchFlags,
         packed: Packed,
     ) -> Result<(), Again> {
-        let header = self.batch_header(w, t, flags, packed.count as u16);
+        let header = self.batch_header(w, t, flags, packed.records);
         self.stage[..Header::BYTES].copy_from_slice(&header.encode());
         let len = packed.len.max(Header::BYTES);
         self.send_stage(peer, PacketKind::Batch, len).map_err(|error| self.refused(w, t, error))
@@ -335,7 +359,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let element = &mut self.operations[op];
         element.posted = element.len;
         element.with_lock = with_lock;
-        if element.with_lock || element.outstanding > 0 {
+        let note = if self.notes_are_native(w) { self.operations[op].notify } else { None };
+        let element = &self.operations[op];
+        if let Some(note) = note {
+            self.note_behind_packet(w, t, op, note);
+        } else if element.with_lock || element.outstanding > 0 {
             self.link_issued(t, op);
         } else {
             self.free_operation(w, t, op);

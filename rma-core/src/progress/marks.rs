@@ -80,7 +80,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let marks = self.targets[t].marks;
         for mark in marks.iter().filter(|mark| !mark.is_local && mark.covered.is_none()) {
-            if self.has_before(&self.targets[t].pending, mark) {
+            if self.has_before(&self.targets[t].pending, mark) || self.has_note_before(t, mark.boundary) {
                 break;
             }
             if self.targets[t].unflushed {
@@ -142,6 +142,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let section = te.order.section;
         let head = te.pending.head;
         let is_old = te.order.behind_detached
+            || self.has_note_of_other_section(t, section)
             || (te.has_natives() && te.order.natives != section)
             || (self.has_messages(t) && te.order.messages != section)
             || (head != NONE && self.operations[head].section != section);
@@ -181,7 +182,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if te.order.behind_detached && w.ack_count > 0 {
             return false;
         }
-        if self.has_messages(t) && te.order.messages != section {
+        let behind_messages = self.has_messages(t) && te.order.messages != section;
+        if behind_messages || self.has_note_of_other_section(t, section) {
             return false;
         }
         if !te.has_natives() {

@@ -8,6 +8,7 @@ mod issue_layout;
 mod issue_message;
 mod issue_native;
 mod marks;
+mod notes;
 mod origin_role;
 mod peers;
 mod process;

@@ -7,7 +7,7 @@ use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
-use crate::table::TargetError;
+use crate::table::{TargetError, NOTE_PAYLOAD_BYTES};
 use crate::window::Window;
 use crate::wire::{ErrorRecord, Header, Metadata, Reader, ReplyFlags, ResultRecord, WireError};
 
@@ -122,6 +122,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let element = &mut self.operations[op];
                 element.with_lock = false;
                 let results = element.outstanding;
+                // Somebody waits for a notification.
+                self.targets[t].hurried |= element.is_note || element.notify.is_some();
                 (element.posted, element.outstanding) = (0, 0);
                 self.counters.message_operations -= 1;
                 let te = &mut self.targets[t];
@@ -208,8 +210,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     None => Err(u64::MAX),
                 },
             };
-            if let Err(offset) = located {
-                let error = ErrorRecord::Range { offset, len: element.len, size: metadata.size };
+            let word = NOTE_PAYLOAD_BYTES as u64;
+            let note = element.notify.map_or(Ok(0), |note| metadata.locate(note.disp, word));
+            let put = located.map_err(|offset| (offset, element.len));
+            if let Err((offset, len)) = put.and(note.map_err(|offset| (offset, word))) {
+                let error = ErrorRecord::Range { offset, len, size: metadata.size };
                 self.targets[t].error.get_or_insert(TargetError::Record(error));
                 if element.outstanding == 0 {
                     self.operations[op].failed = true;

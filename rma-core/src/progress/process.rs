@@ -300,7 +300,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let element = &mut self.operations[op];
             element.failed |= element.state == OperationState::Issued;
             element.with_lock = false;
-            if !element.native {
+            self.drop_note(t, op);
+            let element = &mut self.operations[op];
+            if element.native && element.outstanding == 0 {
+                self.complete_operation(t, op);
+            } else if !element.native {
                 element.outstanding = 0;
                 self.complete_operation(t, op);
             }

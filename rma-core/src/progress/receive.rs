@@ -107,6 +107,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 }
                 let te = &mut self.targets[t];
                 te.tracked_pieces -= 1;
+                if te.notes > 0 {
+                    if let Some(w) = windows.get_mut(te.window) {
+                        w.dirty = true;
+                    }
+                }
                 match native_kind {
                     crate::wire::OpKind::Put => te.native_puts -= 1,
                     crate::wire::OpKind::Get => te.native_gets -= 1,
@@ -126,6 +131,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let te = &mut self.targets[index];
                 te.flush_outstanding = false;
                 te.flushes_done = te.flushes_posted;
+                if te.notes > 0 {
+                    if let Some(w) = windows.get_mut(te.window) {
+                        w.dirty = true;
+                    }
+                }
                 // What was posted after the flush is not covered by it.
                 te.accumulates_unseen &= te.unflushed;
                 index

@@ -6,6 +6,7 @@ mod slot;
 mod target;
 
 pub(crate) use mark::{is_before, Covered, Mark, Marks, Order};
-pub(crate) use op::{List, OperationElement, OperationState};
+pub use op::{Change, Notification};
+pub(crate) use op::{List, OperationElement, OperationState, NOTE_BYTES, NOTE_PAYLOAD_BYTES};
 pub(crate) use slot::Slots;
 pub(crate) use target::{Direct, Sync, TargetElement, TargetError};

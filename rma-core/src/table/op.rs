@@ -12,6 +12,38 @@ use crate::wire::OpKind;
 /// Payload bytes that an element keeps itself, so that the user's buffer is free at once.
 pub(crate) const INLINE_BYTES: usize = 64;
 
+/// Bytes of a notification's payload, and of its record with payload in a packet.
+pub(crate) const NOTE_PAYLOAD_BYTES: usize = 8;
+pub(crate) const NOTE_BYTES: usize = 16 + NOTE_PAYLOAD_BYTES;
+
+/// What a put does, when its data are there, to a word of the target's window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Notification {
+    /// Where the word is, in the target's displacement units: 8 bytes, at an address that is a multiple of 8.
+    pub disp: u64,
+    /// What happens to it.
+    pub change: Change,
+}
+
+/// The change of a notified word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Something is added: a counter.
+    Add(u64),
+    /// It becomes this: a flag, or a sequence number.
+    Set(u64),
+}
+
+impl Change {
+    /// The reduction and its operand.
+    pub(crate) const fn operand(self) -> (ReduceOp, u64) {
+        match self {
+            Self::Add(value) => (ReduceOp::Sum, value),
+            Self::Set(value) => (ReduceOp::Replace, value),
+        }
+    }
+}
+
 /// PENDING and ISSUED are the design's; the others bracket them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OperationState {
@@ -49,8 +81,13 @@ pub(crate) struct OperationElement {
     pub(crate) native: bool,
     /// It did not happen, or not wholly. Stays when the element is freed, for who has a request of it.
     pub(crate) failed: bool,
-    /// Put or get with blocks too small to be moved by the fabric one by one.
+    /// Travels as a packet though the fabric could do it natively: its blocks are small, or it goes together
+    /// with a notification.
     pub(crate) packed: bool,
+    /// Its target element counts the notification that has to follow it.
+    pub(crate) counts_note: bool,
+    /// It is a notification: what it was behind is done.
+    pub(crate) is_note: bool,
     inline_len: u8,
     /// Most bytes of the run table, when all of the operation is in one packet.
     pub(crate) table_bytes: u32,
@@ -65,6 +102,10 @@ pub(crate) struct OperationElement {
     pub(crate) result: *mut u8,
     /// Where the data are in the buffers and in the window, if not in a row.
     pub(crate) layouts: Layouts,
+    /// What has to follow a put.
+    pub(crate) notify: Option<Notification>,
+    /// The flush of the provider that the notification has to wait for, when it was posted.
+    pub(crate) note_flush: Option<u32>,
     inline: [u8; INLINE_BYTES],
 }
 
@@ -90,6 +131,10 @@ impl Default for OperationElement {
             native: false,
             failed: false,
             packed: false,
+            counts_note: false,
+            is_note: false,
+            notify: None,
+            note_flush: None,
             inline_len: 0,
             table_bytes: 0,
             outstanding: 0,
@@ -125,6 +170,31 @@ impl OperationElement {
         (self.outstanding, self.posted) = (0, 0);
         (self.packed, self.table_bytes) = (false, 0);
         self.layouts = Layouts::NONE;
+        (self.counts_note, self.is_note) = (false, false);
+        (self.notify, self.note_flush) = (None, None);
+    }
+
+    /// The put is done; what is left of the element is its notification.
+    pub(crate) fn become_note(&mut self, notification: Notification) {
+        let (op, value) = notification.change.operand();
+        (self.kind, self.dtype, self.op) = (OpKind::Accumulate, Dtype::U64, op);
+        (self.disp, self.len, self.posted) = (notification.disp, NOTE_PAYLOAD_BYTES as u64, 0);
+        (self.notify, self.note_flush, self.is_note) = (None, None, true);
+        (self.native, self.packed, self.table_bytes) = (false, false, 0);
+        self.layouts = Layouts::NONE;
+        (self.origin, self.result) = (ptr::null(), ptr::null_mut());
+        self.inline[..NOTE_PAYLOAD_BYTES].copy_from_slice(&value.to_ne_bytes());
+        self.inline_len = NOTE_PAYLOAD_BYTES as u8;
+        self.state = OperationState::Pending;
+    }
+
+    /// Bytes of the notification's record in a packet, if one follows.
+    pub(crate) fn note_bytes(&self) -> usize {
+        if self.notify.is_some() {
+            NOTE_BYTES
+        } else {
+            0
+        }
     }
 
     /// Bytes of data that the origin contributes.
@@ -209,7 +279,8 @@ impl OperationElement {
 
     /// Whether everything was handed out and answered.
     pub(crate) fn is_finished(&self) -> bool {
-        self.posted == self.len && self.outstanding == 0 && !self.with_lock
+        let is_notified = !self.native || self.notify.is_none();
+        self.posted == self.len && self.outstanding == 0 && !self.with_lock && is_notified
     }
 }
 

@@ -127,6 +127,8 @@ pub(crate) struct TargetElement {
     pub(crate) flushes_done: u32,
     /// The call about several targets that wants this one flushed.
     pub(crate) flush_group: u32,
+    /// Native puts that a notification has to follow.
+    pub(crate) notes: u32,
     pub(crate) marks: Marks,
     pub(crate) order: Order,
 }
@@ -178,6 +180,7 @@ impl TargetElement {
             flushes_posted: 0,
             flushes_done: 0,
             flush_group: 0,
+            notes: 0,
             marks: Marks::NONE,
             order: Order::NONE,
         }
@@ -223,7 +226,11 @@ impl TargetElement {
     /// Whether progress could do something for this target.
     #[inline]
     pub(crate) fn wants_issue(&self) -> bool {
-        !self.pending.is_empty() || self.sync != Sync::None || self.lock_wanted || !self.marks.is_empty()
+        !self.pending.is_empty()
+            || self.sync != Sync::None
+            || self.lock_wanted
+            || !self.marks.is_empty()
+            || self.notes > 0
     }
 
     /// Whether everything that was sent is to be acknowledged.

@@ -9,7 +9,7 @@ mod reply;
 mod runs;
 
 pub use header::{BatchFlags, Header, PacketKind, PostFlags, ReplyFlags};
-pub use record::{OpKind, Record, RECORD_BYTES_MAX};
+pub use record::{Notifies, OpKind, Record, RECORD_BYTES_MAX};
 pub use reply::{Conflict, ErrorRecord, Metadata, ResultRecord};
 pub use runs::{RunTable, Runs, RUN_BYTES_MAX, TABLE_BYTES_MAX, TABLE_HEADER_BYTES};
 

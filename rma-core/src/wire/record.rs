@@ -41,6 +41,43 @@ const CHUNK: u8 = 1;
 /// they are among the operation's data.
 const RUNS: u8 = 2;
 
+/// The record is a notification: what was written before it must be seen by whoever sees it.
+const NOTIFIES: u8 = 4;
+
+/// It is executed only if the record before it in the packet was.
+const AFTER: u8 = 8;
+
+/// What a record has to do with the writes before it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Notifies {
+    /// Nothing.
+    #[default]
+    No,
+    /// Whoever sees its effect sees theirs.
+    Yes,
+    /// The same, and it is executed only if the record before it in the packet was.
+    After,
+}
+
+impl Notifies {
+    const fn bits(self) -> u8 {
+        match self {
+            Self::No => 0,
+            Self::Yes => NOTIFIES,
+            Self::After => NOTIFIES | AFTER,
+        }
+    }
+
+    fn of_flags(flags: u8) -> Result<Self, WireError> {
+        match flags & (NOTIFIES | AFTER) {
+            0 => Ok(Self::No),
+            NOTIFIES => Ok(Self::Yes),
+            AFTER => Err(WireError::Flags(flags.into())),
+            _ => Ok(Self::After),
+        }
+    }
+}
+
 /// One operation, or one piece of a large one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
@@ -60,6 +97,8 @@ pub struct Record {
     pub handle: u32,
     /// Generation of the operation element.
     pub generation: u32,
+    /// Whether it is a notification.
+    pub notifies: Notifies,
 }
 
 impl Record {
@@ -97,7 +136,8 @@ impl Record {
         bytes[0] = self.kind as u8;
         bytes[1] = self.dtype as u8;
         bytes[2] = self.op as u8;
-        bytes[3] = if self.offset > 0 { CHUNK } else { 0 } | if table.is_empty() { 0 } else { RUNS };
+        let is_chunk = if self.offset > 0 { CHUNK } else { 0 };
+        bytes[3] = self.notifies.bits() | is_chunk | if table.is_empty() { 0 } else { RUNS };
         bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.disp.to_le_bytes());
         let mut len = 16;
@@ -122,7 +162,7 @@ impl Record {
         let dtype = reader.u8()?;
         let op = reader.u8()?;
         let flags = reader.u8()?;
-        if flags & !(CHUNK | RUNS) != 0 {
+        if flags & !(CHUNK | RUNS | NOTIFIES | AFTER) != 0 {
             return Err(WireError::Flags(flags.into()));
         }
         let mut record = Self {
@@ -134,6 +174,7 @@ impl Record {
             offset: 0,
             handle: 0,
             generation: 0,
+            notifies: Notifies::of_flags(flags)?,
         };
         if record.kind.has_result() {
             record.handle = reader.u32()?;

@@ -13,6 +13,7 @@ fn put_8() -> Record {
         offset: 0,
         handle: 0,
         generation: 0,
+        notifies: Notifies::No,
     }
 }
 
@@ -93,7 +94,7 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
 fn every_record_survives_the_wire() {
     for kind in [OpKind::Put, OpKind::Get, OpKind::Accumulate, OpKind::GetAccumulate, OpKind::CompareAndSwap]
     {
-        for offset in [0, 4096] {
+        for (offset, notifies) in [(0, Notifies::No), (4096, Notifies::Yes), (0, Notifies::After)] {
             let has_result = kind.has_result();
             let record = Record {
                 kind,
@@ -104,6 +105,7 @@ fn every_record_survives_the_wire() {
                 offset,
                 handle: if has_result { 5 } else { 0 },
                 generation: if has_result { 6 } else { 0 },
+                notifies,
             };
             let mut buffer = [0; 64];
             let mut out = Writer::new(&mut buffer, 0);

@@ -10,6 +10,7 @@ pub mod info;
 pub mod layouts;
 pub mod locks;
 pub mod misuse;
+pub mod notify;
 pub mod operations;
 pub mod ordering;
 pub mod overlapping;

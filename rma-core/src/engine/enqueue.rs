@@ -1,0 +1,90 @@
+//! How an operation gets into its target's list.
+#![allow(unsafe_code)] // user buffers come as raw pointers
+
+use super::operation::{Operation, Wanted};
+use crate::bootstrap::Bootstrap;
+use crate::layout::Layouts;
+use crate::path::Path;
+use crate::provider::Endpoint;
+use crate::state::TargetLockState;
+use crate::table::Sync;
+use crate::window::Window;
+use crate::wire::OpKind;
+
+impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    /// Fills an element and puts it into its target's list; issues what need not be kept back. Returns the
+    /// element's generation.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    pub(super) unsafe fn enqueue(
+        &mut self,
+        w: &mut Window<E::Region>,
+        t: u32,
+        op: u32,
+        operation: &Operation,
+        layouts: Option<&Layouts>,
+        wanted: Wanted,
+    ) -> u32 {
+        let &Operation { kind, dtype, op: reduction, disp, len, origin, result, compare, .. } = operation;
+        let element = &mut self.operations[op];
+        element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
+        element.target = t;
+        let te = &mut self.targets[t];
+        (element.number, element.section) = (te.posted, te.order.section);
+        te.posted = te.posted.wrapping_add(1);
+        let generation = element.generation;
+        if let Some(layouts) = layouts {
+            element.layouts = layouts.clone();
+        }
+        if kind == OpKind::CompareAndSwap {
+            // SAFETY: readable for one element by the caller's promise.
+            let compare = unsafe { core::slice::from_raw_parts(compare, len) };
+            // SAFETY: readable for one element by the caller's promise.
+            let operand = unsafe { core::slice::from_raw_parts(origin, len) };
+            element.set_inline_pair(compare, operand);
+        } else {
+            // SAFETY: `origin` is readable for the payload by the caller's promise.
+            unsafe { element.keep_inline() };
+        }
+        self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
+        if layouts.is_some() {
+            self.plan_layouts(op);
+        }
+        if let Wanted::Notification(note) = wanted {
+            self.expect_note(w, t, op, note);
+        }
+        self.link_pending(t, op);
+        // Somebody waits for a notification.
+        self.operations[op].is_note = wanted == Wanted::Note;
+        self.targets[t].hurried |= matches!(wanted, Wanted::Note | Wanted::Notification(_));
+        // What it may have to wait for must not be kept back, unless all of it may go with the lock request.
+        let te = &self.targets[t];
+        if te.order.in_force && te.lock != TargetLockState::Called && self.is_native(w, op) {
+            self.targets[t].hurried = true;
+        }
+        w.dirty = true;
+        let te = &self.targets[t];
+        if te.lock == TargetLockState::Called && te.sync == Sync::None {
+            self.targets[t].lock_wanted |=
+                self.targets[t].hurried || !self.may_wait_for_sync(w, t, operation);
+        }
+        // What the fabric does not take now stays pending; progress tries again.
+        self.make_rma_progress_target(w, t);
+        generation
+    }
+
+    /// Whether the lock request may wait for the epoch's end, so that all goes in one packet.
+    fn may_wait_for_sync(&self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
+        let te = &self.targets[t];
+        let together = if te.pending.count == 1 { true } else { self.config.coalesce };
+        let atomic = !matches!(operation.kind, OpKind::Put | OpKind::Get);
+        self.config.single_op_lock
+            && w.checker.is_none()
+            && together
+            && operation.len <= self.config.small_bytes_max
+            && te.pending.count <= self.config.piggyback_threshold
+            && self.fits_packet(te.pending_bytes)
+            && !(atomic && w.paths.of(operation.kind, operation.dtype) == Path::Native)
+    }
+}
