@@ -12,7 +12,7 @@ use rma_core::dtype::Dtype;
 use rma_core::error::RmaError;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::op::ReduceOp;
-use rma_core::wire::{BatchFlags, Header, OpKind, PacketKind, Reader, Record, Writer};
+use rma_core::wire::{BatchFlags, Header, Notifies, OpKind, PacketKind, Reader, Record, Writer};
 
 /// A put of 8 bytes and the progress that meets its completion.
 fn put(criterion: &mut Criterion) {
@@ -53,6 +53,7 @@ fn packet(criterion: &mut Criterion) {
         offset: 0,
         handle: 0,
         generation: 0,
+        notifies: Notifies::No,
     };
     let mut bytes = [0; 64];
     criterion.bench_function("packet encode", |bencher| {

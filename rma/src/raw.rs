@@ -31,7 +31,7 @@ use crate::runtime::{Core, Guarded, PendingOperation};
 use crate::segment::Segment;
 
 pub use layouts::{Buffer, TargetBuffer};
-pub use requests::Request;
+pub use requests::{Change, Notification, Request};
 pub use rma_core::layout::{ArrayOrder, Layout, LayoutError};
 
 /// A window of raw memory.

@@ -17,7 +17,7 @@ use crate::path::Path;
 use crate::progress::TagKind;
 use crate::provider::{Endpoint, PostError, RemoteAddr};
 use crate::state::{TargetLockState, WindowState};
-use crate::table::{Direct, Notification};
+use crate::table::{Direct, Notification, Sync};
 use crate::window::{SelfLock, Window};
 use crate::wire::{Metadata, OpKind};
 

@@ -9,12 +9,12 @@ use rma_core::ids::Rank;
 use rma_core::op::ReduceOp;
 use rma_core::wire::OpKind;
 
-pub use rma_core::engine::Request;
+pub use rma_core::engine::{Change, Notification, Request};
 
 use super::RawWindow;
 use crate::error::Result;
 use crate::job::Job;
-use crate::runtime::{AwaitedRequests, PendingRequest};
+use crate::runtime::{AwaitedRequests, PendingNotified, PendingRequest};
 
 impl RawWindow {
     /// Writes `len` bytes to `target` (MPI_Rput). The request is done when `origin` may be written again;
@@ -157,6 +157,68 @@ impl RawWindow {
     /// As for [`RawWindow::flush`], of any of them; misuse of one flushes none.
     pub fn flush_targets(&self, targets: &[Rank]) -> Result<()> {
         self.core.run(Call::FlushTargets, |engine| engine.start_flush_targets(self.id, targets))
+    }
+
+    /// Writes `len` bytes to `target`, and then changes a word of its window: who sees the change
+    /// ([`RawWindow::wait_notification`]) sees the bytes. Leaves at once, without a round trip; flush or unlock
+    /// complete both. In any epoch.
+    ///
+    /// Implements: ours: put_notify.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::put`].
+    ///
+    /// # Errors
+    /// As for [`RawWindow::put`], and when the word is outside the window or not aligned to 8 bytes.
+    pub unsafe fn put_notify(
+        &self,
+        origin: *const u8,
+        len: usize,
+        target: Rank,
+        disp: u64,
+        notification: Notification,
+    ) -> Result<()> {
+        let mut guarded = self.core.enter(Call::PutNotify)?;
+        // SAFETY: the caller's promise.
+        match unsafe { guarded.engine.put_notify(self.id, target, disp, origin, len, &notification) } {
+            Poll::Ready(Ok(())) => {
+                self.core.posted(&mut guarded);
+                Ok(())
+            }
+            Poll::Ready(Err(error)) => Err(self.core.fail(error)),
+            Poll::Pending => {
+                // SAFETY: the caller's promise.
+                let mut pending =
+                    unsafe { PendingNotified::new(self.id, (target, disp), (origin, len), notification) };
+                self.core.wait(guarded, &mut pending, self.core.timeout())
+            }
+        }
+    }
+
+    /// The notified word of this rank's own window at `disp`, in its displacement units; makes progress. Loads
+    /// that follow see what was put before the notifications that it shows.
+    ///
+    /// Implements: ours: test_notification.
+    ///
+    /// # Errors
+    /// When it is outside the window or not aligned to 8 bytes.
+    pub fn test_notification(&self, disp: u64) -> Result<u64> {
+        let mut guarded = self.core.enter(Call::TestNotification)?;
+        self.core.progress(&mut guarded);
+        guarded.engine.notification(self.id, disp).map_err(|error| self.core.fail(error))
+    }
+
+    /// Waits until that word is at least `until`, and returns it.
+    ///
+    /// Implements: ours: wait_notification.
+    ///
+    /// # Errors
+    /// As for [`RawWindow::test_notification`], and when a process of the job cannot be reached any more.
+    pub fn wait_notification(&self, disp: u64, until: u64) -> Result<u64> {
+        let call = Call::WaitNotification;
+        self.core.run(call, |engine| engine.start_wait_notification(self.id, disp, until))?;
+        let mut guarded = self.core.enter(call)?;
+        guarded.engine.notification(self.id, disp).map_err(|error| self.core.fail(error))
     }
 
     /// Orders what follows to `target` behind what was posted to it, without waiting: whoever sees a later

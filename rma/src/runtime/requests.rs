@@ -2,9 +2,9 @@
 
 use std::task::Poll;
 
-use rma_core::engine::{Operation, Request};
+use rma_core::engine::{Notification, Operation, Request};
 use rma_core::error::{Call, RmaError};
-use rma_core::ids::WindowId;
+use rma_core::ids::{Rank, WindowId};
 
 use super::wait::Awaited;
 use crate::platform::Engine;
@@ -38,6 +38,48 @@ impl Awaited for PendingRequest<'_> {
 
     fn call(&self) -> Call {
         self.operation.call
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        Some(self.window)
+    }
+
+    fn waiting_for(&self) -> &'static str {
+        "room for the operation (elements, or the lock of all ranks)"
+    }
+}
+
+/// A notified put for which there were no resources.
+#[derive(Debug)]
+pub(crate) struct PendingNotified {
+    window: WindowId,
+    at: (Rank, u64),
+    data: (*const u8, usize),
+    notification: Notification,
+}
+
+impl PendingNotified {
+    /// # Safety
+    /// The data are as [`rma_core::engine::Engine::put_notify`] wants them, from now until they are put.
+    pub(crate) unsafe fn new(
+        window: WindowId,
+        at: (Rank, u64),
+        data: (*const u8, usize),
+        notification: Notification,
+    ) -> Self {
+        Self { window, at, data, notification }
+    }
+}
+
+impl Awaited for PendingNotified {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<Result<(), RmaError>> {
+        let ((target, disp), (origin, len)) = (self.at, self.data);
+        // SAFETY: promised to `new`.
+        unsafe { engine.put_notify(self.window, target, disp, origin, len, &self.notification) }
+    }
+
+    fn call(&self) -> Call {
+        Call::PutNotify
     }
 
     fn window(&self) -> Option<WindowId> {
