@@ -3,7 +3,7 @@
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::engine::FenceAssert;
+use rma_core::engine::{FenceAssert, SyncCall};
 use rma_core::error::{Call, RmaError, Rule};
 use rma_core::ids::Rank;
 use rma_core::lock::LockType::{Exclusive, Shared};
@@ -132,9 +132,17 @@ pub fn accumulates_that_wait_are_ordered<E: Endpoint, B: Bootstrap>(make: &impl 
             world.step();
         }
         world.unlock(3, window, 1).unwrap();
-        for (rank, flush) in flushes {
-            world.wait(rank, Ok(flush)).unwrap();
-            world.unlock(rank, window, 1).unwrap();
+        // Whoever's request came first has the lock first, and the other waits for its unlock.
+        while !flushes.is_empty() {
+            let engines = &mut world.engines;
+            let is_ready =
+                |(rank, flush): &mut (u32, SyncCall)| engines[*rank as usize].poll(flush).is_ready();
+            match flushes.iter_mut().position(is_ready) {
+                Some(index) => world.unlock(flushes.remove(index).0, window, 1).unwrap(),
+                None => {
+                    world.step();
+                }
+            }
         }
         assert_eq!(world.word(1, window, 0), 17, "waiters {lock_waiters}, ring {deferred_bytes}");
         world.check_idle();
@@ -291,7 +299,10 @@ pub fn order_ends<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
         for _ in 0..10 {
             world.put(0, window, 1, 2048, &data).unwrap();
         }
-        assert_eq!(world.engines[0].elements_in_use().0, 0, "an element is in use for a plain put");
+        if world.now_ns().is_some() {
+            // A real fabric may have no room for a put, which takes an element then.
+            assert_eq!(world.engines[0].elements_in_use().0, 0, "an element is in use for a plain put");
+        }
         world.flush(0, window, 1).unwrap();
         let cost = world.counters(0).since(&before);
         assert_eq!(cost.native_puts, 10);
