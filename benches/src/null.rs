@@ -46,6 +46,8 @@ pub fn pair(native: NativeOps) -> [NullEndpoint; RANKS] {
             order: Order { put_before_send: true, put_before_get: true },
             put_completes: CompletionScope::Remote,
             needs_target_progress: false,
+            vector_local_max: 1,
+            vector_remote_max: 1,
         },
         native,
     })

@@ -127,6 +127,9 @@ calls! {
         ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void, to: fi_addr_t, addr: u64, key: u64,
         context: *mut c_void
     ) -> isize = rma => fi_ops_rma.write(ep, buf, len, desc, to, addr, key, context);
+    /// `fi_readmsg`.
+    fn readmsg(ep: *mut fid_ep, message: *const fi_msg_rma, flags: u64) -> isize
+        = rma => fi_ops_rma.readmsg(ep, message, flags);
     /// `fi_writemsg`.
     fn writemsg(ep: *mut fid_ep, message: *const fi_msg_rma, flags: u64) -> isize
         = rma => fi_ops_rma.writemsg(ep, message, flags);

@@ -18,6 +18,11 @@
 //!    while replies are in the way, and a reply is handed out even while every request handed out
 //!    before is kept. Otherwise two ranks that hold each other's requests could wait for ever for the
 //!    replies behind them.
+//! 10. [`Endpoint::put_vector`] and [`Endpoint::get_vector`] move what one put or get of the pieces, put
+//!     one behind the other, would, and are one operation with one tag; in which order the pieces are
+//!     read and written is open. They are used within [`Limits::vector_local_max`] and
+//!     [`Limits::vector_remote_max`] only, and not at all where both are 1. The lists of pieces are free
+//!     on return.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 use alloc::string::String;
@@ -67,6 +72,22 @@ pub struct Limits {
     pub put_completes: CompletionScope,
     /// Whether the target's process must call [`Endpoint::poll`] for puts and gets to proceed.
     pub needs_target_progress: bool,
+    /// Pieces of this process's memory that one put or get may name; at least 1.
+    pub vector_local_max: usize,
+    /// Pieces of the peer's memory that one put or get may name; at least 1.
+    pub vector_remote_max: usize,
+}
+
+/// More pieces than this at one side are never asked of a provider, whatever it offers: the lists live on
+/// the stack.
+pub const VECTOR_PIECES_MAX: usize = 8;
+
+impl Limits {
+    /// Whether [`Endpoint::put_vector`] and [`Endpoint::get_vector`] work.
+    #[inline]
+    pub fn offers_vectors(&self) -> bool {
+        self.vector_local_max > 1 || self.vector_remote_max > 1
+    }
 }
 
 /// Reductions of each type: entry `dtype`, bit `op`.
@@ -116,6 +137,24 @@ pub struct RemoteAddr {
     pub key: RemoteKey,
 }
 
+/// A piece of this process's memory that a vector reads or writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalPiece {
+    /// First byte; only read by [`Endpoint::put_vector`].
+    pub base: *mut u8,
+    /// Bytes, at least 1.
+    pub len: usize,
+}
+
+/// A piece of a peer's registered memory that a vector reads or writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemotePiece {
+    /// First byte.
+    pub at: RemoteAddr,
+    /// Bytes, at least 1.
+    pub len: usize,
+}
+
 /// A registered span of this process's memory; deregistered when dropped.
 pub trait MemoryRegion: Send + fmt::Debug {
     /// The key that peers must present.
@@ -135,6 +174,9 @@ pub enum PostError {
 
 /// The outcome of posting.
 pub type Post = Result<(), PostError>;
+
+/// The answer of providers without vectors.
+const NO_VECTORS: FabricCode = FabricCode { code: 0, text: "the provider does not offer vectors" };
 
 /// Whether a packet asks or answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -340,6 +382,42 @@ pub unsafe trait Endpoint: Send {
     /// # Errors
     /// See [`PostError`].
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post;
+
+    /// Writes the bytes of `from`, one piece behind the other, to the pieces `into` of the peer. Both have
+    /// as many bytes, together at most [`Limits::message_bytes_max`].
+    ///
+    /// # Safety
+    /// The pieces of `from` are readable until the tag comes back.
+    ///
+    /// # Errors
+    /// See [`PostError`]; where vectors are not offered, always `Failed`.
+    unsafe fn put_vector(
+        &mut self,
+        _to: PeerAddr,
+        _from: &[LocalPiece],
+        _into: &[RemotePiece],
+        _tag: Tag,
+    ) -> Post {
+        Err(PostError::Failed(NO_VECTORS))
+    }
+
+    /// Reads the bytes of the peer's pieces `from`, one behind the other, to the pieces of `into`. Both have
+    /// as many bytes, together at most [`Limits::message_bytes_max`].
+    ///
+    /// # Safety
+    /// The pieces of `into` are writable until the tag comes back.
+    ///
+    /// # Errors
+    /// See [`PostError`]; where vectors are not offered, always `Failed`.
+    unsafe fn get_vector(
+        &mut self,
+        _to: PeerAddr,
+        _into: &[LocalPiece],
+        _from: &[RemotePiece],
+        _tag: Tag,
+    ) -> Post {
+        Err(PostError::Failed(NO_VECTORS))
+    }
 
     /// `target = target op operand`, element-wise on `count` elements.
     ///

@@ -120,9 +120,12 @@ impl fmt::Display for Description {
         writeln!(f, "native               {}", native_words(&self.native))?;
         writeln!(
             f,
-            "limits               packet {} B, put or get {} B, inject {} B, outstanding {}, receive buffers 2 x {}",
+            "limits               packet {} B, put or get {} B in {} to {} pieces, inject {} B, outstanding {}, \
+             receive buffers 2 x {}",
             self.limits.send_bytes_max,
             self.limits.message_bytes_max,
+            self.limits.vector_local_max,
+            self.limits.vector_remote_max,
             self.inject_bytes,
             self.limits.outstanding_max,
             self.limits.receive_buffers

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use ofi_sys as fi;
 use rma_core::bootstrap::{AddressBytes, ADDRESS_BYTES_MAX};
 use rma_core::ids::Tag;
-use rma_core::provider::ProviderError;
 use rma_core::provider::{
     Completion, CompletionBatch, CompletionScope, FabricCode, Limits, NativeOps, Order,
 };
+use rma_core::provider::{ProviderError, VECTOR_PIECES_MAX};
 
 use crate::address::{self, ReadBackRegion};
 use crate::atomics::{self, AtomicLimits};
@@ -263,6 +263,8 @@ pub(crate) struct Claims {
     pub(crate) order_raw_bytes: usize,
     pub(crate) message_bytes: usize,
     pub(crate) inject_bytes: usize,
+    pub(crate) iov_limit: usize,
+    pub(crate) rma_iov_limit: usize,
     pub(crate) queue_entries: usize,
     pub(crate) data_progress: fi::fi_progress,
     pub(crate) has_text_addresses: bool,
@@ -287,6 +289,8 @@ impl Claims {
             order_raw_bytes: ep.max_order_raw_size,
             message_bytes: ep.max_msg_size,
             inject_bytes: tx.inject_size,
+            iov_limit: tx.iov_limit,
+            rma_iov_limit: tx.rma_iov_limit,
             queue_entries: tx.size,
             data_progress: domain.data_progress,
             has_text_addresses: info.addr_format == fi::FI_ADDR_STR,
@@ -338,6 +342,17 @@ fn limits(claims: &Claims, sizes: &Sizes, completion: RemoteCompletion, profile:
             RemoteCompletion::ReadBack => CompletionScope::Local,
         },
         needs_target_progress: profile.needs_target_progress,
+        vector_local_max: vector_max(claims.iov_limit, profile),
+        vector_remote_max: vector_max(claims.rma_iov_limit, profile),
+    }
+}
+
+/// How many pieces one put or get may name at a side.
+fn vector_max(claimed: usize, profile: &Profile) -> usize {
+    if profile.quirks.single_pieces {
+        1
+    } else {
+        claimed.clamp(1, VECTOR_PIECES_MAX)
     }
 }
 

@@ -35,6 +35,7 @@ mod post;
 mod probe;
 pub mod profile;
 mod region;
+mod vector;
 
 pub use describe::Description;
 pub use discover::{Candidate, Choice, Ofi, Verdict};

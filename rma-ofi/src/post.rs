@@ -11,8 +11,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, Limits, NativeOps, Post, PostError, ProviderError, ReceivedPacket,
-    RemoteAddr, SendClass,
+    Completion, CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError,
+    ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::address::ReadBackRegion;
@@ -22,6 +22,7 @@ use crate::interface::socket_address;
 use crate::lane::{Links, CLASSES, REPLIES, REQUESTS};
 use crate::probe::{Answer, Probe};
 use crate::region::OfiRegion;
+use crate::vector::Direction;
 
 /// A tracked operation that has been given a slot and not yet been posted.
 pub(crate) struct Ticket {
@@ -326,6 +327,28 @@ unsafe impl Endpoint for OfiEndpoint {
             calls::read(self.ep, dst.cast(), len, ptr::null_mut(), to.0, at.addr, at.key.0, ticket.context)
         };
         self.posted(&ticket, to, tag, result)
+    }
+
+    unsafe fn put_vector(
+        &mut self,
+        to: PeerAddr,
+        from: &[LocalPiece],
+        into: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_vector(Direction::Put, to, from, into, tag) }
+    }
+
+    unsafe fn get_vector(
+        &mut self,
+        to: PeerAddr,
+        into: &[LocalPiece],
+        from: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_vector(Direction::Get, to, into, from, tag) }
     }
 
     unsafe fn atomic(

@@ -51,11 +51,18 @@ pub struct Quirks {
     pub prefers_offsets: bool,
     /// An address that was taken out of its table cannot be put in again, so addresses stay in.
     pub keeps_addresses: bool,
+    /// Puts and gets name one piece of memory at each side, whatever it claims: its calls for several have
+    /// not been measured, or are not there.
+    pub single_pieces: bool,
 }
 
 impl Quirks {
     /// A provider that does what it says.
-    pub const NONE: Self = Self { disorders: false, prefers_offsets: false, keeps_addresses: false };
+    pub const NONE: Self =
+        Self { disorders: false, prefers_offsets: false, keeps_addresses: false, single_pieces: false };
+
+    /// A provider that is asked for nothing but single pieces.
+    const SINGLE_PIECES: Self = Self { single_pieces: true, ..Self::NONE };
 }
 
 impl Profile {
@@ -107,7 +114,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
-        quirks: Quirks::NONE,
+        quirks: Quirks::SINGLE_PIECES,
         reason: "Intel Ethernet or Omni-Path through PSM3; puts are active messages",
     },
     Profile {
@@ -172,7 +179,12 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
-        quirks: Quirks { disorders: true, prefers_offsets: true, keeps_addresses: true },
+        quirks: Quirks {
+            disorders: true,
+            prefers_offsets: true,
+            keeps_addresses: true,
+            single_pieces: false,
+        },
         reason: "one host only, for at most 256 ranks, and only when named: installs signal handlers in the \
                  program, never reports a dead peer, has no descriptor to sleep on, and a put that \
                  is copied piece by piece is overtaken by what follows it",
@@ -194,7 +206,7 @@ pub const PROFILES: [Profile; 12] = [
         needs_target_progress: true,
         outstanding_max: usize::MAX,
         listens_on_tcp: false,
-        quirks: Quirks::NONE,
+        quirks: Quirks::SINGLE_PIECES,
         reason: "does not promise the order of messages",
     },
 ];
@@ -207,7 +219,7 @@ const UNKNOWN: Profile = Profile {
     needs_target_progress: true,
     outstanding_max: usize::MAX,
     listens_on_tcp: false,
-    quirks: Quirks::NONE,
+    quirks: Quirks::SINGLE_PIECES,
     reason: "unknown to this program: used only when named, with what it says of itself",
 };
 

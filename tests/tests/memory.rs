@@ -229,6 +229,8 @@ fn held(size: u32, config: &Config) -> (usize, usize) {
             order: Order::default(),
             put_completes: rma_core::provider::CompletionScope::Remote,
             needs_target_progress: true,
+            vector_local_max: 1,
+            vector_remote_max: 1,
         },
         native: NativeOps::default(),
         inbox: Vec::new(),

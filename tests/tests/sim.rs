@@ -40,11 +40,15 @@ suite!(ordered, |spec| world(spec, |config| {
     config.limits.order = Order { put_before_send: true, put_before_get: true };
 }));
 
-suite!(unordered, |spec| world(spec, puts_and_gets));
+suite!(unordered, |spec| world(spec, |config| {
+    puts_and_gets(config);
+    (config.limits.vector_local_max, config.limits.vector_remote_max) = (8, 8);
+}));
 
 suite!(local_completion, |spec| world(spec, |config| {
     puts_and_gets(config);
     config.limits.put_completes = CompletionScope::Local;
+    (config.limits.vector_local_max, config.limits.vector_remote_max) = (4, 1);
     config.offset_addresses = false;
     config.grants_key_wishes = false;
 }));
@@ -52,6 +56,7 @@ suite!(local_completion, |spec| world(spec, |config| {
 suite!(target_progress, |spec| world(spec, |config| {
     puts_and_gets(config);
     config.limits.needs_target_progress = true;
+    (config.limits.vector_local_max, config.limits.vector_remote_max) = (1, 3);
     config.limits.order.put_before_send = true;
 }));
 

@@ -31,7 +31,7 @@ use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::Arena;
 use crate::progress::{Failure, Process, Windows};
-use crate::provider::{Completion, Endpoint};
+use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
 use crate::table::{OperationElement, TargetElement};
 use crate::window::Window;
@@ -235,6 +235,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// The bootstrap.
     pub fn bootstrap(&mut self) -> &mut B {
         &mut self.process.bootstrap
+    }
+
+    /// Sizes and orders of the endpoint.
+    pub fn limits(&self) -> &Limits {
+        &self.process.limits
     }
 
     /// What happened so far.

@@ -67,8 +67,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             return Ok(false);
         }
+        let takes_vectors = self.takes_vectors(op);
         while self.operations[op].posted < self.operations[op].len {
-            match self.post_piece(peer, op, metadata) {
+            let posted = if takes_vectors {
+                self.post_vector(peer, op, metadata)
+            } else {
+                self.post_piece(peer, op, metadata)
+            };
+            match posted {
                 Ok(len) => self.count_piece(t, op, len),
                 Err(error) => return Err(self.refused(w, t, error)),
             }

@@ -7,6 +7,7 @@ mod issue;
 mod issue_layout;
 mod issue_message;
 mod issue_native;
+mod issue_vector;
 mod marks;
 mod notes;
 mod origin_role;

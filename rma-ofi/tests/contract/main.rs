@@ -4,6 +4,7 @@
 mod helper;
 mod one_process;
 mod two_processes;
+mod vectors;
 mod world;
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -114,6 +115,7 @@ macro_rules! contract {
             contract!(@ 2, line_8_poll_serves_the_target_role);
             contract!(@ 2, line_9_replies_find_room);
             contract!(@ 2, line_9_replies_pass_requests_that_are_kept);
+            contract!(@ vectors, line_10_vectors_move_their_pieces);
             contract!(@ 2, flush_covers_what_was_posted_before);
             contract!(@ 1, misuse_is_an_error);
             contract!(@ 2, a_wrong_key_fails_the_operation);
@@ -126,6 +128,14 @@ macro_rules! contract {
         fn $name() {
             if let Some(setup) = setup(stringify!($name)) {
                 two_processes::$name(&setup);
+            }
+        }
+    };
+    (@ vectors, $name:ident) => {
+        #[test]
+        fn $name() {
+            if let Some(setup) = setup(stringify!($name)) {
+                vectors::$name(setup.world(2));
             }
         }
     };

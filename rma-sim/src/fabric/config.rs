@@ -92,6 +92,8 @@ impl FabricConfig {
                 order: Order::default(),
                 put_completes: CompletionScope::Remote,
                 needs_target_progress: false,
+                vector_local_max: 1,
+                vector_remote_max: 1,
             },
             native: native_all(),
             model: NetworkModel::UNIT,
@@ -115,9 +117,10 @@ impl FabricConfig {
     pub fn draw(ranks: u32, random: &mut Random) -> Self {
         let inject_bytes_max = random.pick(&[0, 8, 64, 192]);
         let send_depth = random.pick(&[4, 8, 32, 256]);
+        let seed = random.bits();
         Self {
             ranks,
-            seed: random.bits(),
+            seed,
             limits: Limits {
                 inject_bytes_max,
                 send_bytes_max: random.pick(&[512, 1024, 4096, 16384]),
@@ -127,6 +130,8 @@ impl FabricConfig {
                 order: draw_order(random),
                 put_completes: random.pick(&[CompletionScope::Local, CompletionScope::Remote]),
                 needs_target_progress: random.chance(300),
+                vector_local_max: [1, 4, 8][(seed % 3) as usize],
+                vector_remote_max: [1, 2, 8][(seed / 3 % 3) as usize],
             },
             native: draw_native(random),
             model: NetworkModel {

@@ -8,13 +8,14 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, FabricCode, Limits, NativeOps, Post, PostError, ProviderError,
-    ReceivedPacket, RemoteAddr, SendClass,
+    Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
+    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use super::memory::{MemoryPointer, SimRegion};
 use super::operation::{Kind, Operation};
 use super::state::{Packet, State, Work, REFUSED};
+use super::vector::Pieces;
 use super::SimFabric;
 
 /// Requests of peers that one poll executes where the target's process must.
@@ -62,6 +63,37 @@ impl SimEndpoint {
                 .refuse("a put or get is at most message_bytes_max long", format!("{call} of {len} bytes"));
         }
         Ok(())
+    }
+
+    /// Checks a put or get of pieces, and makes it an operation.
+    fn vector(
+        &self,
+        kind: Kind,
+        is_native: bool,
+        local: &[LocalPiece],
+        remote: &[RemotePiece],
+        tag: Tag,
+    ) -> Result<Operation, PostError> {
+        let call = if kind == Kind::Put { "put_vector" } else { "get_vector" };
+        let len = local.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.len));
+        self.check_transfer(is_native, call, len)?;
+        let limits = &self.limits;
+        let fits = local.len() <= limits.vector_local_max && remote.len() <= limits.vector_remote_max;
+        let has_empty = local.iter().any(|piece| piece.len == 0) || remote.iter().any(|piece| piece.len == 0);
+        let is_even = remote.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.len)) == len;
+        let pieces = Pieces::new(local, remote).filter(|_| fits && is_even && !has_empty);
+        let (Some(pieces), Some(from), Some(to)) = (pieces, local.first(), remote.first()) else {
+            let detail = format!("{call} of {} and {} pieces, {len} bytes", local.len(), remote.len());
+            self.refuse("a vector has as many bytes at both sides, in no more pieces than offered", detail)?;
+            return Err(PostError::Failed(REFUSED));
+        };
+        let mut operation = Operation::new(kind, self.index, to.at, len, Some(tag));
+        match kind {
+            Kind::Put => operation.source = MemoryPointer::new(from.base),
+            _ => operation.result = MemoryPointer::new(from.base),
+        }
+        operation.pieces = Some(pieces);
+        Ok(operation)
     }
 
     fn check_atomic(&self, is_native: bool, call: &'static str, dtype: Dtype, op: ReduceOp) -> Post {
@@ -155,6 +187,28 @@ unsafe impl Endpoint for SimEndpoint {
         self.check_transfer(self.native.get, "get", len)?;
         let mut operation = Operation::new(Kind::Get, self.index, at, len, Some(tag));
         operation.result = MemoryPointer::new(dst);
+        self.post(to, operation)
+    }
+
+    unsafe fn put_vector(
+        &mut self,
+        to: PeerAddr,
+        from: &[LocalPiece],
+        into: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        let operation = self.vector(Kind::Put, self.native.put, from, into, tag)?;
+        self.post(to, operation)
+    }
+
+    unsafe fn get_vector(
+        &mut self,
+        to: PeerAddr,
+        into: &[LocalPiece],
+        from: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        let operation = self.vector(Kind::Get, self.native.get, into, from, tag)?;
         self.post(to, operation)
     }
 

@@ -12,6 +12,7 @@ mod operation;
 mod post;
 mod record;
 mod state;
+mod vector;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

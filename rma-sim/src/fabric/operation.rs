@@ -8,8 +8,9 @@ use rma_core::ids::Tag;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{FabricCode, RemoteAddr};
 
-use super::memory::{Access, AccessError, MemoryPointer};
+use super::memory::{AccessError, MemoryPointer};
 use super::state::{EventKind, State, ACCESS, PEER_DOWN};
+use super::vector::{Accesses, Pieces};
 use crate::arithmetic;
 
 /// Names an operation; a name is never used twice.
@@ -53,6 +54,8 @@ pub(super) struct Operation {
     pub(super) result: MemoryPointer,
     pub(super) at: RemoteAddr,
     pub(super) len: usize,
+    /// Of a put or get of several pieces; source or result, and `at`, are then those of the first.
+    pub(super) pieces: Option<Pieces>,
     pub(super) dtype: Dtype,
     pub(super) reduce: ReduceOp,
     /// A put whose source was copied; the bytes on their way back of everything else.
@@ -147,18 +150,19 @@ impl State {
         }
         let (target, kind) = (operation.target, operation.kind);
         let registrations = &self.endpoints[target].registrations;
-        let access = match registrations.find(operation.at.key, operation.at.addr, operation.len) {
+        let Operation { at, len, .. } = *operation;
+        let access = match Accesses::find(registrations, at, len, operation.pieces.as_ref()) {
             Ok(access) => access,
             Err(error) => return self.refuse(id, error),
         };
         match kind {
-            Kind::Put => self.execute_put(id, part, access),
-            Kind::Get => self.execute_get(id, part, access),
+            Kind::Put => self.execute_put(id, part, &access),
+            Kind::Get => self.execute_get(id, part, &access),
             Kind::Flush => {}
             Kind::Atomic | Kind::FetchAtomic | Kind::CompareAtomic if part == 0 => {
-                self.execute_atomic(id, access);
+                self.execute_atomic(id, &access);
             }
-            _ => self.finish_atomic(id, access),
+            _ => self.finish_atomic(id, &access),
         }
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.unexecuted -= 1;
@@ -167,7 +171,7 @@ impl State {
         }
     }
 
-    fn execute_put(&mut self, id: OperationId, part: u32, access: Access) {
+    fn execute_put(&mut self, id: OperationId, part: u32, access: &Accesses) {
         let Some(operation) = self.operations.get(id) else { return };
         let (start, len) = operation.part(part);
         let mut bytes = self.take_buffer(len);
@@ -178,7 +182,7 @@ impl State {
         self.give_buffer(bytes);
     }
 
-    fn execute_get(&mut self, id: OperationId, part: u32, access: Access) {
+    fn execute_get(&mut self, id: OperationId, part: u32, access: &Accesses) {
         let back_ns = self.now_ns + self.delay_ns();
         let Some(operation) = self.operations.get_mut(id) else { return };
         let (start, len) = operation.part(part);
@@ -187,7 +191,7 @@ impl State {
     }
 
     /// Reads, computes, and writes now or, where the atomic takes two steps, in the second one.
-    fn execute_atomic(&mut self, id: OperationId, access: Access) {
+    fn execute_atomic(&mut self, id: OperationId, access: &Accesses) {
         let len = match self.operations.get(id) {
             Some(operation) => operation.len,
             None => return,
@@ -219,7 +223,7 @@ impl State {
         self.give_buffer(operand);
     }
 
-    fn finish_atomic(&mut self, id: OperationId, access: Access) {
+    fn finish_atomic(&mut self, id: OperationId, access: &Accesses) {
         let Some(operation) = self.operations.get(id) else { return };
         access.write(0, &operation.update);
     }
@@ -279,8 +283,13 @@ impl State {
                 Kind::Get => operation.part(part),
                 _ => (0, operation.len),
             };
-            // SAFETY: the poster promised `len` writable bytes until the tag comes back, and it has not.
-            unsafe { operation.result.write(start, &operation.buffer[start..start + len]) };
+            let bytes = &operation.buffer[start..start + len];
+            match &operation.pieces {
+                // SAFETY: the poster promised `len` writable bytes until the tag comes back, and it has not.
+                None => unsafe { operation.result.write(start, bytes) },
+                // SAFETY: as above, of all pieces together.
+                Some(pieces) => unsafe { pieces.write(start, bytes) },
+            }
         }
         operation.unanswered -= 1;
         let origin = operation.origin;
@@ -398,6 +407,9 @@ impl Operation {
         if self.is_copied {
             let copy = if self.kind == Kind::Put { &self.buffer } else { &self.update };
             out.copy_from_slice(&copy[start..start + out.len()]);
+        } else if let Some(pieces) = &self.pieces {
+            // SAFETY: as below, of all pieces together.
+            unsafe { pieces.read(start, out) };
         } else {
             // SAFETY: the poster promised `len` readable bytes until the tag comes back; it has not, or
             // the source would have been copied.
@@ -416,6 +428,9 @@ impl Operation {
         (self.dtype as u8, self.reduce as u8, self.result).hash(hasher);
         (self.parts, self.unexecuted, self.unanswered, self.waiting).hash(hasher);
         (self.failed.map(|code| code.code), self.is_reported, self.completes_early).hash(hasher);
+        if let Some(pieces) = &self.pieces {
+            pieces.hash_places(hasher, self.kind == Kind::Get);
+        }
         if self.writes() && self.unexecuted > 0 && !self.source.is_null() {
             let mut bytes = vec![0; self.len];
             self.read_source(0, &mut bytes);

@@ -336,6 +336,7 @@ impl Operation {
             result: MemoryPointer::NULL,
             at,
             len,
+            pieces: None,
             dtype: rma_core::dtype::Dtype::U8,
             reduce: rma_core::op::ReduceOp::NoOp,
             buffer: Vec::new(),

@@ -103,6 +103,8 @@ impl ScaleNet {
             order: Order::default(),
             put_completes: CompletionScope::Remote,
             needs_target_progress: false,
+            vector_local_max: 1,
+            vector_remote_max: 1,
         };
         ScaleEndpoint { net: self.clone(), part, limits, native: NativeOps::default(), lent: Vec::new() }
     }

@@ -7,7 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    CompletionBatch, Endpoint, Limits, NativeOps, Post, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
+    CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, ProviderError, ReceivedPacket,
+    RemoteAddr, RemotePiece, SendClass,
 };
 use rma_sim::{SimEndpoint, SimRegion};
 
@@ -81,6 +82,30 @@ unsafe impl Endpoint for ModelEndpoint {
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         // SAFETY: the caller's promise.
         let post = unsafe { self.inner.get(to, dst, len, at, tag) };
+        self.told(post)
+    }
+
+    unsafe fn put_vector(
+        &mut self,
+        to: PeerAddr,
+        from: &[LocalPiece],
+        into: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: the caller's promise.
+        let post = unsafe { self.inner.put_vector(to, from, into, tag) };
+        self.told(post)
+    }
+
+    unsafe fn get_vector(
+        &mut self,
+        to: PeerAddr,
+        into: &[LocalPiece],
+        from: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: the caller's promise.
+        let post = unsafe { self.inner.get_vector(to, into, from, tag) };
         self.told(post)
     }
 

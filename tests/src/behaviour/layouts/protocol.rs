@@ -13,7 +13,7 @@ use rma_core::layout::{Layout, Layouts};
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::path::Path;
-use rma_core::provider::Endpoint;
+use rma_core::provider::{Endpoint, VECTOR_PIECES_MAX};
 use rma_core::wire::OpKind::{Accumulate, Get, GetAccumulate, Put};
 
 use super::case::{fill, window, Case};
@@ -64,7 +64,7 @@ pub fn small_blocks_are_packed<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
     world.check_idle();
 }
 
-/// Large blocks are moved by the fabric, each by itself, where it moves data at all.
+/// Large blocks are moved by the fabric where it moves data at all, as many at a time as it takes.
 pub fn large_blocks_are_native<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = window(&mut world, 65536);
@@ -74,9 +74,46 @@ pub fn large_blocks_are_native<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
         let before = world.counters(0);
         Case::new(kind, 40_000).target_layout(&layout).run(&mut world, window);
         let cost = world.counters(0).since(&before);
-        let native = if path == Path::Native { 5 } else { 0 };
+        let at_once = world.engines[0].limits().vector_remote_max as u64;
+        let native = if path == Path::Native { 5_u64.div_ceil(at_once) } else { 0 };
         assert_eq!(cost.native_puts + cost.native_gets, native, "{kind:?}");
         assert_eq!(cost.message_operations, u64::from(native == 0));
+    }
+    world.check_idle();
+}
+
+/// Where the fabric takes several pieces at a time, the blocks of both sides travel together: no more native
+/// operations than its lists ask for. What is contiguous takes one place in them.
+///
+/// Shows: ours: vectors.
+pub fn blocks_travel_together<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = window(&mut world, 65536);
+    let limits = *world.engines[0].limits();
+    let most = |offered: usize| offered.min(VECTOR_PIECES_MAX) as u64;
+    let (near, far) = (most(limits.vector_local_max), most(limits.vector_remote_max));
+    let paths = world.engines[0].window_paths(window, Dtype::U8).expect("the window exists");
+    let (wide, narrow, none) = (vector(24, 1000, 1300), vector(24, 1000, 1001), None);
+    for (kind, path) in [(Put, paths[0]), (Get, paths[1])] {
+        for (local, target, posts) in [
+            (Some(&wide), none, 24_u64.div_ceil(near)),
+            (none, Some(&narrow), 24_u64.div_ceil(far)),
+            (Some(&wide), Some(&narrow), 24_u64.div_ceil(near.min(far))),
+        ] {
+            let mut case = Case::new(kind, 24_000).at(5);
+            if let Some(layout) = local {
+                case = if kind == Put { case.origin(layout) } else { case.result(layout) };
+            }
+            if let Some(layout) = target {
+                case = case.target_layout(layout);
+            }
+            let before = world.counters(0);
+            case.run(&mut world, window);
+            let cost = world.counters(0).since(&before);
+            let native = if path == Path::Native { posts } else { 0 };
+            assert_eq!(cost.native_puts + cost.native_gets, native, "{kind:?} {local:?} {target:?}");
+            assert_eq!(cost.native_bytes, if native > 0 { 24_000 } else { 0 });
+        }
     }
     world.check_idle();
 }
