@@ -93,7 +93,7 @@ pub(crate) struct Cli {
     #[arg(long, help_heading = PLACES)]
     pub(crate) report_bindings: bool,
 
-    /// Write '[rank] ' in front of every line that a rank writes
+    /// Write the rank in brackets in front of every line that a rank writes
     #[arg(long, alias = "prepend-rank", help_heading = STREAMS)]
     pub(crate) tag_output: bool,
 

@@ -92,7 +92,8 @@ fn line_10_wrong_vectors_are_reported() {
     let mut pair = Pair::new(torn(1));
     let one = [(0, 8)];
     let many = [(0, 2), (8, 2), (16, 2), (24, 1), (32, 1)];
-    let wrong: [(&[(usize, usize)], &[(usize, usize)]); 6] = [
+    type Pieces<'a> = &'a [(usize, usize)];
+    let wrong: [(Pieces<'_>, Pieces<'_>); 6] = [
         (&many[..4], &one),
         (&one, &many),
         (&one, &[(0, 9)]),

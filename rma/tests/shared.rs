@@ -135,7 +135,8 @@ fn operations_and_direct_accesses_meet_in_one_memory() {
         window.fence(FIRST)?;
         let value_bytes = (&raw const value).cast();
         // SAFETY (all three): the buffers live until the fence.
-        unsafe { window.put(value_bytes, 8, target, 1) }?;
+        let put = unsafe { window.put(value_bytes, 8, target, 1) };
+        put?;
         for rank in 0..RANKS {
             // SAFETY: as above.
             unsafe {

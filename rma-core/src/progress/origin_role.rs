@@ -213,7 +213,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let word = NOTE_PAYLOAD_BYTES as u64;
             let note = element.notify.map_or(Ok(0), |note| metadata.locate(note.disp, word));
             let put = located.map_err(|offset| (offset, element.len));
-            if let Err((offset, len)) = put.and(note.map_err(|offset| (offset, word))) {
+            if let Err((offset, len)) = put.and_then(|_| note.map_err(|offset| (offset, word))) {
                 let error = ErrorRecord::Range { offset, len, size: metadata.size };
                 self.targets[t].error.get_or_insert(TargetError::Record(error));
                 if element.outstanding == 0 {

@@ -155,8 +155,8 @@ pub fn notifications_of_many_origins<E: Endpoint, B: Bootstrap>(make: &impl Make
             world.put_notify(rank, window, 2, disp, &data[rank as usize], &add(1)).unwrap();
         }
         await_word(&mut world, 2, window, 4 * round);
-        for rank in 0..4 {
-            assert_eq!(world.memory(2, window)[4096 * rank..][..3000], data[rank]);
+        for (rank, sent) in data.iter().enumerate().take(4) {
+            assert_eq!(world.memory(2, window)[4096 * rank..][..3000], *sent);
         }
     }
     let calls = (0..4).map(|rank| (rank, world.engines[rank as usize].start_unlock_all(window).unwrap()));
