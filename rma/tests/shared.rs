@@ -134,9 +134,8 @@ fn operations_and_direct_accesses_meet_in_one_memory() {
         let (value, one) = (100 + u64::from(job.rank().0), 1u64);
         window.fence(FIRST)?;
         let value_bytes = (&raw const value).cast();
-        // SAFETY (all three): the buffers live until the fence.
-        let put = unsafe { window.put(value_bytes, 8, target, 1) };
-        put?;
+        // SAFETY: the buffers of all three operations live until the fence.
+        unsafe { window.put(value_bytes, 8, target, 1) }?;
         for rank in 0..RANKS {
             // SAFETY: as above.
             unsafe {
