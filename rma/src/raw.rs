@@ -113,7 +113,8 @@ impl RawWindow {
     /// Frees the window (MPI_Win_free). Collective; no epoch may be open on it.
     ///
     /// # Errors
-    /// When an epoch is open, or a rank cannot be reached any more. The window then stays until the job's end.
+    /// When an epoch is open, or the endpoint is broken: the window then stays until the job's end. When a rank
+    /// cannot be reached any more; the window is freed at this rank then.
     ///
     /// Implements: MPI_Win_free.
     pub fn free(self) -> Result<()> {

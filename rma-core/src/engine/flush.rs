@@ -158,7 +158,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(t) = w.find(&self.process.targets, target) else {
             // Its element was given up: in a lock epoch after everything was complete; under lock_all
             // with an acknowledgement on its way, which the window counts.
-            if w.ack_count > 0 {
+            if !w.acks.is_empty() {
                 return self.wait(sync, Phase::Acknowledgement);
             }
             let error = w.detached_error.take_if(|(rank, _)| *rank == target);
@@ -200,7 +200,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         // Elements that were given up meanwhile, or before.
-        if w.ack_count > 0 {
+        if !w.acks.is_empty() {
             return self.wait(sync, Phase::Acknowledgement);
         }
         // A later call of another thread may have taken a target over: it is waited for, too.

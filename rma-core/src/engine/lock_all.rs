@@ -131,10 +131,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         if !w.cursor.is_done() {
             // Asking everybody is one more round trip after the flush.
-            if self.process.failure(sync.call).is_ready() {
-                w.is_closing = false;
-                return self.process.failure(sync.call);
-            }
             self.process.count_phase(&mut sync.counted, Phase::Operations);
             return Poll::Pending;
         }

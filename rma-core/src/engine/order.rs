@@ -23,7 +23,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
         match w.find(&self.process.targets, target) {
             Some(t) => self.process.begin_order(w, t),
-            None => w.ordered_detached = w.ack_count > 0,
+            None => w.ordered_detached = !w.acks.is_empty(),
         }
         Ok(())
     }
@@ -37,7 +37,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn order_all(&mut self, window: WindowId) -> Result<(), RmaError> {
         self.check_order(Call::OrderAll, window, None)?;
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
-        w.ordered_detached = w.ack_count > 0;
+        w.ordered_detached = !w.acks.is_empty();
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.process.targets, index);

@@ -206,7 +206,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         self.process.complete_untouched(w);
         self.process.cleanup_ops_win(w);
-        if w.ack_count > 0 {
+        if !w.acks.is_empty() {
             return self.wait(sync, Phase::Acknowledgement);
         }
         let mut t = w.slots.next(&self.process.targets, NONE);

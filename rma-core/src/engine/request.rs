@@ -166,7 +166,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 }
             }
         }
-        let detached = w.ack_count > 0 && found.is_none() && !is_local;
+        let detached = !w.acks.is_empty() && found.is_none() && !is_local;
         let named = Named::Flush { ticket, is_local, detached };
         Ok(Request { call, window, target: target.unwrap_or(Rank::NULL), named })
     }
@@ -180,7 +180,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Poll<Result<(), RmaError>> {
         let &Request { call, window, target, .. } = request;
         let Some(w) = self.windows.get_mut(window) else { return Poll::Ready(Ok(())) };
-        if detached && w.ack_count > 0 {
+        if detached && !w.acks.is_empty() {
             return Poll::Pending;
         }
         let process = &mut self.process;

@@ -14,7 +14,7 @@ use crate::info::{Flavor, WindowOptions};
 use crate::mem::{Regions, WindowMemory};
 use crate::path::Paths;
 use crate::pool::NONE;
-use crate::progress::REDUCE_VALUES;
+use crate::progress::{Failure, REDUCE_VALUES};
 use crate::provider::{Endpoint, MemoryRegion};
 use crate::state::WindowState;
 use crate::window::{OwnedMemory, SelfLock, Window};
@@ -202,7 +202,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         });
         if let Err(sequence) = agreed {
             sync.stage = Stage::Create { sequence };
-            return self.process.failure(sync.call);
+            let failure = self.process.failure(sync.call);
+            if failure.is_ready() {
+                // The user's memory must not stay registered.
+                self.remove_window(id);
+            }
+            return failure;
         }
         let values = *self.process.reduce.values();
         if values[FAILED] != 0 {
@@ -230,9 +235,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_free.
     pub fn start_free(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         let call = Call::Free;
+        let is_broken = self.process.failure.is_some();
         let w = self.window(call, window)?;
         let state = w.state();
-        let idle = state == WindowState::Unset || (state.is_fence() && !w.fence_active);
+        // A fence that a death keeps from its end lets nothing leave: what waits for it is given up.
+        let is_stuck = state == WindowState::FenceIssued && is_broken;
+        let idle = state == WindowState::Unset || (state.is_fence() && !w.fence_active) || is_stuck;
         if !idle || w.self_lock != SelfLock::None || w.exposure.is_open() {
             return Err(epoch_error(call, state, Rule::FreeInsideEpoch));
         }
@@ -257,20 +265,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(sequence) => sequence,
             None => match w.barrier.start([]) {
                 Some(sequence) => sequence,
-                None => {
-                    let failure = self.process.failure(sync.call);
-                    w.is_closing &= failure.is_pending();
-                    return failure;
-                }
+                None => return self.free_alone(sync),
             },
         };
         sync.stage = Stage::Free { sequence: Some(sequence) };
         self.process.send_barrier_rounds(w);
         if !w.barrier.is_complete(sequence) {
-            let failure = self.process.failure(sync.call);
-            // What could not be freed may be tried again.
-            w.is_closing &= failure.is_pending();
-            return failure;
+            return self.free_alone(sync);
         }
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);
@@ -279,6 +280,34 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let late = w.detached_error.take();
         self.remove_window(sync.window);
         Poll::Ready(late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
+    }
+
+    /// Frees the window without the others when one is lost that will never come to the barrier: as soon as
+    /// the fabric has given back what it still uses. Who asks for the window later gets an error.
+    #[cold]
+    fn free_alone(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+        let code = match &self.process.failure {
+            Some(Failure::Peer(_, code)) => *code,
+            Some(_) => {
+                if let Some(w) = self.windows.get_mut(sync.window) {
+                    w.is_closing = false;
+                }
+                return self.process.failure(sync.call);
+            }
+            None => return Poll::Pending,
+        };
+        if let Some(w) = self.windows.get_mut(sync.window) {
+            self.process.give_up_targets(w, code);
+            while let Some(t) = w.slots.next(&self.process.targets, NONE) {
+                self.process.cleanup_ops_target(w, t);
+                if self.process.sync_phase(t).is_some() {
+                    return Poll::Pending;
+                }
+                self.process.free_target(w, t);
+            }
+        }
+        self.remove_window(sync.window);
+        self.process.failure(sync.call)
     }
 
     /// Drops a window and keeps its elements for the next one.

@@ -55,7 +55,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// The latest thing that any target of the window still waits for.
     pub(crate) fn sync_phase_win(&mut self, w: &mut Window<E::Region>) -> Option<Phase> {
-        let is_awaited = w.ack_count > 0 && !Mutation::DetachedAckIgnored.is_on();
+        let is_awaited = !w.acks.is_empty() && !Mutation::DetachedAckIgnored.is_on();
         let mut phase = is_awaited.then_some(Phase::Acknowledgement);
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {

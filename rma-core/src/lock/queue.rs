@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::deferred::Span;
+use crate::epoch::FewRanks;
 use crate::ids::Rank;
 use crate::mutation::Mutation;
 
@@ -59,6 +60,8 @@ pub struct NotHeld;
 pub struct WindowLock {
     shared_count: u32,
     exclusive: Option<Rank>,
+    /// Who shares it, as far as there is room: their locks are released should they die.
+    sharers: FewRanks,
     waiters: VecDeque<Waiter>,
     capacity: usize,
 }
@@ -66,7 +69,8 @@ pub struct WindowLock {
 impl WindowLock {
     /// Free, with room for `capacity` waiters.
     pub fn new(capacity: usize) -> Self {
-        Self { shared_count: 0, exclusive: None, waiters: VecDeque::with_capacity(capacity), capacity }
+        let waiters = VecDeque::with_capacity(capacity);
+        Self { shared_count: 0, exclusive: None, sharers: FewRanks::default(), waiters, capacity }
     }
 
     fn admits(&self, lock_type: LockType) -> bool {
@@ -76,7 +80,10 @@ impl WindowLock {
 
     fn hold(&mut self, origin: Rank, lock_type: LockType) {
         match lock_type {
-            LockType::Shared => self.shared_count += 1,
+            LockType::Shared => {
+                self.shared_count += 1;
+                self.sharers.insert(origin);
+            }
             LockType::Exclusive => self.exclusive = Some(origin),
         }
     }
@@ -128,9 +135,25 @@ impl WindowLock {
             Ok(())
         } else if self.shared_count > 0 {
             self.shared_count -= 1;
+            self.sharers.remove(origin);
             Ok(())
         } else {
             Err(NotHeld)
+        }
+    }
+
+    /// Releases what a rank holds that cannot be reached any more, and makes it wait for nothing. Requests
+    /// with kept operations stay in line, because these leave in order, with `unlock` among their flags. A
+    /// rank that came when more than [`FewRanks::CAPACITY`] shared the lock keeps its share.
+    pub fn on_lost(&mut self, rank: Rank, unlock: u16) {
+        if self.exclusive == Some(rank) {
+            self.exclusive = None;
+        }
+        let shares = self.sharers.remove_all(rank) as u32;
+        self.shared_count = self.shared_count.saturating_sub(shares);
+        self.waiters.retain(|waiter| waiter.origin != rank || waiter.payload.is_some());
+        for waiter in self.waiters.iter_mut().filter(|waiter| waiter.origin == rank) {
+            waiter.flags |= unlock;
         }
     }
 
@@ -232,6 +255,21 @@ mod tests {
         (0..3).for_each(|_| lock.release(Rank(1)).unwrap());
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(2)));
         assert!(!lock.try_acquire(Rank(6), LockType::Shared, true));
+    }
+
+    #[test]
+    fn the_dead_hold_nothing_and_wait_for_nothing() {
+        let mut lock = WindowLock::new(8);
+        assert!(lock.try_acquire(Rank(0), LockType::Shared, false));
+        assert!(lock.try_acquire(Rank(1), LockType::Shared, false));
+        assert_eq!(lock.enqueue(waiter(0, LockType::Exclusive)), Request::Queued);
+        assert_eq!(lock.enqueue(waiter(2, LockType::Exclusive)), Request::Queued);
+        lock.on_lost(Rank(0), 2);
+        assert!(!lock.has_grant(), "rank 1 shares it still");
+        lock.on_lost(Rank(1), 2);
+        assert_eq!(lock.poll_grant().map(|waiter| waiter.origin), Some(Rank(2)));
+        lock.on_lost(Rank(2), 2);
+        assert!(lock.is_free());
     }
 
     #[test]

@@ -96,17 +96,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Tells a target whose element is about to be freed to acknowledge to the window.
     pub(crate) fn send_detached_done(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Result<(), Again> {
-        self.send_detached(w, rank, BatchFlags::DONE)?;
-        w.ack_count += 1;
+        // So many at one time that everybody who owes an acknowledgement is known by rank.
+        if w.acks.is_full() {
+            return Err(Again);
+        }
+        if self.send_detached(w, rank, BatchFlags::DONE)? {
+            w.acks.insert(rank);
+        }
         Ok(())
     }
 
+    /// `false`: the rank cannot be reached any more, which is remembered as the window's error.
     fn send_detached(
         &mut self,
         w: &mut Window<E::Region>,
         rank: Rank,
         flags: BatchFlags,
-    ) -> Result<(), Again> {
+    ) -> Result<bool, Again> {
         let header = Header {
             kind: PacketKind::Batch,
             flags: (flags | BatchFlags::DETACHED).0,
@@ -117,7 +123,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         let code = match self.peer(rank) {
             Ok(Some(peer)) => match self.send(peer, PacketKind::Batch, &header.encode(), &[]) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(PostError::Again) => return Err(Again),
                 Err(PostError::Failed(code)) => code,
             },
@@ -126,7 +132,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         self.failure.get_or_insert(Failure::Peer(rank, code));
         w.detached_error.get_or_insert((rank, TargetError::Peer(code)));
-        Err(Again)
+        Ok(false)
     }
 
     /// Goes on with the window protocol's walk: a lock, or an unlock, for every rank.
@@ -150,11 +156,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             } else {
                 let lock = BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE;
                 let flags = if w.walk == Walk::Lock { lock } else { BatchFlags::UNLOCK };
-                match self.send_detached(w, rank, flags) {
-                    Ok(()) => w.cursor.on_asked(),
+                match self.send_detached(w, rank, flags)? {
+                    true => w.cursor.on_asked(),
                     // The others still want to be asked; the error is reported at the end.
-                    Err(_) if w.detached_error.is_some_and(|(dead, _)| dead == rank) => w.cursor.on_skipped(),
-                    Err(again) => return Err(again),
+                    false => w.cursor.on_skipped(),
                 }
             }
         }
@@ -168,7 +173,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
-            if self.targets[index].lock != TargetLockState::Granted {
+            let te = &self.targets[index];
+            if te.lock != TargetLockState::Granted && !te.is_dead() {
                 return false;
             }
             t = w.slots.next(&self.targets, index);

@@ -124,7 +124,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// A new element for a target to which packets of an earlier one may be under way, after an order call.
     pub(crate) fn order_behind_detached(&mut self, w: &Window<E::Region>, t: u32) {
-        if w.ordered_detached && w.ack_count > 0 {
+        if w.ordered_detached && !w.acks.is_empty() {
             let order = &mut self.targets[t].order;
             order.begin();
             order.behind_detached = true;
@@ -137,7 +137,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !te.order.in_force {
             return;
         }
-        te.order.behind_detached &= w.ack_count > 0;
+        te.order.behind_detached &= !w.acks.is_empty();
         let te = &self.targets[t];
         let section = te.order.section;
         let head = te.pending.head;
@@ -179,7 +179,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if te.pending.head == NONE || self.operations[te.pending.head].section != section {
             return false;
         }
-        if te.order.behind_detached && w.ack_count > 0 {
+        if te.order.behind_detached && !w.acks.is_empty() {
             return false;
         }
         let behind_messages = self.has_messages(t) && te.order.messages != section;

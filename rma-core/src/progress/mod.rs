@@ -3,6 +3,7 @@
 
 mod cleanup;
 mod control;
+mod deaths;
 mod issue;
 mod issue_layout;
 mod issue_message;

@@ -1,5 +1,6 @@
 //! What replies mean to the origin.
 
+use super::deaths::WINDOW_GONE;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
@@ -20,6 +21,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         reader: &mut Reader<'_>,
     ) -> Result<(), WireError> {
         let flags = ReplyFlags(header.flags);
+        if flags.has(ReplyFlags::GONE) {
+            self.lose_rank(w, header.sender, WINDOW_GONE);
+            return Ok(());
+        }
         let metadata = if flags.has(ReplyFlags::METADATA) { Some(Metadata::decode(reader)?) } else { None };
         if flags.has(ReplyFlags::DETACHED) {
             return self.on_detached_reply(w, header.sender, flags, reader);
@@ -164,14 +169,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(());
         }
         if flags.has(ReplyFlags::DONE_ACK) {
-            w.ack_count = w.ack_count.checked_sub(1).ok_or(unexpected)?;
+            w.acks.remove(sender).then_some(()).ok_or(unexpected)?;
         }
         let answered = match () {
             () if flags.has(ReplyFlags::RETRY) => {
                 self.counters.lock_retries += 1;
                 w.cursor.on_retry(sender)
             }
-            () if flags.any(ReplyFlags::GRANT | ReplyFlags::UNLOCK_ACK) => w.cursor.on_answer(),
+            () if flags.any(ReplyFlags::GRANT | ReplyFlags::UNLOCK_ACK) => w.cursor.on_answer(sender),
             () => true,
         };
         w.dirty = true;

@@ -173,10 +173,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return;
         }
         for w in windows.iter_mut() {
-            match w.find(&self.targets, rank) {
-                Some(t) => self.fail_target(w, t, code),
-                None => self.lose_member(w, rank, code),
-            }
+            self.lose_rank(w, rank, code);
         }
     }
 
@@ -222,7 +219,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if header.kind == PacketKind::Reduce {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
         }
-        let w = windows.get_mut(header.window).ok_or(WireError::Length(header.window.0))?;
+        let Some(w) = windows.get_mut(header.window) else {
+            self.answer_gone(&header);
+            return Err(WireError::Length(header.window.0));
+        };
         match header.kind {
             PacketKind::Batch => {
                 if w.refuses_lock(BatchFlags(header.flags)) {

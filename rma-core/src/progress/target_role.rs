@@ -25,7 +25,7 @@ struct Batch<'a> {
 
 /// A reply under construction in its buffer.
 #[derive(Debug)]
-struct Answer {
+pub(super) struct Answer {
     index: usize,
     buffer: Box<[u8]>,
     len: usize,
@@ -218,7 +218,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.finish_answer(w, batch, last);
     }
 
-    fn begin_answer(&mut self) -> Option<Answer> {
+    pub(super) fn begin_answer(&mut self) -> Option<Answer> {
         let (index, buffer) = self.replies.take()?;
         Some(Answer { index, buffer, len: Header::BYTES, flags: ReplyFlags::default(), count: 0 })
     }
@@ -235,7 +235,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.send_answer(batch.origin, &header, answer);
     }
 
-    fn send_answer(&mut self, to: Rank, header: &Header, mut answer: Answer) {
+    pub(super) fn send_answer(&mut self, to: Rank, header: &Header, mut answer: Answer) {
         answer.buffer[..Header::BYTES].copy_from_slice(&header.encode());
         let packet = &answer.buffer[..answer.len];
         let gone = !self.replies.has_waiting(to) && self.try_send_reply(to, header.kind, packet);

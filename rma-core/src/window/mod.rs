@@ -11,7 +11,7 @@ pub(crate) use memory::OwnedMemory;
 
 use crate::check::Checker;
 use crate::config::Config;
-use crate::epoch::{Access, Dissemination, Exposure, LockAllCursor, Notices};
+use crate::epoch::{Access, Dissemination, Exposure, FewRanks, LockAllCursor, Notices};
 use crate::ids::{Rank, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::lock::{DeferredRing, LockType, WindowLock};
@@ -105,7 +105,7 @@ pub(crate) struct Window<R> {
     /// Acknowledgements awaited for targets whose element was given up.
     ///
     /// Implements: seed: ack_count.
-    pub(crate) ack_count: u32,
+    pub(crate) acks: FewRanks,
     /// An order call was about them.
     pub(crate) ordered_detached: bool,
     /// The number of the last call that flushes without waiting, or flushes several targets.
@@ -170,7 +170,7 @@ impl<R> Window<R> {
             locks_recycled: 0,
             walk: Walk::None,
             cursor: LockAllCursor::idle(),
-            ack_count: 0,
+            acks: FewRanks::default(),
             ordered_detached: false,
             ticket: 0,
             detached_error: None,

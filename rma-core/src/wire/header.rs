@@ -159,6 +159,8 @@ flags! {
         METADATA = 64,
         /// An error record follows (after the metadata, if both).
         ERROR = 128,
+        /// The sender has freed its part of the window, because a rank died: nothing will be answered.
+        GONE = 256,
     }
 }
 

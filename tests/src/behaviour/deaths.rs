@@ -12,7 +12,7 @@ use rma_core::provider::Endpoint;
 use super::pattern;
 use crate::World;
 
-fn names_the_dead(result: Result<(), RmaError>) {
+pub(crate) fn names_the_dead(result: Result<(), RmaError>) {
     match result {
         Err(RmaError::Peer { target: Rank(2), .. }) => {}
         other => panic!("an error about rank 2 was due, not {other:?}"),

@@ -1,0 +1,68 @@
+//! What each call does about a dead rank, on every kind of simulated fabric.
+
+use rma_conformance::behaviour::{deaths, deaths_calls};
+use rma_conformance::{Driver, World};
+use rma_core::config::Config;
+use rma_core::engine::Engine;
+use rma_core::provider::{CompletionScope, NativeOps};
+use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
+
+struct SimDriver(SimFabric);
+
+impl Driver for SimDriver {
+    fn advance(&mut self) -> bool {
+        let moved = self.0.advance().is_some();
+        assert_eq!(self.0.violations(), []);
+        moved
+    }
+
+    fn now_ns(&self) -> Option<u64> {
+        Some(self.0.now_ns())
+    }
+}
+
+/// A body that kills rank 2 by its argument.
+type Body = fn(&mut World<SimEndpoint, SimBootstrap>, Box<dyn FnOnce()>);
+
+/// Runs a body with three ranks on each kind of fabric.
+fn everywhere(change: fn(&mut Config), body: Body) {
+    let puts_and_gets = NativeOps { put: true, get: true, ..NativeOps::default() };
+    for native in [NativeOps::default(), puts_and_gets, rma_sim::native_all()] {
+        for put_completes in [CompletionScope::Remote, CompletionScope::Local] {
+            let mut fabric_config = FabricConfig { native, ..FabricConfig::unit(3) };
+            fabric_config.limits.put_completes = put_completes;
+            let fabric = SimFabric::new(fabric_config);
+            let mut config = Config::default();
+            change(&mut config);
+            let engines = (0..3).map(|rank| {
+                let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
+                Engine::open(endpoint, fabric.bootstrap(rank), config.clone()).expect("the engine opens")
+            });
+            let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
+            body(&mut world, Box::new(move || fabric.kill(2)));
+        }
+    }
+}
+
+macro_rules! each {
+    ($($group:ident: $($body:ident),+;)+) => {
+        $($(
+            #[test]
+            fn $body() {
+                everywhere(|_| (), |world, kill| $group::$body(world, kill));
+            }
+        )+)+
+    };
+}
+
+each! {
+    deaths: errors_not_hangs;
+    deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
+        every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
+        who_frees_early;
+}
+
+#[test]
+fn window_protocol() {
+    everywhere(deaths_calls::one_element, |world, kill| deaths_calls::window_protocol(world, kill));
+}
