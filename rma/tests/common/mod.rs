@@ -53,7 +53,19 @@ pub(crate) fn run_body(body: impl FnOnce(&Job) -> Result<(), Error>) {
 
 /// Starts the test `name` of this binary as a job.
 pub(crate) fn launch(name: &str, count: u32, provider: &str, variables: &[(&str, &str)]) -> Output {
+    launch_with(name, count, provider, variables, &[])
+}
+
+/// The same with more options of the launcher.
+pub(crate) fn launch_with(
+    name: &str,
+    count: u32,
+    provider: &str,
+    variables: &[(&str, &str)],
+    options: &[&str],
+) -> Output {
     let mut command = Command::new(rmarun());
+    command.args(options);
     let limit = std::env::var("RMA_TEST_LIMIT").unwrap_or_else(|_| LIMIT.to_owned());
     command.args(["-n", &count.to_string(), "--timeout", &limit, "--tag-output", "--provider", provider]);
     command.arg(std::env::current_exe().unwrap());
