@@ -1,6 +1,6 @@
 //! What each call does about a dead rank, on every kind of simulated fabric.
 
-use rma_conformance::behaviour::{deaths, deaths_calls};
+use rma_conformance::behaviour::deaths_calls;
 use rma_conformance::{Driver, World};
 use rma_core::config::Config;
 use rma_core::engine::Engine;
@@ -56,7 +56,6 @@ macro_rules! each {
 }
 
 each! {
-    deaths: errors_not_hangs;
     deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
         every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
         who_frees_early;
