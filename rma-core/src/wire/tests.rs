@@ -77,7 +77,7 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
         (PacketKind::Batch, BatchFlags::OVERTAKE.0),
         (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::UNLOCK).0),
         (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::LOCK_SHARED).0),
-        (PacketKind::Reply, 0x100),
+        (PacketKind::Reply, 0x200),
         (PacketKind::Post, 4),
         (PacketKind::PostQuery, 1),
         (PacketKind::Barrier, 1),
