@@ -63,5 +63,5 @@ each! {
 
 #[test]
 fn window_protocol() {
-    everywhere(deaths_calls::one_element, |world, kill| deaths_calls::window_protocol(world, kill));
+    everywhere(deaths_calls::one_element, deaths_calls::window_protocol);
 }

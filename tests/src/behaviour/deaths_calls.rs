@@ -169,7 +169,7 @@ pub fn every_flush<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: imp
     is_freed(world, window);
 }
 
-/// Shows: MPI_Rput, MPI_Rget, MPI_Raccumulate, MPI_Rget_accumulate, ours: flush requests.
+/// Shows: MPI_Rput, MPI_Rget, MPI_Raccumulate, MPI_Rget_accumulate, ours: iflush.
 pub fn requests<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
     let window = world.allocate(1 << 16);
     let (data, mut got) = (vec![1; 1 << 15], vec![0; 1 << 15]);
