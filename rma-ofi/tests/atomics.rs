@@ -111,6 +111,13 @@ fn all_granted_pairs_do_what_mpi_says(provider: &str) {
     for dtype in Dtype::ALL {
         for op in ReduceOp::ALL {
             let what = format!("{} on {}", op.name(), dtype.name());
+            if matches!(op, ReduceOp::MinLoc | ReduceOp::MaxLoc) {
+                // Defined on pairs only, which no fabric has.
+                let offered =
+                    [&native.atomic, &native.fetch_atomic].map(|table| NativeOps::has(table, dtype, op));
+                assert_eq!(offered, [false; 2], "{what}");
+                continue;
+            }
             let operand = element(dtype, 3);
             let expected = element(dtype, six_and_three(op));
             if NativeOps::has(&native.fetch_atomic, dtype, op) {
