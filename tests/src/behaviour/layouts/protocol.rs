@@ -282,16 +282,17 @@ pub fn layouts_may_go_before_the_operation<E: Endpoint, B: Bootstrap>(make: &imp
     let window = window(&mut world, 65536);
     let mut memory = world.memory(1, window);
     world.lock(0, window, 1, Exclusive).unwrap();
-    let mut expected = Vec::new();
+    let (mut expected, mut posted) = (Vec::new(), Vec::new());
     for index in 0..5 {
         let mut case = Case::new(Put, 6000).target_layout(&vector(2000, 3, 5)).at(10_000 * index);
         case.post(&mut world, window).unwrap();
         expected.push(case.clone());
         // Its buffers stay, its layouts go.
         case.layouts = Layouts::NONE;
-        std::mem::forget(case);
+        posted.push(case);
     }
     world.unlock(0, window, 1).unwrap();
+    drop(posted);
     for case in &expected {
         case.check_and_apply(&mut memory);
     }
