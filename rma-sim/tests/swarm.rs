@@ -3,12 +3,15 @@
 use rma_core::provider::CompletionScope;
 use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
 use rma_sim::swarm::{plan, run, run_with_death, Bounds, Plan, Report, Verdict};
-use rma_sim::{Failure, Sabotage, SimFabric, Verdict as Fate};
+use rma_sim::{Failure, Fault, Sabotage, SimFabric, Verdict as Fate};
 
 const FEW: Bounds = Bounds { ranks_min: 2, ranks_max: 6 };
 
 /// Seeds of each test that breaks something.
 const SEEDS: u64 = 400;
+
+/// Seeds of those whose mistake shows only where a program waits at the wrong moment.
+const MANY_SEEDS: u64 = 1200;
 
 #[test]
 fn random_programs_see_what_mpi_allows() {
@@ -41,12 +44,25 @@ fn a_death_is_survived_with_clean_hands() {
 
 /// The verdicts on seeds whose plans satisfy `wanted`.
 fn verdicts(wanted: impl Fn(&Plan) -> bool, sabotage: impl Fn(&SimFabric)) -> Vec<Verdict> {
-    let plans = (0..SEEDS).map(|seed| plan(seed, FEW)).filter(wanted);
+    verdicts_of(SEEDS, wanted, sabotage)
+}
+
+fn verdicts_of(seeds: u64, wanted: impl Fn(&Plan) -> bool, sabotage: impl Fn(&SimFabric)) -> Vec<Verdict> {
+    let plans = (0..seeds).map(|seed| plan(seed, FEW)).filter(wanted);
     plans.map(|plan| run(&plan, &sabotage).verdict).collect()
 }
 
 fn count(verdicts: &[Verdict], is_meant: impl Fn(&Verdict) -> bool) -> usize {
     verdicts.iter().filter(|verdict| is_meant(verdict)).count()
+}
+
+fn is_conflict(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Failed(Failure::Program { fault: Fault::Engine(text), .. }) => {
+            text.contains("MPI_ERR_RMA_CONFLICT")
+        }
+        _ => false,
+    }
 }
 
 fn header(bytes: &[u8]) -> Option<Header> {
@@ -95,7 +111,8 @@ fn two_exclusive_locks_are_found() {
             });
         },
     );
-    let found = count(&verdicts, Verdict::is_oracle);
+    // The engine's own checker may see the conflict of two holders before the oracle does.
+    let found = count(&verdicts, |verdict| verdict.is_oracle() || is_conflict(verdict));
     assert!(found > 10, "found {found} times");
     assert_eq!(found + count(&verdicts, |verdict| *verdict == Verdict::Passed), verdicts.len());
 }
@@ -107,9 +124,9 @@ fn a_skipped_flush_is_found() {
         let is_local = plan.fabric.limits.put_completes == CompletionScope::Local;
         is_local && plan.fabric.native.put && !plan.config.force_message_path
     };
-    let verdicts = verdicts(is_native_and_local, |fabric| fabric.sabotage(sabotage));
+    let verdicts = verdicts_of(MANY_SEEDS, is_native_and_local, |fabric| fabric.sabotage(sabotage));
     let found = count(&verdicts, Verdict::is_oracle);
-    assert!(found > 3, "found {found} times in {}", verdicts.len());
+    assert!(found > 5, "found {found} times in {}", verdicts.len());
 }
 
 #[test]
@@ -119,9 +136,9 @@ fn a_put_that_completes_too_early_is_found() {
         let is_remote = plan.fabric.limits.put_completes == CompletionScope::Remote;
         is_remote && plan.fabric.native.put && !plan.config.force_message_path
     };
-    let verdicts = verdicts(is_native_and_remote, |fabric| fabric.sabotage(sabotage));
+    let verdicts = verdicts_of(MANY_SEEDS, is_native_and_remote, |fabric| fabric.sabotage(sabotage));
     let found = count(&verdicts, Verdict::is_oracle);
-    assert!(found > 3, "found {found} times in {}", verdicts.len());
+    assert!(found > 5, "found {found} times in {}", verdicts.len());
 }
 
 #[test]
@@ -147,5 +164,5 @@ fn a_done_that_is_acknowledged_and_not_done_is_found() {
         },
     );
     let found = count(&verdicts, |verdict| *verdict != Verdict::Passed);
-    assert!(found > 3, "found {found} times in {}", verdicts.len());
+    assert!(found > 5, "found {found} times in {}", verdicts.len());
 }

@@ -16,7 +16,6 @@ mod node;
 mod tests;
 
 use alloc::sync::Arc;
-use core::fmt;
 use core::ops::Range;
 
 pub use build::{ArrayOrder, LayoutError};
@@ -27,7 +26,7 @@ use crate::dtype::Dtype;
 /// An immutable description of bytes; cloning it counts a reference.
 ///
 /// Implements: MPI_Type_contiguous, MPI_Type_vector, MPI_Type_create_hvector, MPI_Type_indexed, MPI_Type_create_hindexed, MPI_Type_create_indexed_block, MPI_Type_create_hindexed_block, MPI_Type_create_struct, MPI_Type_create_subarray, MPI_Type_create_resized.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout(Arc<Shape>);
 
 /// What is known of a layout.
@@ -162,13 +161,6 @@ impl Layout {
 
     fn instances(&self, size: u64) -> u64 {
         size.checked_div(self.0.size).unwrap_or(0)
-    }
-}
-
-impl fmt::Debug for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { size, blocks, true_lower, true_upper, .. } = &*self.0;
-        write!(f, "Layout({size} bytes in {blocks} blocks from {true_lower} to {true_upper})")
     }
 }
 
