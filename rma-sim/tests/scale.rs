@@ -5,9 +5,10 @@ use core::task::Poll;
 use std::path::PathBuf;
 
 use rma_core::config::Config;
-use rma_core::engine::{Engine, FenceAssert, SyncCall};
+use rma_core::engine::{Engine, FenceAssert, PostAssert, StartAssert, SyncCall};
+use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
-use rma_sim::scale::{measure, svg, table, Cost, Epoch, Figures, LogGp};
+use rma_sim::scale::{measure, neighbours, svg, table, Cost, Epoch, Figures, LogGp};
 use rma_sim::swarm::SimEngine;
 use rma_sim::{FabricConfig, SimFabric};
 
@@ -97,6 +98,19 @@ fn with_everybody(ranks: u32, epoch: Epoch) -> (u64, u64) {
             world.all(|engine| engine.start_fence(window, open).unwrap());
             (0..ranks).for_each(|rank| world.put(rank as usize, (rank + 1) % ranks));
             world.all(|engine| engine.start_fence(window, close).unwrap());
+        }
+        Epoch::Neighbours => {
+            let group = |engine: &SimEngine| {
+                let ranks: Vec<_> = neighbours(engine.rank().0, ranks).map(Rank).collect();
+                Group::new(&ranks, engine.size()).unwrap()
+            };
+            world.all(|engine| engine.start_post(window, &group(engine), PostAssert::default()).unwrap());
+            world.all(|engine| engine.start_start(window, &group(engine), StartAssert::default()).unwrap());
+            for rank in 0..ranks {
+                neighbours(rank, ranks).for_each(|target| world.put(rank as usize, target));
+            }
+            world.all(|engine| engine.start_complete(window).unwrap());
+            world.all(|engine| engine.start_wait(window).unwrap());
         }
         Epoch::LockAll(targets) => {
             world.first(|engine| engine.start_lock_all(window, false).unwrap());

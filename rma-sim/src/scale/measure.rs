@@ -3,8 +3,9 @@
 use core::task::Poll;
 
 use rma_core::config::Config;
-use rma_core::engine::{Engine, FenceAssert, SyncCall};
+use rma_core::engine::{Engine, FenceAssert, PostAssert, StartAssert, SyncCall};
 use rma_core::error::RmaError;
+use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 
 use super::endpoint::{LogGp, Part, ScaleBootstrap, ScaleEndpoint, ScaleNet};
@@ -12,11 +13,22 @@ use super::endpoint::{LogGp, Part, ScaleBootstrap, ScaleEndpoint, ScaleNet};
 /// Bytes of each rank's window; the costs do not depend on it.
 const WINDOW_BYTES: usize = 64;
 
+/// Ranks that a rank exchanges data with, as many below it as above, in a ring.
+const NEIGHBOURS: u32 = 8;
+
+/// The neighbours of a rank.
+pub fn neighbours(rank: u32, ranks: u32) -> impl Iterator<Item = u32> {
+    let half = NEIGHBOURS / 2;
+    (1..=half).chain(ranks - half..ranks).map(move |distance| (rank + distance) % ranks)
+}
+
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Epoch {
     /// fence, a put of 8 bytes to the next rank, fence.
     Fence,
+    /// post to 8 neighbours and start, a put of 8 bytes to each, complete, wait.
+    Neighbours,
     /// lock_all, a put of 8 bytes to each of so many ranks, unlock_all.
     LockAll(u32),
 }
@@ -26,7 +38,8 @@ impl Epoch {
     /// window protocol has to lock all ranks.
     pub fn all() -> Vec<Self> {
         let elements = Self::elements();
-        [Self::Fence].into_iter().chain([1, 32, elements, elements + 1].map(Self::LockAll)).collect()
+        let lock_alls = [1, 32, elements, elements + 1].map(Self::LockAll);
+        [Self::Fence, Self::Neighbours].into_iter().chain(lock_alls).collect()
     }
 
     /// Target elements of a process, with default settings and one window.
@@ -39,6 +52,7 @@ impl Epoch {
     pub fn name(self) -> String {
         match self {
             Self::Fence => "fence, put, fence".into(),
+            Self::Neighbours => format!("post and start, {NEIGHBOURS} puts"),
             Self::LockAll(targets) => {
                 format!("lock_all, {targets} put{}", if targets == 1 { "" } else { "s" })
             }
@@ -54,8 +68,14 @@ impl Epoch {
     pub fn ranks_min(self) -> u32 {
         match self {
             Self::Fence => 2,
+            Self::Neighbours => NEIGHBOURS + 1,
             Self::LockAll(targets) => targets + 1,
         }
+    }
+
+    /// Whether one rank does it and the others only answer; else all do the same.
+    fn is_lone(self) -> bool {
+        matches!(self, Self::LockAll(_))
     }
 }
 
@@ -115,7 +135,7 @@ pub fn measure(ranks: u32, model: LogGp) -> Result<Figures, String> {
 }
 
 fn run(ranks: u32, epoch: Epoch, model: LogGp) -> Result<(Cost, Job), String> {
-    let mut job = Job::open(ranks, epoch != Epoch::Fence, model)?;
+    let mut job = Job::open(ranks, epoch.is_lone(), model)?;
     let before = job.net.figures();
     job.epoch(epoch)?;
     let after = job.net.figures();
@@ -166,6 +186,21 @@ impl Job {
                 self.finish(call)?;
                 self.put(1)?;
                 let call = self.origin.start_fence(self.window, close).map_err(say)?;
+                self.finish(call)
+            }
+            Epoch::Neighbours => {
+                let size = self.origin.size();
+                let group = Group::new(&neighbours(0, size).map(Rank).collect::<Vec<_>>(), size);
+                let group = group.map_err(say)?;
+                let call = self.origin.start_post(self.window, &group, PostAssert::default()).map_err(say)?;
+                self.finish(call)?;
+                let call =
+                    self.origin.start_start(self.window, &group, StartAssert::default()).map_err(say)?;
+                self.finish(call)?;
+                neighbours(0, size).try_for_each(|target| self.put(target))?;
+                let call = self.origin.start_complete(self.window).map_err(say)?;
+                self.finish(call)?;
+                let call = self.origin.start_wait(self.window).map_err(say)?;
                 self.finish(call)
             }
             Epoch::LockAll(targets) => {

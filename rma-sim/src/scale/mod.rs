@@ -1,6 +1,6 @@
 //! What an epoch costs in a job of a million ranks, of which one or two are there.
 //!
-//! Fence and the like are run *mirrored*: every rank does the same as rank 0 at the same time, only with all
+//! Fences, and post and start among neighbours, are run *mirrored*: every rank does the same as rank 0 at the same time, only with all
 //! rank numbers shifted. So whenever rank 0 sends something to rank d, rank P - d sends the same to rank 0,
 //! and that packet, with its sender's number, is all that is simulated. This is exact as long as the programs
 //! do not depend on absolute rank numbers, and windows are alike everywhere.
@@ -14,5 +14,5 @@ mod measure;
 mod report;
 
 pub use endpoint::LogGp;
-pub use measure::{measure, Cost, Epoch, Figures};
+pub use measure::{measure, neighbours, Cost, Epoch, Figures};
 pub use report::{markdown, svg, table};

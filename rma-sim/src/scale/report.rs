@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::measure::{Cost, Epoch, Figures};
 
-/// The figures as lines of a Markdown table: bytes, and of each epoch packets, latencies and microseconds.
+/// The figures as lines of a Markdown table: bytes, and of each epoch packets, their bytes, latencies and
+/// microseconds.
 pub fn table(all: &[Figures]) -> String {
     let mut text = String::from("| ranks | bytes, window | bytes, shared |");
     let epochs = Epoch::all();
@@ -18,8 +19,9 @@ pub fn table(all: &[Figures]) -> String {
         let _ = write!(text, "| {ranks} | {window_bytes} | {shared_bytes} |");
         for (_, cost) in costs {
             match cost {
-                Some(Cost { packets, latencies, time_ps, .. }) => {
-                    let _ = write!(text, " {packets} / {latencies} / {} |", micros(*time_ps));
+                Some(Cost { packets, packet_bytes, latencies, time_ps }) => {
+                    let _ =
+                        write!(text, " {packets} / {packet_bytes} / {latencies} / {} |", micros(*time_ps));
                 }
                 None => text.push_str(" |"),
             }
@@ -36,7 +38,8 @@ fn micros(time_ps: u64) -> String {
 /// What docs/scale.md holds between its marks.
 pub fn markdown(all: &[Figures]) -> String {
     format!(
-        "Each entry: packets that one rank sends / latencies on its critical path / microseconds.\n\n{}",
+        "Each entry: packets that one rank sends / their bytes / latencies on its critical path (two are a round \
+         trip) / microseconds.\n\n{}",
         table(all)
     )
 }
@@ -50,7 +53,7 @@ const BOTTOM: f64 = 430.0;
 /// Decades of the time axis: from 1 us to 1 s.
 const DECADES: f64 = 6.0;
 
-const COLOURS: [&str; 5] = ["#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#d62728"];
+const COLOURS: [&str; 6] = ["#1f77b4", "#8c564b", "#2ca02c", "#9467bd", "#ff7f0e", "#d62728"];
 
 /// Time against the number of ranks, both axes logarithmic, as an SVG picture.
 pub fn svg(all: &[Figures]) -> String {
