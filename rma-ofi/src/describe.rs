@@ -20,6 +20,8 @@ pub struct Description {
     pub fabric: String,
     /// Domain, such as an interface.
     pub domain: String,
+    /// NIC, and why this one of several; `None` where no RDMA device is known.
+    pub nic: Option<String>,
     /// Address that the endpoint is bound to.
     pub address: String,
     /// Version of the loaded library's interface.
@@ -70,6 +72,7 @@ impl Description {
             provider: candidate.provider.clone(),
             fabric: candidate.fabric.clone(),
             domain: candidate.domain.clone(),
+            nic: choice.nic.clone(),
             address: candidate.address.clone(),
             library_version: choice.library.version(),
             library_path: choice.library.path().to_owned(),
@@ -96,6 +99,8 @@ impl fmt::Display for Description {
         writeln!(f, "libfabric            {major}.{minor} from {}", self.library_path.display())?;
         writeln!(f, "provider             {} ({})", self.provider, self.reason)?;
         writeln!(f, "fabric, domain       {}, {}", self.fabric, self.domain)?;
+        let nic = self.nic.as_deref().unwrap_or("no RDMA device; interfaces are chosen by whom they reach");
+        writeln!(f, "NIC                  {nic}")?;
         writeln!(f, "address              {}", self.address)?;
         writeln!(f, "capabilities         {}", self.capabilities)?;
         writeln!(f, "demanded modes       {}; of registration: {}", self.mode, self.registration_mode)?;

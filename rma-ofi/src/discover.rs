@@ -3,6 +3,7 @@
 use core::ffi::{c_char, CStr};
 use core::{fmt, ptr};
 use std::ffi::CString;
+use std::path::Path;
 use std::sync::Arc;
 
 use ofi_sys as fi;
@@ -12,6 +13,7 @@ use rma_core::provider::ProviderError;
 use crate::error::fabric_code;
 use crate::handles::Info;
 use crate::interface::{self, text_of_address};
+use crate::nic::{self, Nic};
 use crate::profile::Profile;
 use crate::Options;
 
@@ -63,6 +65,9 @@ pub struct Choice {
     pub candidates: Vec<Candidate>,
     /// Index of the chosen one.
     pub chosen: usize,
+    /// The NIC that the chosen one drives, and why this one of several; `None` where libfabric and the kernel
+    /// know of no RDMA device.
+    pub nic: Option<String>,
     pub(crate) info: Info,
     pub(crate) library: Arc<Library>,
     pub(crate) profile: &'static Profile,
@@ -105,14 +110,50 @@ impl Ofi {
         let best = (0..offers.len())
             .filter(|&index| matches!(candidates[index].verdict, Verdict::Usable(_)))
             .max_by_key(|&index| (offers[index].rank(options), core::cmp::Reverse(index)));
-        let Some(chosen) = best else { return Err(nothing_usable(&library, options, &candidates)) };
+        let Some(best) = best else { return Err(nothing_usable(&library, options, &offers, &candidates)) };
+        let (chosen, nic) = with_nic(&offers, &candidates, best, options);
         let profile = offers[chosen].profile();
         candidates[chosen].verdict = Verdict::Chosen(offers[chosen].reason_chosen(options));
         // The offers are parts of lists, so the chosen one is copied out.
         // SAFETY: `raw` belongs to a list that `offers` keeps alive.
         let info = unsafe { Info::copy_of(&library, offers[chosen].raw) }
             .ok_or_else(|| ProviderError { message: "fi_dupinfo failed: out of memory".to_owned() })?;
-        Ok(Choice { candidates, chosen, info, library, profile })
+        Ok(Choice { candidates, chosen, nic, info, library, profile })
+    }
+}
+
+/// Among the usable offers that are as good as `best` and on the same fabric, the one of the NIC that this rank
+/// uses, and why. Where `best` drives no NIC that is known, it stays.
+fn with_nic(
+    offers: &[Offer],
+    candidates: &[Candidate],
+    best: usize,
+    options: &Options,
+) -> (usize, Option<String>) {
+    if offers[best].nic.is_none() {
+        return (best, None);
+    }
+    let is_rival = |index: &usize| {
+        matches!(candidates[*index].verdict, Verdict::Usable(_))
+            && candidates[*index].fabric == candidates[best].fabric
+            && offers[*index].rank(options) == offers[best].rank(options)
+    };
+    // One offer for each NIC: libfabric's first.
+    let mut rivals: Vec<(usize, Nic)> = Vec::new();
+    for index in (0..offers.len()).filter(is_rival) {
+        let Some(nic) = &offers[index].nic else { continue };
+        if rivals.iter().all(|(_, other)| other.name != nic.name) {
+            rivals.push((index, nic.clone()));
+        }
+    }
+    let nics: Vec<Nic> = rivals.iter().map(|(_, nic)| nic.clone()).collect();
+    let wanted = options.nic.as_deref().map(nic::words).unwrap_or_default();
+    let place = nic::Place::of_this_thread(options.local_rank);
+    match nic::choose(&nics, &wanted, &place) {
+        Some(pick) => {
+            (rivals[pick.index].0, Some(format!("{}: {}", nics[pick.index].describe(), pick.reason)))
+        }
+        None => (best, None),
     }
 }
 
@@ -120,6 +161,8 @@ impl Ofi {
 struct Offer {
     raw: *const fi::fi_info,
     provider: String,
+    /// The RDMA device that it drives, if libfabric or the kernel knows one.
+    nic: Option<Nic>,
     _list: Arc<Info>,
 }
 
@@ -174,6 +217,12 @@ impl Offer {
         if let Some(domain) = &options.domain {
             if *domain != self.domain() {
                 return Some(format!("domain {domain} was asked for"));
+            }
+        }
+        if let Some(wanted) = &options.nic {
+            let is_wanted = |nic: &Nic| nic::words(wanted).iter().any(|word| nic.is_called(word));
+            if !self.nic.as_ref().is_some_and(is_wanted) {
+                return Some(format!("NIC {wanted} was asked for"));
             }
         }
         // SAFETY: an info that fi_getinfo returned has its tx_attr.
@@ -254,11 +303,43 @@ fn query(
         let attr = unsafe { (*next).fabric_attr };
         // SAFETY: as above.
         let provider = text(unsafe { (*attr).prov_name });
-        offers.push(Offer { raw: next, provider, _list: Arc::clone(&list) });
+        // SAFETY: an entry of the list, which `list` keeps.
+        let nic = nic_of(unsafe { &*next });
+        offers.push(Offer { raw: next, provider, nic, _list: Arc::clone(&list) });
         // SAFETY: an entry of the list.
         next = unsafe { (*next).next };
     }
     Ok(offers)
+}
+
+/// The RDMA device of an entry. Interfaces of software providers are none: which of them to use is a question of
+/// whom they reach.
+fn nic_of(info: &fi::fi_info) -> Option<Nic> {
+    // SAFETY: an info that fi_getinfo returned has its domain_attr.
+    let domain = text(unsafe { (*info.domain_attr).name });
+    // SAFETY: null, or the description of a NIC that belongs to the info.
+    let described = unsafe { info.nic.as_ref() };
+    // SAFETY: each part of the description is null or there; so below.
+    let device =
+        described.and_then(|nic| unsafe { nic.device_attr.as_ref() }).map(|device| text(device.name));
+    let name = device.filter(|name| !name.is_empty()).unwrap_or(domain);
+    // SAFETY: as above.
+    let bus = described.and_then(|nic| unsafe { nic.bus_attr.as_ref() });
+    let pci = bus.filter(|bus| bus.bus_type == fi::FI_BUS_PCI).map(|bus| {
+        // SAFETY: the type says that this member was written.
+        let pci = unsafe { bus.attr.pci };
+        format!("{:04x}:{:02x}:{:02x}.{:x}", pci.domain_id, pci.bus_id, pci.device_id, pci.function_id)
+    });
+    // SAFETY: as above.
+    let link = described.and_then(|nic| unsafe { nic.link_attr.as_ref() });
+    let (pci, node) = nic::located(Path::new("/sys"), &name, pci)?;
+    Some(Nic {
+        name,
+        pci: Some(pci),
+        node,
+        is_down: link.is_some_and(|link| link.state == fi::FI_LINK_DOWN),
+        speed: link.map_or(0, |link| link.speed as u64),
+    })
 }
 
 /// What this program needs, and what it can live with.
@@ -302,7 +383,12 @@ pub(crate) fn text(raw: *const c_char) -> String {
 }
 
 #[cold]
-fn nothing_usable(library: &Arc<Library>, options: &Options, candidates: &[Candidate]) -> ProviderError {
+fn nothing_usable(
+    library: &Arc<Library>,
+    options: &Options,
+    offers: &[Offer],
+    candidates: &[Candidate],
+) -> ProviderError {
     let mut message = match &options.provider {
         Some(wanted) => format!("no provider {wanted} that can be used"),
         None => "no usable provider".to_owned(),
@@ -324,6 +410,14 @@ fn nothing_usable(library: &Arc<Library>, options: &Options, candidates: &[Candi
         options.provider.as_deref().is_some_and(|wanted| names_candidate(wanted, candidate))
     }) {
         message += &format!("\n  {candidate}");
+    }
+    if let Some(wanted) = &options.nic {
+        let mut nics: Vec<String> =
+            offers.iter().filter_map(|offer| offer.nic.as_ref()).map(Nic::describe).collect();
+        nics.sort_unstable();
+        nics.dedup();
+        let there = if nics.is_empty() { "no RDMA device".to_owned() } else { nics.join(", ") };
+        message += &format!("\nRMA_NIC={wanted} was asked for, and there is {there}");
     }
     message += "\nChoose one with RMA_PROVIDER or --provider; `rma-bench info` shows all with reasons";
     ProviderError { message }

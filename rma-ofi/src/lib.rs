@@ -29,6 +29,7 @@ mod handles;
 mod interface;
 mod lane;
 mod memory;
+mod nic;
 mod options;
 mod poll;
 mod post;

@@ -16,6 +16,11 @@ pub struct Options {
     pub provider: Option<String>,
     /// `domain_attr.name` to use, such as `eth0` or `mlx5_0`.
     pub domain: Option<String>,
+    /// RDMA devices to use, by name (`mlx5_0`) or PCI address, separated by commas; the ranks of a host take them
+    /// in turn. `None` takes the nearest.
+    pub nic: Option<String>,
+    /// This process's rank among those on its host: those that may choose among equal devices share them out.
+    pub local_rank: u32,
     /// Network interface (`eth0`) or IP address to bind to, for providers that use IP addresses.
     pub interface: Option<String>,
     /// All ranks are on this host: providers that use IP addresses bind to 127.0.0.1.
@@ -44,6 +49,8 @@ impl Default for Options {
             library: None,
             provider: None,
             domain: None,
+            nic: None,
+            local_rank: 0,
             interface: None,
             single_host: false,
             packet_bytes: 8192,
@@ -57,7 +64,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, with what `RMA_LIBFABRIC`, `RMA_PROVIDER`, `RMA_DOMAIN` and `RMA_INTERFACE` say.
+    /// The defaults, with what `RMA_LIBFABRIC`, `RMA_PROVIDER`, `RMA_DOMAIN`, `RMA_NIC` and
+    /// `RMA_INTERFACE` say.
     /// `FI_PROVIDER` and libfabric's other variables are libfabric's own and stay in force.
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -65,6 +73,7 @@ impl Options {
             library: text("RMA_LIBFABRIC").map(PathBuf::from),
             provider: text("RMA_PROVIDER"),
             domain: text("RMA_DOMAIN"),
+            nic: text("RMA_NIC"),
             interface: text("RMA_INTERFACE"),
             ..Self::default()
         }

@@ -54,6 +54,13 @@ fn an_unknown_domain_or_interface_is_an_error() {
 }
 
 #[test]
+fn a_nic_that_is_not_there_is_an_error_that_lists_those_there_are() {
+    let options = Options { nic: Some("mlx5_77".to_owned()), ..Options::default() };
+    let message = message(&options);
+    assert!(message.contains("RMA_NIC=mlx5_77 was asked for, and there is "), "{message}");
+}
+
+#[test]
 fn an_interface_decides_the_address() {
     let options = Options { interface: Some("lo".to_owned()), ..Options::default() };
     assert_eq!(Ofi::discover(&options).unwrap().candidate().address, "127.0.0.1");
@@ -86,7 +93,9 @@ fn the_description_says_what_was_opened() {
         Options { provider: Some("tcp;ofi_rxm".to_owned()), single_host: true, ..Options::default() };
     let endpoint = OfiEndpoint::open(&Ofi::discover(&options).unwrap(), &options).unwrap();
     let text = endpoint.description().to_string();
-    for part in ["tcp;ofi_rxm", "libfabric", "FI_ORDER_SAS", "127.0.0.1", "packets", "8192 B"] {
+    for part in
+        ["tcp;ofi_rxm", "libfabric", "no RDMA device", "FI_ORDER_SAS", "127.0.0.1", "packets", "8192 B"]
+    {
         assert!(text.contains(part), "{part} missing in:\n{text}");
     }
     let limits = endpoint.limits();

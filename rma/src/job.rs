@@ -91,6 +91,7 @@ impl Job {
         let launcher = bootstrap.launcher();
         let mut fabric = options.fabric;
         fabric.single_host |= bootstrap.single_host();
+        fabric.local_rank = bootstrap.local_rank();
         let choice = Ofi::discover(&fabric)?;
         let endpoint = OfiEndpoint::open(&choice, &fabric)?;
         let description = endpoint.description().clone();

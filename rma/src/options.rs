@@ -125,6 +125,7 @@ fn fabric_of(settings: &Settings) -> Result<rma_ofi::Options> {
         library: text("RMA_LIBFABRIC").map(Into::into),
         provider: text("RMA_PROVIDER"),
         domain: text("RMA_DOMAIN"),
+        nic: text("RMA_NIC"),
         interface: text("RMA_INTERFACE"),
         ..rma_ofi::Options::default()
     };
@@ -200,6 +201,7 @@ mod tests {
             ("RMA_LIBFABRIC", "/x"),
             ("RMA_PROVIDER", "tcp"),
             ("RMA_DOMAIN", "lo"),
+            ("RMA_NIC", "mlx5_0,mlx5_1"),
             ("RMA_INTERFACE", "eth0"),
             ("RMA_EAGER_BYTES", "4096"),
             ("RMA_NATIVE_ATOMICS", "1"),
@@ -229,6 +231,7 @@ mod tests {
             library: Some("/x".into()),
             provider: Some("tcp".into()),
             domain: Some("lo".into()),
+            nic: Some("mlx5_0,mlx5_1".into()),
             interface: Some("eth0".into()),
             packet_bytes: 4096,
             native_atomics: true,

@@ -78,6 +78,12 @@ pub const SETTINGS: &[Setting] = &[
         "network interface or address to use (default: the provider's choice)",
     ),
     user("RMA_DOMAIN", Kind::Text, "", "device of the provider to use, such as mlx5_0 (default: its choice)"),
+    user(
+        "RMA_NIC",
+        Kind::Text,
+        "",
+        "RDMA devices to use, such as mlx5_0,mlx5_2, which the ranks of a host take in turn (default: the nearest)",
+    ),
     user("RMA_SINGLE_OP_LOCK", Kind::Switch, "1", "send lock, operations and unlock as one packet"),
     user("RMA_PIGGYBACK", Kind::Switch, "1", "let LOCK, DONE and UNLOCK travel with an operation"),
     user("RMA_PIGGYBACK_THRESHOLD", Kind::Count, "", "operations up to which an epoch waits to piggyback"),
