@@ -18,6 +18,8 @@ mod keeper;
 mod kvs;
 mod output;
 mod pmi;
+#[cfg_attr(not(test), allow(dead_code, unused_imports))] // used by the agents of other hosts
+mod reach;
 mod report;
 mod session;
 mod signals;

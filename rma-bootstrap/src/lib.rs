@@ -12,6 +12,7 @@ pub mod control;
 pub mod environment;
 #[doc(hidden)]
 pub mod hostile;
+pub mod interfaces;
 pub mod pmi;
 pub mod pmix;
 pub mod settings;
