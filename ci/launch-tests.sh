@@ -247,6 +247,11 @@ same slurm-pmi1 "$ranks" env RMA_BOOTSTRAP=pmi1 srun --mpi=pmi2 -N2 -n "$ranks" 
 same slurm-pmix "$ranks" srun --mpi=pmix -N1 -n "$ranks" "$ring"
 same slurm-one 1 srun --mpi=none -N1 -n1 "$ring"
 same slurm-rmarun "$ranks" srun --mpi=none -N1 -n1 "$rmarun" -n "$ranks" "$ring"
+# The batch script of the documents: what it prints goes to files.
+# shellcheck disable=SC2016
+same slurm-batch 4 sh -c 'sbatch --quiet --wait --nodes=2 --ntasks-per-node=2 --export=ALL,RMA_JOB_MPI=pmi2 \
+    --output="$0/batch.out" --error="$0/batch.err" docker/job.sbatch "$1"
+    status="$?"; cat "$0/batch.out"; cat "$0/batch.err" >&2; exit "$status"' "$directory" "$ring"
 says slurm-none + "srun --mpi=pmi2" srun --mpi=none -N2 -n2 "$ring"
 says slurm-allocation + "SLURM_JOB_ID" salloc --quiet -N2 -n2 "$ring"
 

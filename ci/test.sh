@@ -159,7 +159,7 @@ lane doc 300 env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-
 lane tidy 120 cargo run --locked --quiet -p tidy
 lane coverage 120 cargo run --locked --quiet -p tidy -- coverage
 if command -v shellcheck >/dev/null; then
-    lane shellcheck 60 shellcheck ci/*.sh .ci/run ofi-sys/regenerate.sh
+    lane shellcheck 60 shellcheck ci/*.sh docker/*.sh docker/*.sbatch .ci/run ofi-sys/regenerate.sh
 else
     skip shellcheck "it is not installed"
 fi
