@@ -2,8 +2,7 @@
 //!
 //! `rmarun -n 4 target/debug/examples/notified`
 
-use rma::raw::{Change, Notification, RawWindow};
-use rma::{Dtype, Job, Rank, ReduceOp};
+use rma::{Change, Job, LockAllEpoch, Notification, Rank, ReduceOp, Window};
 
 /// Blocks that every consumer gets.
 const BLOCKS: u64 = 100;
@@ -20,56 +19,46 @@ const PRODUCER: Rank = Rank(0);
 
 fn main() -> rma::Result<()> {
     let job = Job::init()?;
-    let words = USED + u64::from(job.size());
-    let window = RawWindow::allocate(&job, 8 * words as usize, 8)?;
-    window.lock_all(false)?;
-    if job.rank() == PRODUCER {
-        produce(&job, &window)?;
-    } else {
-        let sum = consume(&job, &window)?;
-        let expected = (0..BLOCKS).map(|block| block * WORDS as u64).sum::<u64>();
-        assert_eq!(sum, expected, "a block was seen before it was there");
-        println!("rank {} has used {BLOCKS} blocks: {sum}", job.rank());
-    }
-    window.unlock_all()?;
+    let window = job.allocate::<u64>((USED + u64::from(job.size())) as usize)?;
+    window.lock_all(|epoch| match job.rank() {
+        PRODUCER => produce(&window, epoch),
+        _ => consume(&window, epoch),
+    })?;
     job.barrier()?;
     window.free()?;
     job.finalize()
 }
 
-fn produce(job: &Job, window: &RawWindow) -> rma::Result<()> {
+fn produce(window: &Window<u64>, epoch: &LockAllEpoch<'_, '_, u64>) -> rma::Result<()> {
     for block in 0..BLOCKS {
         let data = [block; WORDS];
-        for consumer in 1..job.size() {
-            // Room in the consumer's ring.
-            window.wait_notification(USED + u64::from(consumer), (block + 1).saturating_sub(RING))?;
-            let disp = block % RING * WORDS as u64;
-            let arrived = Notification { disp: ARRIVED, change: Change::Add(1) };
-            // SAFETY: `data` is not written before the flush.
-            unsafe {
-                window.put_notify(data.as_ptr().cast(), size_of_val(&data), Rank(consumer), disp, arrived)?;
+        // `data` is free for the next block when the batch is over.
+        epoch.batch(|batch| {
+            for consumer in 1..window.job().size() {
+                // Room in the consumer's ring.
+                window.wait_notification(USED + u64::from(consumer), (block + 1).saturating_sub(RING))?;
+                let arrived = Notification { disp: ARRIVED, change: Change::Add(1) };
+                batch.put_notify(Rank(consumer), block % RING * WORDS as u64, &data, arrived)?;
             }
-        }
-        window.flush_local_all()?;
+            Ok(())
+        })?;
     }
     Ok(())
 }
 
-fn consume(job: &Job, window: &RawWindow) -> rma::Result<u64> {
-    let (mut sum, one) = (0, 1u64);
+fn consume(window: &Window<u64>, epoch: &LockAllEpoch<'_, '_, u64>) -> rma::Result<()> {
+    let rank = window.job().rank();
+    let mut sum = 0;
     for block in 0..BLOCKS {
         window.wait_notification(ARRIVED, block + 1)?;
-        let place = window.base().cast::<u64>().wrapping_add(block as usize % RING as usize * WORDS);
-        for word in 0..WORDS {
-            // SAFETY: inside of the window, which nobody writes until this rank has said that it is used.
-            sum += unsafe { place.wrapping_add(word).read_volatile() };
-        }
-        let used = USED + u64::from(job.rank().0);
-        // SAFETY: `one` lives until the flush.
-        unsafe {
-            window.accumulate((&raw const one).cast(), 1, Dtype::U64, PRODUCER, used, ReduceOp::Sum)?;
-        }
-        window.flush(PRODUCER)?;
+        let mut data = [0; WORDS];
+        window.local().read((block % RING) as usize * WORDS, &mut data)?;
+        sum += data.iter().sum::<u64>();
+        // The producer waits for this word.
+        epoch.fetch_and_op(PRODUCER, USED + u64::from(rank.0), 1, ReduceOp::Sum)?;
     }
-    Ok(sum)
+    let expected = (0..BLOCKS).map(|block| block * WORDS as u64).sum::<u64>();
+    assert_eq!(sum, expected, "a block was seen before it was there");
+    println!("rank {rank} has used {BLOCKS} blocks: {sum}");
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Ranks draw work from one counter that rank 0 holds: whoever is fast does more.
+//! A work counter: ranks draw pieces of work from one counter that rank 0 holds, so whoever is fast does more.
 //!
 //! `rmarun -n 4 target/debug/examples/shared_counter`
 

@@ -59,7 +59,7 @@ fn together(body: impl Fn(usize) -> Result<(), Error> + Sync) {
 
 /// Every ticket of both counters is given once, whatever threads of whatever rank ask at the same time.
 ///
-/// Shows: MPI_Fetch_and_op, MPI-4.1 13.7.1.
+/// Shows: MPI_Fetch_and_op, MPI-4.1 13.7.1, seed: PUT/GET/ACC + PUT/GET/ACC.
 #[test]
 fn tickets_are_given_once() {
     ranks("tickets_are_given_once", 2, |job| {
@@ -88,7 +88,7 @@ fn tickets_are_given_once() {
 
 /// Threads post while one of them fences; at the end nothing is missing.
 ///
-/// Shows: MPI_Win_fence, MPI-4.1 13.5.1.
+/// Shows: MPI_Win_fence, MPI-4.1 13.5.1, seed: PUT/GET/ACC + WIN_FENCE.
 #[test]
 fn threads_post_while_one_fences() {
     ranks("threads_post_while_one_fences", 2, |job| {
@@ -123,7 +123,7 @@ fn threads_post_while_one_fences() {
 
 /// Threads flush in every way while others post and flush.
 ///
-/// Shows: MPI_Win_flush, MPI_Win_flush_all, MPI_Win_flush_local, MPI_Win_flush_local_all, MPI-4.1 13.5.4.
+/// Shows: MPI_Win_flush, MPI_Win_flush_all, MPI_Win_flush_local, MPI_Win_flush_local_all, MPI-4.1 13.5.4, seed: PUT/GET/ACC + WIN_FLUSH, seed: WIN_FLUSH + WIN_FLUSH.
 #[test]
 fn threads_flush_while_others_post_and_flush() {
     ranks("threads_flush_while_others_post_and_flush", 2, |job| {

@@ -62,6 +62,11 @@ impl Request {
         self.window
     }
 
+    /// The target; null where it names a flush of all ranks.
+    pub fn target(&self) -> Rank {
+        self.target
+    }
+
     /// Whether it was reported done already, or never named anything.
     pub fn is_null(&self) -> bool {
         self.named == Named::Null

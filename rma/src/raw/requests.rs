@@ -14,7 +14,7 @@ pub use rma_core::engine::{Change, Notification, Request};
 use super::RawWindow;
 use crate::error::Result;
 use crate::job::Job;
-use crate::runtime::{AwaitedRequests, PendingNotified, PendingRequest};
+use crate::runtime::{PendingNotified, PendingRequest};
 
 impl RawWindow {
     /// Writes `len` bytes to `target` (MPI_Rput). The request is done when `origin` may be written again;
@@ -276,13 +276,7 @@ impl Job {
     /// When its operation failed and the reason is still known; the epoch's next synchronization call reports
     /// it in any case.
     pub fn test(&self, request: &mut Request) -> Result<bool> {
-        let mut guarded = self.core().enter(Call::Test)?;
-        self.core().progress(&mut guarded);
-        match guarded.engine.poll_request(request) {
-            Poll::Ready(Ok(())) => Ok(true),
-            Poll::Ready(Err(error)) => Err(self.core().fail(error)),
-            Poll::Pending => Ok(false),
-        }
+        self.core().test_requests(std::slice::from_mut(request))
     }
 
     /// Waits for a request (MPI_Wait). What the library has kept back of its operation leaves.
@@ -298,9 +292,7 @@ impl Job {
     /// # Errors
     /// The first error; all requests are done then, too, unless the call took longer than the job's time limit.
     pub fn wait_all(&self, requests: &mut [Request]) -> Result<()> {
-        let mut awaited = AwaitedRequests::all(requests);
-        self.wait_requests(&mut awaited)?;
-        awaited.error().map_or(Ok(()), |error| Err(self.core().fail(error)))
+        self.core().wait_requests(requests)
     }
 
     /// Waits for one of them (MPI_Waitany) and returns its index; `None` when all are null already.
@@ -308,15 +300,7 @@ impl Job {
     /// # Errors
     /// As for [`Job::test`]; the failed request is null then, and so it is known by it.
     pub fn wait_any(&self, requests: &mut [Request]) -> Result<Option<usize>> {
-        if requests.iter().all(Request::is_null) {
-            return Ok(None);
-        }
-        let mut awaited = AwaitedRequests::any(requests);
-        self.wait_requests(&mut awaited)?;
-        match awaited.error() {
-            Some(error) => Err(self.core().fail(error)),
-            None => Ok(awaited.first()),
-        }
+        self.core().wait_any_request(requests)
     }
 
     /// Waits for at least one of them (MPI_Waitsome). Hands the index of each that is done to `each`, and
@@ -351,20 +335,6 @@ impl Job {
     /// # Errors
     /// As for [`Job::test`]; the first error of those that are done.
     pub fn test_all(&self, requests: &mut [Request]) -> Result<bool> {
-        let mut guarded = self.core().enter(Call::Test)?;
-        self.core().progress(&mut guarded);
-        let mut awaited = AwaitedRequests::all(requests);
-        let is_done = awaited.poll_each(&mut guarded.engine);
-        drop(guarded);
-        awaited.error().map_or(Ok(is_done), |error| Err(self.core().fail(error)))
-    }
-
-    fn wait_requests(&self, awaited: &mut AwaitedRequests<'_>) -> Result<()> {
-        let mut guarded = self.core().enter(Call::Wait)?;
-        if awaited.poll_each(&mut guarded.engine) {
-            self.core().posted(&mut guarded);
-            return Ok(());
-        }
-        self.core().wait(guarded, awaited, self.core().timeout())
+        self.core().test_requests(requests)
     }
 }

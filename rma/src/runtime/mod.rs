@@ -33,7 +33,7 @@ use crate::platform::{
 };
 
 pub(crate) use layouts::PendingLayouts;
-pub(crate) use requests::{AwaitedRequests, PendingNotified, PendingRequest};
+pub(crate) use requests::{HasRequest, PendingNotified, PendingRequest};
 pub(crate) use wait::{Awaited, PendingOperation};
 
 /// Posted operations between two times that posting makes progress, so that a program that only posts

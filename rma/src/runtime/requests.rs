@@ -7,6 +7,7 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::{Rank, WindowId};
 
 use super::wait::Awaited;
+use super::Core;
 use crate::platform::Engine;
 
 /// An operation with a request, for which there were no resources.
@@ -91,44 +92,53 @@ impl Awaited for PendingNotified {
     }
 }
 
+/// What has a request: the raw layer's itself, and the typed layer's with its buffers.
+pub(crate) trait HasRequest {
+    /// The request.
+    fn request(&self) -> &Request;
+
+    /// Whether it is done, as [`rma_core::engine::Engine::poll_request`] has it.
+    fn poll(&mut self, engine: &mut Engine) -> Poll<Result<(), RmaError>>;
+}
+
+impl HasRequest for Request {
+    fn request(&self) -> &Request {
+        self
+    }
+
+    fn poll(&mut self, engine: &mut Engine) -> Poll<Result<(), RmaError>> {
+        engine.poll_request(self)
+    }
+}
+
 /// Requests of which all, or any one, are waited for.
 #[derive(Debug)]
-pub(crate) struct AwaitedRequests<'a> {
-    requests: &'a mut [Request],
+pub(crate) struct AwaitedRequests<'a, R> {
+    requests: &'a mut [R],
     any: bool,
     first: Option<usize>,
     error: Option<RmaError>,
 }
 
-impl<'a> AwaitedRequests<'a> {
+impl<'a, R: HasRequest> AwaitedRequests<'a, R> {
     /// All of them.
-    pub(crate) fn all(requests: &'a mut [Request]) -> Self {
+    pub(crate) fn all(requests: &'a mut [R]) -> Self {
         Self { requests, any: false, first: None, error: None }
     }
 
     /// Any one of those that are not null.
-    pub(crate) fn any(requests: &'a mut [Request]) -> Self {
+    pub(crate) fn any(requests: &'a mut [R]) -> Self {
         Self { requests, any: true, first: None, error: None }
     }
 
-    /// The request that was found done, when any one was waited for.
-    pub(crate) fn first(&self) -> Option<usize> {
-        self.first
-    }
-
-    /// The first error of those that are done, once.
-    pub(crate) fn error(&mut self) -> Option<RmaError> {
-        self.error.take()
-    }
-
     /// Polls them; whether what is waited for is there.
-    pub(crate) fn poll_each(&mut self, engine: &mut Engine) -> bool {
+    fn poll_each(&mut self, engine: &mut Engine) -> bool {
         let mut is_all = true;
-        for (index, request) in self.requests.iter_mut().enumerate() {
-            if request.is_null() {
+        for (index, held) in self.requests.iter_mut().enumerate() {
+            if held.request().is_null() {
                 continue;
             }
-            match engine.poll_request(request) {
+            match held.poll(engine) {
                 Poll::Pending => is_all = false,
                 Poll::Ready(result) => {
                     if let Err(error) = result {
@@ -145,7 +155,7 @@ impl<'a> AwaitedRequests<'a> {
     }
 }
 
-impl Awaited for AwaitedRequests<'_> {
+impl<R: HasRequest> Awaited for AwaitedRequests<'_, R> {
     fn poll(&mut self, engine: &mut Engine) -> Poll<Result<(), RmaError>> {
         if self.poll_each(engine) {
             Poll::Ready(Ok(()))
@@ -159,10 +169,55 @@ impl Awaited for AwaitedRequests<'_> {
     }
 
     fn window(&self) -> Option<WindowId> {
-        self.requests.iter().find(|request| !request.is_null()).map(Request::window)
+        self.requests.iter().map(R::request).find(|request| !request.is_null()).map(Request::window)
     }
 
     fn waiting_for(&self) -> &'static str {
         "requests"
+    }
+}
+
+/// The calls that ask and wait for requests, for both layers.
+impl Core {
+    /// Makes progress; whether all are done.
+    pub(crate) fn test_requests<R: HasRequest>(&self, requests: &mut [R]) -> crate::error::Result<bool> {
+        let mut guarded = self.enter(Call::Test)?;
+        self.progress(&mut guarded);
+        let mut awaited = AwaitedRequests::all(requests);
+        let is_done = awaited.poll_each(&mut guarded.engine);
+        drop(guarded);
+        awaited.error.map_or(Ok(is_done), |error| Err(self.fail(error)))
+    }
+
+    /// Waits for all of them; the first error, when all are done.
+    pub(crate) fn wait_requests<R: HasRequest>(&self, requests: &mut [R]) -> crate::error::Result<()> {
+        self.wait_awaited(AwaitedRequests::all(requests)).map(drop)
+    }
+
+    /// Waits for one of them, and returns its index; `None` when all are null.
+    pub(crate) fn wait_any_request<R: HasRequest>(
+        &self,
+        requests: &mut [R],
+    ) -> crate::error::Result<Option<usize>> {
+        if requests.iter().all(|held| held.request().is_null()) {
+            return Ok(None);
+        }
+        self.wait_awaited(AwaitedRequests::any(requests))
+    }
+
+    fn wait_awaited<R: HasRequest>(
+        &self,
+        mut awaited: AwaitedRequests<'_, R>,
+    ) -> crate::error::Result<Option<usize>> {
+        let mut guarded = self.enter(Call::Wait)?;
+        if awaited.poll_each(&mut guarded.engine) {
+            self.posted(&mut guarded);
+        } else {
+            self.wait(guarded, &mut awaited, self.timeout())?;
+        }
+        match awaited.error {
+            Some(error) => Err(self.fail(error)),
+            None => Ok(awaited.first),
+        }
     }
 }
