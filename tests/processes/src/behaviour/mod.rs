@@ -1,17 +1,23 @@
 //! The behaviours, by subject. Every rank runs each of them.
 
 mod active;
+mod beyond;
 mod broken;
+mod groups;
 mod kinds;
+mod layouts;
 mod operations;
 mod passive;
 mod progress;
+mod threads;
 
 use crate::Behaviour;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Behaviour> {
-    [active::ALL, passive::ALL, operations::ALL, kinds::ALL, progress::ALL].into_iter().flatten()
+    let active = [active::ALL, groups::ALL];
+    let passive = [passive::ALL, operations::ALL, layouts::ALL, kinds::ALL, progress::ALL, beyond::ALL];
+    active.into_iter().chain(passive).chain([threads::ALL]).flatten()
 }
 
 /// Those that fail on purpose.
