@@ -21,23 +21,52 @@ pub(crate) fn wanted_address(options: &Options) -> Result<Option<CString>, Provi
     }
 }
 
+/// libfabric's own choice of an interface for its providers in software; it stays in force.
+const IFACE_VARIABLES: [&str; 3] = ["FI_TCP_IFACE", "FI_SOCKETS_IFACE", "FI_UDP_IFACE"];
+
+/// The address by which the launcher has reached this host or been reached from it, if nobody has chosen another
+/// one: of several interfaces some may lead nowhere, and this one does not.
+pub(crate) fn proven_address(options: &Options) -> Option<CString> {
+    if options.interface.is_some()
+        || options.single_host
+        || IFACE_VARIABLES.iter().any(|name| std::env::var_os(name).is_some())
+    {
+        return None;
+    }
+    let address: IpAddr = options.host_address.as_deref()?.parse().ok()?;
+    match address {
+        // Without its scope it cannot be bound to, and its scope means nothing to the others.
+        IpAddr::V6(address) if is_link_local(address) => None,
+        address => c_string(&address.to_string()).ok(),
+    }
+}
+
 /// How far an offer's address reaches, the larger the better. Offers that name no IP address come
 /// first: their fabric knows better.
-pub(crate) fn reach(info: &fi::fi_info, single_host: bool) -> u8 {
+pub(crate) fn reach(info: &fi::fi_info, domain: &str, single_host: bool) -> u8 {
     match source(info).map(|address| address.ip()) {
-        None => 4,
+        None => 5,
         Some(IpAddr::V4(address)) if address.is_loopback() => {
             if single_host {
-                5
+                6
             } else {
                 1
             }
         }
-        Some(IpAddr::V4(_)) => 3,
+        // Every host may have the same address there.
+        Some(_) if is_bridge_of_this_host(domain) => 2,
+        Some(IpAddr::V4(_)) => 4,
         // Link-local addresses mean something on one link only, and only with a scope.
         Some(IpAddr::V6(address)) if address.is_loopback() || is_link_local(address) => 0,
-        Some(IpAddr::V6(_)) => 2,
+        Some(IpAddr::V6(_)) => 3,
     }
+}
+
+/// Whether an interface has the name of one that leads to containers or virtual machines of this host.
+fn is_bridge_of_this_host(name: &str) -> bool {
+    ["docker", "br-", "virbr", "veth", "cni", "podman", "lxcbr", "lxdbr", "flannel"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 fn is_link_local(address: Ipv6Addr) -> bool {
@@ -156,6 +185,20 @@ mod tests {
         let message = address_of_interface("nope0").unwrap_err().message;
         assert!(message.contains("nope0") && message.contains("lo"), "{message}");
         assert_eq!(address_of_interface("lo").unwrap().as_c_str(), c"127.0.0.1");
+    }
+
+    #[test]
+    fn the_launchers_address_is_a_hint_that_choices_override() {
+        let mut options = Options { host_address: Some("10.1.2.3".to_owned()), ..Options::default() };
+        assert_eq!(proven_address(&options).as_deref(), Some(c"10.1.2.3"));
+        options.single_host = true;
+        assert_eq!(proven_address(&options), None);
+        options = Options { interface: Some("lo".to_owned()), single_host: false, ..options };
+        assert_eq!(proven_address(&options), None);
+        for address in ["fe80::1", "", "nonsense", "10.1.2.3:80"] {
+            let options = Options { host_address: Some(address.to_owned()), ..Options::default() };
+            assert_eq!(proven_address(&options), None, "{address}");
+        }
     }
 
     #[test]

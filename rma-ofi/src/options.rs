@@ -23,6 +23,9 @@ pub struct Options {
     pub local_rank: u32,
     /// Network interface (`eth0`) or IP address to bind to, for providers that use IP addresses.
     pub interface: Option<String>,
+    /// An address of this host by which the launcher's own connections have come through: providers in software
+    /// that use IP addresses bind to it, unless `interface` or libfabric's own variables say something else.
+    pub host_address: Option<String>,
     /// All ranks are on this host: providers that use IP addresses bind to 127.0.0.1.
     pub single_host: bool,
     /// Largest packet, header and payload together, bytes; at least 512.
@@ -52,6 +55,7 @@ impl Default for Options {
             nic: None,
             local_rank: 0,
             interface: None,
+            host_address: None,
             single_host: false,
             packet_bytes: 8192,
             receive_buffers: 128,
@@ -64,8 +68,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, with what `RMA_LIBFABRIC`, `RMA_PROVIDER`, `RMA_DOMAIN`, `RMA_NIC` and
-    /// `RMA_INTERFACE` say.
+    /// The defaults, with what `RMA_LIBFABRIC`, `RMA_PROVIDER`, `RMA_DOMAIN`, `RMA_NIC`,
+    /// `RMA_INTERFACE` and `RMA_HOST_ADDRESS` say.
     /// `FI_PROVIDER` and libfabric's other variables are libfabric's own and stay in force.
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -75,6 +79,7 @@ impl Options {
             domain: text("RMA_DOMAIN"),
             nic: text("RMA_NIC"),
             interface: text("RMA_INTERFACE"),
+            host_address: text("RMA_HOST_ADDRESS"),
             ..Self::default()
         }
     }

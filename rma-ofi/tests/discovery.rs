@@ -30,6 +30,25 @@ fn the_default_is_native_tcp_and_on_one_host_loopback() {
 }
 
 #[test]
+fn software_providers_bind_to_the_address_that_the_launcher_has_proved() {
+    let options = |provider: &str, address: &str| {
+        let (provider, host_address) = (Some(provider.to_owned()), Some(address.to_owned()));
+        Options { provider, host_address, ..Options::default() }
+    };
+    for provider in ["tcp;ofi_rxm", "sockets"] {
+        for address in ["127.0.0.1", "::1"] {
+            let choice = Ofi::discover(&options(provider, address)).unwrap();
+            assert_eq!(choice.candidate().address, address, "{choice}");
+        }
+        // One that is not there, as after a change of the network: the provider's choice stays.
+        let choice = Ofi::discover(&options(provider, "203.0.113.77")).unwrap();
+        assert_eq!(choice.candidate().provider, provider, "{choice}");
+    }
+    let shm = Ofi::discover(&options("shm", "127.0.0.1")).unwrap();
+    assert_eq!(shm.candidate().provider, "shm");
+}
+
+#[test]
 fn an_unknown_provider_is_an_error_that_lists_those_there_are() {
     let message = message(&Options { provider: Some("carrier-pigeon".to_owned()), ..Options::default() });
     for part in ["carrier-pigeon", "tcp;ofi_rxm", "sockets", "RMA_PROVIDER"] {

@@ -127,6 +127,7 @@ fn fabric_of(settings: &Settings) -> Result<rma_ofi::Options> {
         domain: text("RMA_DOMAIN"),
         nic: text("RMA_NIC"),
         interface: text("RMA_INTERFACE"),
+        host_address: text("RMA_HOST_ADDRESS"),
         ..rma_ofi::Options::default()
     };
     count(settings, "RMA_EAGER_BYTES", &mut fabric.packet_bytes)?;

@@ -163,5 +163,6 @@ pub const SETTINGS: &[Setting] = &[
     internal("RMA_LOCAL_SIZE", Kind::Count, "number of ranks on the same host"),
     internal("RMA_JOB_ID", Kind::Text, "name of the job, different from every other on the host"),
     internal("RMA_CONTROL_FD", Kind::Count, "file descriptor of the connection to rmarun"),
+    internal("RMA_HOST_ADDRESS", Kind::Text, "address by which the job's other hosts reach this one"),
     internal("RMA_STDERR_IS_TERMINAL", Kind::Switch, "1 for rank 0 when a person watches its standard error"),
 ];
