@@ -3,7 +3,8 @@
 # and that the job had as many ranks as were asked for: alone, rmarun, Hydra's mpiexec (PMI-1, PMI-2, and
 # over a port), Slurm (PMI-2 and PMI-1 across two nodes, PMIx on one), Open MPI's mpirun (PMIx); then
 # programs of others under rmarun: an MPICH program (PMI-1) and one over Slurm's PMI-2 library. Slurm is started here: munged,
-# slurmctld, and two slurmd on this host, with everything they write in a temporary directory.
+# slurmctld, and two slurmd on this host, with everything they write in a temporary directory. At last, as step
+# netns, ci/netns-tests.sh.
 #
 #   ci/launch-tests.sh              all of it
 #   ci/launch-tests.sh STEP...      only these, as they are named in the output
@@ -260,6 +261,16 @@ says rmarun-mpich 0 "ring of $ranks: sum 6" "$rmarun" -n "$ranks" "$directory/mp
 says rmarun-mpich-aborts 7 "aborted the job" "$rmarun" -n "$ranks" "$directory/mpich-ring" abort
 cc -o "$directory/pmi2-ring" ci/pmi2-ring.c -lpmi2
 says rmarun-pmi2-library 0 "ring of $ranks: sum 6" "$rmarun" -n "$ranks" "$directory/pmi2-ring"
+
+# Several hosts, made of namespaces; it counts its own steps.
+if is_wanted netns; then
+    begun="$SECONDS"
+    if ci/netns-tests.sh; then
+        printf 'netns-tests: %d s\n' "$((SECONDS - begun))"
+    else
+        failed+=(netns)
+    fi
+fi
 
 printf '\ntest result: %s. %d passed; %d failed; in %d s\n' \
     "$( ((${#failed[@]} == 0)) && echo ok || echo FAILED)" "$passed" "${#failed[@]}" "$SECONDS"

@@ -28,7 +28,9 @@ pub(crate) fn fabric_code(code: i32) -> FabricCode {
         fi::FI_EADDRINUSE => "address in use",
         fi::FI_EADDRNOTAVAIL => "address not available on this host",
         fi::FI_ENETDOWN => "network is down",
-        fi::FI_ENETUNREACH => "network is unreachable",
+        fi::FI_ENETUNREACH => {
+            "network is unreachable; does RMA_INTERFACE name an interface by which hosts reach each other?"
+        }
         fi::FI_ECONNABORTED => "connection aborted",
         fi::FI_ECONNRESET => "connection reset by the peer",
         fi::FI_EISCONN => "already connected",
@@ -37,7 +39,9 @@ pub(crate) fn fabric_code(code: i32) -> FabricCode {
         fi::FI_ETIMEDOUT => "timed out",
         fi::FI_ECONNREFUSED => "connection refused: nobody listens at the peer's address",
         fi::FI_EHOSTDOWN => "host is down",
-        fi::FI_EHOSTUNREACH => "no route to host",
+        fi::FI_EHOSTUNREACH => {
+            "no route to host; does RMA_INTERFACE name an interface by which hosts reach each other?"
+        }
         fi::FI_EREMOTEIO => "error at the peer",
         fi::FI_ECANCELED => "canceled: the connection to the peer broke",
         fi::FI_EKEYREJECTED => "key rejected by the peer",

@@ -6,6 +6,7 @@ mod broken;
 mod groups;
 mod kinds;
 mod layouts;
+mod losses;
 mod operations;
 mod passive;
 mod progress;
@@ -20,9 +21,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Behaviour> {
     active.into_iter().chain(passive).chain([threads::ALL]).flatten()
 }
 
-/// Those that fail on purpose.
+/// Those that fail on purpose, or when somebody outside breaks something.
 pub(crate) fn broken() -> impl Iterator<Item = &'static Behaviour> {
-    broken::ALL.iter()
+    [broken::ALL, losses::ALL].into_iter().flatten()
 }
 
 /// Makes the list of a file's behaviours.

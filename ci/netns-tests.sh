@@ -1,0 +1,291 @@
+#!/usr/bin/env bash
+# Four hosts on this machine: each with namespaces of its own (network, processes, host name, mounts), an sshd as
+# its first process, and a cable to a switch. Jobs run across them over ssh.
+#
+#   ci/netns-tests.sh              all of it
+#   ci/netns-tests.sh STEP...      only these, as they are named in the output
+#
+# Needs root and Debian's openssh-server and iproute2; keys, configuration and all that is written are in a
+# temporary directory. Nothing of the machine's own network is touched. Cleans up in any case.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH="$PATH:/usr/sbin:/sbin"
+
+# Longest time of a step, and of waiting for a host, in seconds.
+step_limit=60
+host_limit=30
+hosts=(a b c d)
+ranks=8
+
+wanted=("$@")
+passed=0
+failed=()
+
+if ((EUID != 0)); then
+    echo "netns-tests: network namespaces and sshd need root" >&2
+    exit 1
+fi
+if ! unshare --net --pid --fork --mount true 2>/dev/null; then
+    # Such as in a container without CAP_SYS_ADMIN.
+    echo "netns-tests: skipped, this machine lets nobody make namespaces" >&2
+    exit 0
+fi
+
+install_packages() {
+    local missing=() command package
+    while read -r command package; do
+        command -v "$command" >/dev/null || missing+=("$package")
+    done <<'TABLE'
+sshd openssh-server
+ssh openssh-client
+ip iproute2
+nsenter util-linux
+pgrep procps
+mpiexec.hydra mpich
+TABLE
+    if ((${#missing[@]} > 0)); then
+        echo "netns-tests: installing ${missing[*]}"
+        apt-get update -q
+        # Debian would start daemons of its own at once.
+        env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+            apt-get install -q -y --no-install-recommends "${missing[@]}"
+    fi
+}
+
+directory="$(mktemp -d)"
+tag="rma$$"
+declare -A init=()
+
+clean_up() {
+    local status="$?" host pid
+    trap - EXIT
+    for pid in "${init[@]}"; do
+        # The first process of a host: all others end with it.
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    for host in "${hosts[@]}" switch; do
+        ip netns delete "$tag-$host" 2>/dev/null || true
+    done
+    rm -rf "$directory"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+is_wanted() {
+    ((${#wanted[@]} == 0)) && return 0
+    local name
+    for name in "${wanted[@]}"; do
+        [[ "$name" == "$1" ]] && return 0
+    done
+    return 1
+}
+
+now_ms() { date +%s%3N; }
+
+pass() {
+    printf 'test netns %s ... ok (%d ms)\n' "$1" "$2"
+    passed=$((passed + 1))
+}
+
+fail() {
+    printf 'test netns %s ... FAILED: %s\n' "$1" "$2"
+    sed 's/^/    /' "$directory/out" "$directory/err" | head -c 20000
+    failed+=("$1")
+}
+
+# within SECONDS COMMAND...: whether the command succeeds in this time; it is tried again and again.
+within() {
+    local ends=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < ends)) || return 1
+        sleep 0.1
+    done
+}
+
+# on HOST COMMAND...: runs the command on the host.
+on() {
+    local host="$1"
+    shift
+    nsenter --target "${init[$host]}" --net --uts --pid --mount -- "$@"
+}
+
+# The network: host a has the addresses ending in 1, b in 2, and so on.
+number_of() {
+    local all="${hosts[*]}" before
+    before="${all%%"$1"*}"
+    echo $((${#before} / 2 + 1))
+}
+
+# dead_end HOST INTERFACE ADDRESS: a cable whose other end is plugged in nowhere.
+dead_end() {
+    ip -n "$tag-$1" link add "$2" type veth peer name "$2-$1" netns "$tag-switch"
+    ip -n "$tag-$1" link set "$2" up
+    ip -n "$tag-switch" link set "$2-$1" up
+    ip -n "$tag-$1" address add "$3" dev "$2"
+}
+
+connect_cables() {
+    local host number
+    ip netns add "$tag-switch"
+    ip -n "$tag-switch" link add br0 type bridge
+    ip -n "$tag-switch" link set br0 up
+    for host in "${hosts[@]}"; do
+        number="$(number_of "$host")"
+        ip netns add "$tag-$host"
+        ip -n "$tag-$host" link set lo up
+        # These look alive and lead nowhere. One is listed before the cable by the operating system, one after it;
+        # and one has the same address on every host, as it has where docker is.
+        dead_end "$host" dead0 "10.66.0.$number/24"
+        ip -n "$tag-$host" link add eth0 type veth peer name "port-$host" netns "$tag-switch"
+        ip -n "$tag-switch" link set "port-$host" master br0
+        ip -n "$tag-switch" link set "port-$host" up
+        ip -n "$tag-$host" link set eth0 up
+        ip -n "$tag-$host" address add "10.77.0.$number/24" dev eth0
+        ip -n "$tag-$host" address add "fd77::$number/64" dev eth0 nodad
+        dead_end "$host" dead1 "10.67.0.$number/24"
+        dead_end "$host" docker0 172.17.0.1/16
+    done
+}
+
+# name_hosts own|by-address4|by-address6: what host names mean: on each host, its own name 127.0.1.1 as Debian has
+# it, or what others see.
+name_hosts() {
+    local host other address
+    for host in "${hosts[@]}"; do
+        {
+            echo "127.0.0.1 localhost"
+            for other in "${hosts[@]}"; do
+                address="10.77.0.$(number_of "$other")"
+                [[ "$1" != by-address6 ]] || address="fd77::$(number_of "$other")"
+                [[ "$1" != own || "$other" != "$host" ]] || address=127.0.1.1
+                echo "$address host-$other"
+            done
+        } >"$directory/hosts-$host"
+    done
+}
+
+write_configuration() {
+    ssh-keygen -q -t ed25519 -N '' -f "$directory/key"
+    ssh-keygen -q -t ed25519 -N '' -f "$directory/host-key"
+    cp "$directory/key.pub" "$directory/authorized"
+    # A port of its own, so that nothing is mistaken for another machine's.
+    cat >"$directory/sshd_config" <<CONF
+Port 2022
+HostKey $directory/host-key
+AuthorizedKeysFile $directory/authorized
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+PidFile none
+MaxStartups 100
+CONF
+    cat >"$directory/ssh_config" <<CONF
+Host *
+    Port 2022
+    User root
+    IdentityFile $directory/key
+    IdentitiesOnly yes
+    UserKnownHostsFile $directory/known_hosts
+    GlobalKnownHostsFile /dev/null
+    StrictHostKeyChecking yes
+    BatchMode yes
+    ConnectTimeout 10
+CONF
+    local host
+    for host in "${hosts[@]}"; do
+        echo "[host-$host]:2022 $(<"$directory/host-key.pub")" >>"$directory/known_hosts"
+    done
+    # rmarun finds the system's ssh by its name; so do others.
+    mkdir "$directory/bin"
+    printf '#!/bin/sh\nexec %s -F %s "$@"\n' "$(command -v ssh)" "$directory/ssh_config" >"$directory/bin/ssh"
+    chmod 755 "$directory/bin/ssh"
+    cat >"$directory/host.sh" <<SCRIPT
+#!/bin/sh
+# The first process of a host.
+set -e
+hostname "host-\$1"
+mount --bind "$directory/hosts-\$1" /etc/hosts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /run
+mkdir -m 755 /run/sshd
+exec $(command -v sshd) -D -e -f $directory/sshd_config
+SCRIPT
+    chmod 755 "$directory/host.sh"
+}
+
+start_host() {
+    local host="$1" outer
+    ip netns exec "$tag-$host" unshare --uts --mount --pid --fork --kill-child --mount-proc \
+        "$directory/host.sh" "$host" >"$directory/sshd-$host.log" 2>&1 </dev/null &
+    outer="$!"
+    disown "$outer"
+    within "$host_limit" pgrep -P "$outer"
+    init[$host]="$(pgrep -P "$outer")"
+    within "$host_limit" on "$host" sh -c 'echo >/dev/null | ss -Hltn sport = 2022 | grep -q .'
+}
+
+# job NAME STATUS TEXT COMMAND...: runs the command on host a; it ends with this status (`+` for any but 0), and its
+# output has this text in it. Returns whether it did.
+job() {
+    local name="$1" expected="$2" text="$3" status=0
+    shift 3
+    on a timeout --kill-after=5 "$step_limit" env "PATH=$directory/bin:$PATH" "$@" \
+        >"$directory/out" 2>"$directory/err" </dev/null || status="$?"
+    judge "$name" "$expected" "$text" "$status" "$*"
+}
+
+judge() {
+    local name="$1" expected="$2" text="$3" status="$4" what="$5"
+    if [[ "$expected" != "$status" && ! ("$expected" == + && "$status" != 0 && "$status" != 124) ]]; then
+        fail "$name" "status $status and not $expected of: $what"
+    elif ! grep -qF -- "$text" "$directory/out" "$directory/err"; then
+        fail "$name" "no '$text' from: $what"
+    else
+        return 0
+    fi
+    return 1
+}
+
+# says NAME STATUS TEXT COMMAND...: a step that is a job.
+says() {
+    local begun
+    is_wanted "$1" || return 0
+    begun="$(now_ms)"
+    if job "$@"; then
+        pass "$1" "$(($(now_ms) - begun))"
+    fi
+}
+
+install_packages
+cargo build --locked --quiet -p rma --example ring
+target="${CARGO_TARGET_DIR:-$PWD/target}/debug"
+[[ "$target" == /* ]] || target="$PWD/$target"
+ring="$target/examples/ring"
+export RMA_BOOTSTRAP_TIMEOUT=20 RMA_TIMEOUT=40
+
+connect_cables
+name_hosts own
+write_configuration
+for host in "${hosts[@]}"; do start_host "$host"; done
+all="host-a,host-b,host-c,host-d"
+
+says ssh 0 host-d ssh -n host-d hostname
+
+# Launchers of others: which interface the fabric takes is its own choice there.
+checksum="$("$ring" 2>"$directory/err")"
+hydra=(mpiexec.hydra -launcher ssh -iface eth0 -hosts "$all" -ppn 2 -n "$ranks")
+for provider in net 'tcp;ofi_rxm' sockets; do
+    says "hydra-${provider//;/-}" 0 "$checksum" env RMA_PROVIDER="$provider" RMA_INTERFACE=eth0 "${hydra[@]}" "$ring"
+done
+says hydra-wrong-interface + "RMA_INTERFACE" env RMA_INTERFACE=dead0 "${hydra[@]}" "$ring"
+
+printf '\ntest result: %s. %d passed; %d failed; in %d s\n' \
+    "$( ((${#failed[@]} == 0)) && echo ok || echo FAILED)" "$passed" "${#failed[@]}" "$SECONDS"
+((${#failed[@]} == 0))
