@@ -13,10 +13,10 @@ use rma_bootstrap::settings::parse_seconds;
 use crate::binding::{BindTo, MapBy};
 use crate::words;
 
-/// Most ranks that one host may be asked to run.
+/// Most ranks that a job may have.
 pub(crate) const RANKS_MAX: u32 = 65_536;
 
-/// Starts the ranks of a job on this host, lets them find each other, and ends them together.
+/// Starts the ranks of a job, here or on other hosts, lets them find each other, and ends them together.
 ///
 /// The job's exit code is that of the first rank that fails (128 + signal for a killed one), else 0.
 /// The time limit gives 124, a program that cannot be run 126, one that is not found 127, and Ctrl-C
@@ -27,7 +27,6 @@ pub(crate) const RANKS_MAX: u32 = 65_536;
 pub(crate) struct Cli {
     /// Number of ranks (-np is understood as well); by default one for each slot of the hosts
     #[arg(short = 'n', value_name = "N", value_parser = parse_ranks)]
-    #[arg(required_unless_present_any = ["ppn", "host", "hostfile", "help_env", "man", "completions"])]
     pub(crate) ranks: Option<u32>,
 
     /// Provider that the ranks use, such as 'tcp;ofi_rxm' (sets RMA_PROVIDER)
@@ -89,6 +88,15 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "PLACE", value_enum, help_heading = PLACES)]
     pub(crate) bind_to: Option<BindTo>,
 
+    /// Command that starts agents on other hosts: it is given HOST and a command line, as ssh is [default: ssh;
+    /// srun within a Slurm allocation, if it is there; RMA_LAUNCH_AGENT]
+    #[arg(long, value_name = "COMMAND", help_heading = PLACES)]
+    pub(crate) launch_agent: Option<String>,
+
+    /// Where rmarun is on the other hosts [default: where it is here]
+    #[arg(long, value_name = "PATH", help_heading = PLACES)]
+    pub(crate) agent_path: Option<PathBuf>,
+
     /// Say on which processors each rank may run
     #[arg(long, help_heading = PLACES)]
     pub(crate) report_bindings: bool,
@@ -142,6 +150,7 @@ Examples:
   rmarun -n 8 --bind-to core --report-bindings ./halo
                                              each rank on a core of its own
   rmarun -n 1 ./reader : -n 3 ./worker       rank 0 runs one program, ranks 1 to 3 another
+  rmarun --host n[1-4]:8 ./halo              8 ranks on each of 4 hosts, which ssh reaches
   rmarun -n 64 --output-dir out ./halo       what rank 5 says is in out/rank-5.out
 
 Options of mpiexec such as -np, -ppn, -host, -hostfile, -genv and -wdir are understood with one dash.
@@ -213,7 +222,7 @@ fn parse_ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) => Err("a job has at least 1 rank".into()),
         Ok(count) if count <= RANKS_MAX => Ok(count),
-        Ok(_) => Err(format!("more than {RANKS_MAX} ranks do not fit on one host")),
+        Ok(_) => Err(format!("a job has at most {RANKS_MAX} ranks")),
         Err(_) => Err(format!("the number of ranks is a whole number from 1 to {RANKS_MAX}")),
     }
 }

@@ -1,26 +1,29 @@
-//! The loop that carries a job: it owns the sockets, pipes and processes, feeds what happens to the
-//! [`Job`], and does what the job says. One thread; nothing in it blocks but the poll.
+//! The loop that carries a job: it feeds what happens to the [`Job`], on this host and on the others, and does what
+//! the job says. One thread; nothing in it blocks but the poll.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rma_bootstrap::control::{Control, ControlError};
-use rma_bootstrap::pmi::channel::Channel;
-use rma_bootstrap::wire::Request;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::process::{kill_process, kill_process_group, waitid, Pid, Signal, WaitId, WaitIdOptions};
+use rma_bootstrap::pmi::wire::Message;
+use rma_bootstrap::tree::{Down, Exit, Up, CHUNK_BYTES_MAX};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{kill_process, Signal};
 
+use crate::branches::{self, Branches};
+use crate::failure::Failure;
 use crate::files::OutputFile;
+use crate::host::HostRanks;
 use crate::job::{Action, ExitStatus, Job, Report, SIGKILL};
-use crate::keeper::Keeper;
-use crate::output::{Lines, Sink};
+use crate::local::{self, LocalRanks};
+use crate::output::Sink;
+use crate::poll::poll;
 use crate::report;
-use crate::session::State;
 use crate::signals::{Meaning, Signals};
-use crate::spawn::Started;
 use crate::stdin::Stdin;
+use crate::view::{Pmi, View};
 
 /// How often a launcher in the background looks whether it has come to the foreground.
 const FOREGROUND_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,140 +31,166 @@ const FOREGROUND_INTERVAL: Duration = Duration::from_millis(500);
 /// How long output may still come from processes that outlived their rank, once all ranks ended.
 const LAST_OUTPUT_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Messages taken from one rank before the others have their turn.
-const MESSAGES_PER_TURN: u32 = 64;
+/// The same where it comes from other hosts.
+const FAR_OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Messages taken from a rank that has exited: more than its socket can have held.
-const LAST_MESSAGES_MAX: u32 = 65_536;
-
-/// Bytes taken from one stream before the others have their turn.
-const READ_BYTES: usize = 64 * 1024;
-
-/// What the launcher holds of one rank.
-#[derive(Debug)]
-struct Rank {
-    process: Pid,
-    control: Option<Control>,
-    pmi: Option<Channel>,
-    streams: [Stream; 2],
-}
-
-/// One output stream of a rank.
-#[derive(Debug)]
-struct Stream {
-    fd: Option<OwnedFd>,
-    lines: Lines,
-    /// Where it goes, if not to the launcher's own stream.
-    file: Option<OutputFile>,
-}
+/// How long agents may take to leave when the job is over.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// What the poll watches.
 #[derive(Clone, Copy, Debug)]
 enum Watched {
     Signals,
-    Control(usize),
-    Pmi(usize),
-    Stream(usize, usize),
+    Local(local::Watched),
+    Branch(branches::Watched),
     Sink(usize),
-    StdinRead,
-    StdinWrite(usize),
+    Stdin,
+}
+
+/// How the user wants to be told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Whether to say which process each rank is, and how it ended.
+    pub(crate) is_verbose: bool,
+    /// Whether to mark each line with the rank.
+    pub(crate) tags_output: bool,
+}
+
+/// The parts of a job besides what decides about it.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// The ranks of this host, none of them started.
+    pub(crate) local: LocalRanks,
+    /// The agents of the other hosts.
+    pub(crate) branches: Branches,
+    /// What is to be started on this host.
+    pub(crate) ranks_here: Option<HostRanks>,
+    /// The names of all hosts, by their numbers.
+    pub(crate) hosts: Vec<String>,
+    /// The host of each rank.
+    pub(crate) hosts_of_ranks: Vec<u32>,
+    /// The output files of each rank; none when output goes to the launcher's own.
+    pub(crate) files: Vec<[OutputFile; 2]>,
 }
 
 /// A running job.
 #[derive(Debug)]
 pub(crate) struct Driver {
     job: Job,
-    ranks: Vec<Rank>,
-    /// Standard output, then standard error, as in [`Rank::streams`].
+    local: LocalRanks,
+    branches: Branches,
+    /// The number of this host, unless it has no ranks.
+    own_host: Option<u32>,
+    ranks_here: Option<HostRanks>,
+    hosts: Vec<String>,
+    hosts_of_ranks: Vec<u32>,
+    views: Vec<View>,
+    /// Standard output, then standard error.
     sinks: [Sink; 2],
     stdin: Stdin,
     signals: Signals,
-    keeper: Option<Keeper>,
+    /// Output of (host, stream) that has been taken and whose room is not given back yet, in bytes.
+    taken: BTreeMap<(u32, u8), u32>,
     started_at: Instant,
-    host: String,
-    is_verbose: bool,
+    manner: Manner,
 }
 
 /// Index of standard error among streams and sinks.
 const STDERR: usize = 1;
 
 impl Driver {
-    /// A driver for a job whose ranks will be [added](Driver::add) at once.
+    /// A driver for a job.
     ///
     /// # Errors
     /// When standard output or standard error cannot be used.
     pub(crate) fn new(
         job: Job,
+        parts: Parts,
+        stdin: Stdin,
         signals: Signals,
-        keeper: Option<Keeper>,
-        is_verbose: bool,
+        manner: Manner,
     ) -> io::Result<Self> {
+        let Parts { local, branches, ranks_here, hosts, hosts_of_ranks, files } = parts;
         let sinks = [Sink::new(io::stdout().as_fd())?, Sink::new(io::stderr().as_fd())?];
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let (ranks, stdin, started_at) = (Vec::new(), Stdin::new(), Instant::now());
-        Ok(Self { job, ranks, sinks, stdin, signals, keeper, started_at, host, is_verbose })
-    }
-
-    /// The keeper, if it runs.
-    pub(crate) fn keeper(&self) -> Option<&Keeper> {
-        self.keeper.as_ref()
-    }
-
-    /// Takes over the next rank; its lines are marked with `tag`, and its output goes to `files`, if these are given.
-    pub(crate) fn add(&mut self, started: Started, tag: Option<String>, files: Option<[OutputFile; 2]>) {
-        let Started { process, control, pmi, stdin, stdout, stderr } = started;
-        if self.is_verbose {
-            let rank = self.ranks.len();
-            self.say(&format!(
-                "rmarun: rank {rank} is process {} on {}\n",
-                process.as_raw_nonzero(),
-                self.host
-            ));
-        }
-        if let Some(stdin) = stdin {
-            self.stdin.add(self.ranks.len(), stdin);
-        }
-        let [out_file, err_file] = files.map_or([None, None], |files| files.map(Some));
-        let stream = |fd, tag, file| Stream { fd: Some(fd), lines: Lines::new(tag), file };
-        let streams = [stream(stdout, tag.clone(), out_file), stream(stderr, tag, err_file)];
-        self.ranks.push(Rank { process, control: Some(control), pmi: Some(pmi), streams });
+        let tag = |rank: u32| manner.tags_output.then(|| format!("[{rank}] "));
+        let mut files = files.into_iter();
+        let views = (0..job.size()).map(|rank| View::new(tag(rank), files.next())).collect();
+        let own_host = ranks_here.as_ref().map(HostRanks::host);
+        let (taken, started_at) = (BTreeMap::new(), Instant::now());
+        Ok(Self {
+            job,
+            local,
+            branches,
+            own_host,
+            ranks_here,
+            hosts,
+            hosts_of_ranks,
+            views,
+            sinks,
+            stdin,
+            signals,
+            taken,
+            started_at,
+            manner,
+        })
     }
 
     /// Carries the job to its end; returns its exit code.
     ///
     /// # Errors
-    /// When the operating system does not let the launcher wait for events.
-    pub(crate) fn run(mut self) -> io::Result<u8> {
-        // A rank may have ended before its signal could be told from another's.
-        self.collect_exits();
+    /// When a rank of this host cannot be started, or the operating system does not let the launcher wait for
+    /// events. Nothing of the job is left.
+    pub(crate) fn run(mut self) -> Result<u8, Failure> {
+        let result = self.carry();
+        self.local.end();
+        self.branches.end();
+        result
+    }
+
+    fn carry(&mut self) -> Result<u8, Failure> {
         let code = loop {
-            self.act();
+            self.take_events();
+            // With other hosts, it takes one of them to know by which address this one is reached.
+            let address = self.branches.address();
+            if address.is_some() || !self.branches.is_starting() || self.job.is_ending() {
+                self.start_here(address)?;
+            }
+            if self.job.is_ending() {
+                self.branches.abandon_starting();
+                self.take_events();
+            }
             if let Some(code) = self.job.verdict() {
                 break code;
             }
-            self.turn(self.next_deadline())?;
+            self.turn(self.next_deadline()).map_err(Failure::system)?;
             self.job.on_time(self.now());
         };
-        self.wind_up()?;
+        self.wind_up().map_err(Failure::system)?;
         Ok(code)
     }
 
-    /// Kills everything that was started: the job cannot be carried.
-    pub(crate) fn give_up(self) {
-        self.kill_groups();
-        if let Some(keeper) = self.keeper {
-            keeper.dismiss();
+    /// Starts the ranks of this host, once.
+    fn start_here(&mut self, address: Option<IpAddr>) -> Result<(), Failure> {
+        let Some(ranks) = self.ranks_here.take() else { return Ok(()) };
+        if self.job.is_ending() {
+            let now = self.now();
+            ranks.numbers().for_each(|rank| self.job.on_never_run(rank, now));
+            return Ok(());
         }
+        let notes = ranks.start(&mut self.local, address).map_err(|(_, failure)| failure)?;
+        notes.iter().for_each(|note| self.say(&format!("rmarun: {note}\n")));
+        // A rank may have ended before its signal could be told from another's.
+        self.local.collect_exits();
+        self.take_events();
+        Ok(())
     }
 
-    /// After the last rank: what ranks left running is killed, and all output is handed on.
+    /// After the last rank: what ranks left running is killed, all output is handed on, and agents leave.
     fn wind_up(&mut self) -> io::Result<()> {
-        self.kill_groups();
-        let mut patience = LAST_OUTPUT_PATIENCE;
-        let has_open_stream = |driver: &Self| {
-            driver.ranks.iter().any(|rank| rank.streams.iter().any(|stream| stream.fd.is_some()))
-        };
-        while has_open_stream(self) && !patience.is_zero() {
+        self.send(Down::Signal { number: SIGKILL as u8 });
+        let is_far = !self.branches.is_over();
+        let mut patience = if is_far { FAR_OUTPUT_PATIENCE } else { LAST_OUTPUT_PATIENCE };
+        while self.views.iter().any(View::has_open_stream) && !patience.is_zero() {
             // A reader that takes its time delays the rest of the output and must not cost it.
             let is_held_up = self.sinks.iter().any(Sink::is_full);
             let begun = self.now();
@@ -172,9 +201,16 @@ impl Driver {
                 patience = patience.saturating_sub(self.now() - begun);
             }
         }
-        for index in 0..self.ranks.len() {
-            self.close_stream(index, 0);
-            self.close_stream(index, STDERR);
+        for rank in 0..self.views.len() {
+            self.views[rank].close(0, &mut self.sinks);
+            self.views[rank].close(STDERR, &mut self.sinks);
+        }
+        self.send(Down::Leave);
+        let leave_by = self.now() + LEAVE_PATIENCE;
+        while !self.branches.is_over() && self.now() < leave_by {
+            if self.turn(Some(leave_by))? {
+                break;
+            }
         }
         // Only a signal ends the wait for a reader that takes its time.
         while self.sinks.iter().any(|sink| sink.wants_to_write().is_some()) {
@@ -182,19 +218,19 @@ impl Driver {
                 break;
             }
         }
-        if let Some(keeper) = self.keeper.take() {
-            keeper.dismiss();
-        }
         Ok(())
     }
 
     /// Sleeps until something happens, at most until `deadline`, and deals with it. Returns whether a
     /// signal asked for the end.
     fn turn(&mut self, deadline: Option<Duration>) -> io::Result<bool> {
-        let ready = self.wait(deadline)?;
+        self.stdin.give().into_iter().for_each(|down| self.send(down));
+        self.give_room();
+        self.branches.flush();
+        self.take_events();
         let mut is_asked_to_end = false;
         let mut may_have_exits = false;
-        for watched in ready {
+        for watched in self.wait(deadline)? {
             match watched {
                 Watched::Signals => {
                     for meaning in self.signals.take() {
@@ -203,105 +239,238 @@ impl Driver {
                         self.on_signal(meaning);
                     }
                 }
-                Watched::Control(index) => self.read_control(index, MESSAGES_PER_TURN),
-                Watched::Pmi(index) => self.read_pmi(index, MESSAGES_PER_TURN),
-                Watched::Stream(index, which) => self.read_stream(index, which),
+                Watched::Local(watched) => self.local.on_ready(watched),
+                Watched::Branch(watched) => self.branches.on_ready(watched),
                 Watched::Sink(which) => {
                     self.sinks[which].write_some();
                     self.close_streams_to_nowhere(which);
                 }
-                Watched::StdinRead => self.stdin.read_some(),
-                Watched::StdinWrite(index) => self.stdin.write_some(index),
+                Watched::Stdin => self.stdin.read_some(),
             }
+            self.take_events();
         }
         if may_have_exits {
-            self.collect_exits();
+            self.local.collect_exits();
+            self.branches.collect_exits();
         }
+        self.branches.on_time();
+        self.take_events();
         let now = self.now();
-        for rank in &mut self.ranks {
-            for (stream, sink) in rank.streams.iter_mut().zip(&mut self.sinks) {
-                stream.lines.flush_idle(now, sink);
-            }
-        }
+        self.views.iter_mut().for_each(|view| view.flush_idle(now, &mut self.sinks));
         Ok(is_asked_to_end)
     }
 
     fn wait(&self, deadline: Option<Duration>) -> io::Result<Vec<Watched>> {
-        let (watched, mut fds): (Vec<Watched>, Vec<PollFd<'_>>) = self.poll_list().into_iter().unzip();
-        let timeout = deadline.map(|deadline| deadline.saturating_sub(self.now()));
-        // One millisecond more, so that the deadline has passed when the sleep ends.
-        let timeout = timeout.map(|timeout| timespec(timeout + Duration::from_millis(1)));
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        Ok(watched.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(watched, _)| watched).collect())
-    }
-
-    fn poll_list(&self) -> Vec<(Watched, PollFd<'_>)> {
         let watch = |watched, fd, flags| (watched, PollFd::from_borrowed_fd(fd, flags));
         let mut list = vec![watch(Watched::Signals, self.signals.as_fd(), PollFlags::IN)];
-        for (index, rank) in self.ranks.iter().enumerate() {
-            if let Some(control) = &rank.control {
-                let unsent = if control.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
-                list.push(watch(Watched::Control(index), control.as_fd(), PollFlags::IN | unsent));
-            }
-            if let Some(pmi) = &rank.pmi {
-                let unsent = if pmi.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
-                list.push(watch(Watched::Pmi(index), pmi.as_fd(), PollFlags::IN | unsent));
-            }
-            for (which, stream) in rank.streams.iter().enumerate() {
-                let has_room = stream.file.is_some() || !self.sinks[which].is_full();
-                if let Some(fd) = stream.fd.as_ref().filter(|_| has_room) {
-                    list.push(watch(Watched::Stream(index, which), fd.as_fd(), PollFlags::IN));
-                }
-            }
-        }
+        let local = self.local.poll_list(true);
+        list.extend(local.into_iter().map(|(watched, fd)| (Watched::Local(watched), fd)));
+        let branches = self.branches.poll_list(true);
+        list.extend(branches.into_iter().map(|(watched, fd)| (Watched::Branch(watched), fd)));
         for (which, sink) in self.sinks.iter().enumerate() {
             list.extend(sink.wants_to_write().map(|fd| watch(Watched::Sink(which), fd, PollFlags::OUT)));
         }
         if self.stdin.wants_to_read() {
-            list.push(watch(Watched::StdinRead, STDIN, PollFlags::IN));
+            list.push(watch(Watched::Stdin, STDIN, PollFlags::IN));
         }
-        let readers = self.stdin.wants_to_write();
-        list.extend(readers.map(|(index, fd)| watch(Watched::StdinWrite(index), fd, PollFlags::OUT)));
-        list
+        poll(list, deadline.map(|deadline| deadline.saturating_sub(self.now())))
     }
 
     fn next_deadline(&self) -> Option<Duration> {
-        let streams = self.ranks.iter().flat_map(|rank| &rank.streams);
         let parked = self.stdin.is_parked().then(|| self.now() + FOREGROUND_INTERVAL);
-        let deadlines = streams.filter_map(|stream| stream.lines.deadline());
-        deadlines.chain(self.job.deadline()).chain(parked).min()
+        let of_branches = self.branches.deadline();
+        let of_branches = of_branches.map(|deadline| deadline.saturating_duration_since(self.started_at));
+        let deadlines = self.views.iter().filter_map(View::deadline);
+        deadlines.chain(self.job.deadline()).chain(parked).chain(of_branches).min()
+    }
+
+    /// Deals with all that has happened, and with what follows from it.
+    fn take_events(&mut self) {
+        loop {
+            self.act();
+            let Some(up) = self.local.poll_event().or_else(|| self.branches.poll_event()) else { return };
+            self.on_up(up);
+        }
+    }
+
+    fn on_up(&mut self, up: Up) {
+        let now = self.now();
+        match up {
+            Up::Started { rank, process } => self.on_started(rank, process),
+            Up::NotStarted { rank, code, why } => self.job.on_not_started(rank, code, why, now),
+            Up::Said { rank, request } => {
+                if self.views[rank as usize].may_speak {
+                    self.job.on_request(rank, request, now);
+                }
+            }
+            Up::ControlEnded { rank, why } => {
+                if std::mem::take(&mut self.views[rank as usize].may_speak) {
+                    self.job.on_control_ended(rank, why);
+                }
+            }
+            Up::Pmi { rank, bytes } => self.on_pmi(rank, &bytes),
+            Up::PmiEnded { rank, why } => {
+                if self.views[rank as usize].pmi.take().is_some() {
+                    self.job.on_pmi_ended(rank, why);
+                }
+            }
+            Up::Wrote { rank, stream, bytes } => self.on_wrote(rank, stream, &bytes),
+            Up::StreamEnded { rank, stream } => {
+                self.views[rank as usize].close(usize::from(stream), &mut self.sinks);
+            }
+            Up::Exited { rank, exit } => {
+                self.stdin.close(rank);
+                let status = match exit {
+                    Exit::Code(code) => ExitStatus::Code(code),
+                    Exit::Signal(number) => ExitStatus::Signal(number.into()),
+                };
+                self.job.on_exit(rank, status, now);
+                self.act();
+                if self.manner.is_verbose {
+                    self.say(&format!("rmarun: rank {rank} {}\n", report::status_text(status)));
+                }
+            }
+            Up::TookInput { rank, count } => self.stdin.on_taken(rank, count),
+            Up::InputClosed { rank } => self.stdin.close(rank),
+            Up::HostLost { host, why } => self.on_host_lost(host, why),
+            Up::Note { host, text } => {
+                let name = self.hosts[host as usize].clone();
+                self.say(&format!("rmarun: host {name}: {text}\n"));
+            }
+        }
+    }
+
+    fn on_started(&mut self, rank: u32, process: u32) {
+        self.views[rank as usize].process = process;
+        if self.manner.is_verbose {
+            let host = &self.hosts[self.hosts_of_ranks[rank as usize] as usize];
+            let text = format!("rmarun: rank {rank} is process {process} on {host}\n");
+            self.say(&text);
+        }
+    }
+
+    fn on_host_lost(&mut self, host: u32, why: String) {
+        let now = self.now();
+        for rank in (0..self.job.size()).filter(|rank| self.hosts_of_ranks[*rank as usize] == host) {
+            self.stdin.close(rank);
+            self.views[rank as usize].close(0, &mut self.sinks);
+            self.views[rank as usize].close(STDERR, &mut self.sinks);
+        }
+        self.job.on_host_lost(host, why, now);
+    }
+
+    fn on_pmi(&mut self, rank: u32, mut bytes: &[u8]) {
+        loop {
+            let Some(pmi) = &mut self.views[rank as usize].pmi else { return };
+            let taken = pmi.reader.push(bytes);
+            bytes = &bytes[taken..];
+            match pmi.reader.poll() {
+                Ok(Some(message)) => {
+                    let now = self.now();
+                    self.job.on_pmi(rank, &message, now);
+                    // A reply may change how the next message is read.
+                    self.act();
+                }
+                Ok(None) if bytes.is_empty() => return,
+                Ok(None) => {}
+                Err(error) => return self.end_pmi(rank, error.to_string()),
+            }
+        }
+    }
+
+    fn end_pmi(&mut self, rank: u32, why: String) {
+        self.views[rank as usize].pmi = None;
+        self.send(Down::ClosePmi { rank });
+        self.job.on_pmi_ended(rank, Some(why));
+    }
+
+    fn on_wrote(&mut self, rank: u32, stream: u8, bytes: &[u8]) {
+        let now = self.now();
+        let host = self.hosts_of_ranks[rank as usize];
+        *self.taken.entry((host, stream)).or_default() += bytes.len() as u32;
+        if let Err(why) = self.views[rank as usize].on_wrote(usize::from(stream), bytes, now, &mut self.sinks)
+        {
+            // The rank learns it as if it wrote there itself.
+            self.send(Down::CloseStream { rank, stream });
+            self.say(&format!("rmarun: {why}\n"));
+        }
+    }
+
+    /// Lets ranks write again as far as what they wrote has gone on its way.
+    fn give_room(&mut self) {
+        let has_files = self.views.iter().any(View::has_file);
+        let is_full = [0, STDERR].map(|which| self.sinks[which].is_full() && !has_files);
+        let (held, free): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.taken)
+            .into_iter()
+            .partition(|((_, stream), _)| is_full[usize::from(*stream)]);
+        self.taken = held;
+        for ((host, stream), count) in free {
+            let room = Down::Room { host, stream, count };
+            if self.own_host == Some(host) {
+                self.local.obey(room);
+            } else {
+                self.branches.send(&room);
+            }
+        }
     }
 
     /// Does what the job says.
     fn act(&mut self) {
         while let Some(action) = self.job.poll_action() {
             match action {
-                Action::Send(rank, reply) => {
-                    let sent = self.ranks[rank as usize].control.as_mut().map(|control| control.send(&reply));
-                    if let Some(Err(error)) = sent {
-                        self.end_control(rank as usize, &error);
-                    }
+                Action::Send(rank, reply) => self.send(Down::Reply { rank, reply }),
+                Action::SendPmi(rank, message) => self.send_pmi(rank, &message),
+                Action::SpeakPmi(rank, syntax) => self.with_pmi(rank, |pmi| pmi.set_syntax(syntax)),
+                Action::ClosePmi(rank) => {
+                    self.views[rank as usize].pmi = None;
+                    self.send(Down::ClosePmi { rank });
                 }
-                Action::SendPmi(rank, message) => {
-                    let sent = self.ranks[rank as usize].pmi.as_mut().map(|pmi| pmi.send(&message));
-                    if let Some(Err(error)) = sent {
-                        self.end_pmi(rank as usize, &error);
-                    }
+                Action::Close(rank) => {
+                    self.views[rank as usize].may_speak = false;
+                    self.send(Down::Close { rank });
                 }
-                Action::SpeakPmi(rank, syntax) => {
-                    if let Some(pmi) = &mut self.ranks[rank as usize].pmi {
-                        pmi.set_syntax(syntax);
-                    }
-                }
-                Action::ClosePmi(rank) => self.ranks[rank as usize].pmi = None,
-                Action::Close(rank) => self.ranks[rank as usize].control = None,
-                Action::Signal(number) => self.signal_ranks(number),
+                Action::Signal(number) => self.send_signal(number),
                 Action::Say(report) => self.report(&report),
             }
+        }
+    }
+
+    fn send_pmi(&mut self, rank: u32, message: &Message) {
+        let Some(pmi) = &self.views[rank as usize].pmi else { return };
+        let mut bytes = Vec::new();
+        match message.encode(pmi.syntax, &mut bytes) {
+            Ok(()) => {
+                for chunk in bytes.chunks(CHUNK_BYTES_MAX) {
+                    self.send(Down::Pmi { rank, bytes: chunk.to_vec() });
+                }
+            }
+            Err(error) => self.end_pmi(rank, error.to_string()),
+        }
+    }
+
+    fn with_pmi(&mut self, rank: u32, change: impl FnOnce(&mut Pmi)) {
+        if let Some(pmi) = &mut self.views[rank as usize].pmi {
+            change(pmi);
+        }
+    }
+
+    /// Sends what is for one rank where it runs, and what is for all everywhere.
+    fn send(&mut self, down: Down) {
+        if let Down::Signal { .. } | Down::Leave = down {
+            self.branches.send(&down);
+            return self.local.obey(down);
+        }
+        let is_here = rank_of(&down).is_some_and(|rank| self.local.has(rank));
+        if is_here {
+            self.local.obey(down);
+        } else {
+            self.branches.send(&down);
+        }
+    }
+
+    fn send_signal(&mut self, number: i32) {
+        if let Ok(number) = u8::try_from(number) {
+            self.send(Down::Signal { number });
         }
     }
 
@@ -309,153 +478,36 @@ impl Driver {
         match meaning {
             Meaning::Child => {}
             Meaning::End(number) => self.job.on_signal(number, self.now()),
-            Meaning::PassOn(number) => self.signal_ranks(number),
+            Meaning::PassOn(number) => self.send_signal(number),
             Meaning::Stop => {
-                self.signal_ranks(Signal::TSTP.as_raw());
+                self.send_signal(Signal::TSTP.as_raw());
+                self.branches.flush();
                 // The shell sees the launcher stop; its SIGCONT comes back as a signal to pass on.
                 let _ = kill_process(rustix::process::getpid(), Signal::STOP);
             }
         }
     }
 
-    fn read_control(&mut self, index: usize, messages_max: u32) {
-        for _ in 0..messages_max {
-            let Some(control) = &mut self.ranks[index].control else { return };
-            let received = control.flush().and_then(|()| control.receive::<Request>());
-            match received {
-                Ok(Some(request)) => self.job.on_request(index as u32, request, self.now()),
-                Ok(None) => return,
-                Err(error) => return self.end_control(index, &error),
-            }
-            self.act();
-        }
-    }
-
-    fn end_control(&mut self, index: usize, error: &ControlError) {
-        self.ranks[index].control = None;
-        let is_to_blame = matches!(error, ControlError::Wire(_) | ControlError::Overflow);
-        self.job.on_control_ended(index as u32, is_to_blame.then(|| error.to_string()));
-    }
-
-    fn read_pmi(&mut self, index: usize, messages_max: u32) {
-        for _ in 0..messages_max {
-            let Some(pmi) = &mut self.ranks[index].pmi else { return };
-            match pmi.flush().and_then(|()| pmi.receive()) {
-                Ok(Some(message)) => self.job.on_pmi(index as u32, &message, self.now()),
-                Ok(None) => return,
-                Err(error) => return self.end_pmi(index, &error),
-            }
-            self.act();
-        }
-    }
-
-    fn end_pmi(&mut self, index: usize, error: &ControlError) {
-        self.ranks[index].pmi = None;
-        let is_to_blame = matches!(error, ControlError::Pmi(_) | ControlError::Overflow);
-        self.job.on_pmi_ended(index as u32, is_to_blame.then(|| error.to_string()));
-    }
-
-    fn read_stream(&mut self, index: usize, which: usize) {
-        let now = self.now();
-        let stream = &mut self.ranks[index].streams[which];
-        let Some(fd) = &stream.fd else { return };
-        let mut bytes = [0; READ_BYTES];
-        match rustix::io::read(fd, &mut bytes) {
-            Ok(0) => self.close_stream(index, which),
-            Ok(count) => match &mut stream.file {
-                None => stream.lines.push(&bytes[..count], now, &mut self.sinks[which]),
-                Some(file) => {
-                    stream.lines.remember(&bytes[..count]);
-                    if let Err(why) = file.write(&bytes[..count]) {
-                        // The rank learns it as if it wrote there itself.
-                        stream.fd = None;
-                        self.say(&format!("rmarun: {why}\n"));
-                    }
-                }
-            },
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(_) => self.close_stream(index, which),
-        }
-    }
-
-    fn close_stream(&mut self, index: usize, which: usize) {
-        let stream = &mut self.ranks[index].streams[which];
-        if stream.fd.take().is_some() {
-            stream.lines.finish(&mut self.sinks[which]);
-        }
-    }
-
     /// When nobody reads the launcher's output any more, ranks learn it as if they wrote themselves.
     fn close_streams_to_nowhere(&mut self, which: usize) {
-        if self.sinks[which].is_broken() {
-            for rank in &mut self.ranks {
-                let stream = &mut rank.streams[which];
-                if stream.file.is_none() {
-                    stream.fd = None;
-                }
+        if !self.sinks[which].is_broken() {
+            return;
+        }
+        for rank in 0..self.job.size() {
+            if self.views[rank as usize].leave(which) {
+                self.send(Down::CloseStream { rank, stream: which as u8 });
             }
         }
-    }
-
-    /// Finds the ranks that have exited. They are not reaped, so that the numbers of their process
-    /// groups stay theirs until the launcher ends.
-    fn collect_exits(&mut self) {
-        let indices = 0..self.ranks.len();
-        let mut exited: Vec<_> =
-            indices.filter_map(|index| Some((index, self.exit_status(index)?))).collect();
-        // Who broke its connection off went first: the others may have failed for want of it.
-        exited.sort_by_key(|(index, _)| self.job.state(*index as u32) != State::Severed);
-        for (index, status) in exited {
-            let rank = index as u32;
-            // What it said and wrote before comes first: it may have finalized, or named its error.
-            self.read_control(index, LAST_MESSAGES_MAX);
-            self.read_pmi(index, LAST_MESSAGES_MAX);
-            self.read_stream(index, 0);
-            self.read_stream(index, STDERR);
-            self.stdin.close(index);
-            self.job.on_exit(rank, status, self.now());
-            self.act();
-            if self.is_verbose {
-                self.say(&format!("rmarun: rank {rank} {}\n", report::status_text(status)));
-            }
-        }
-    }
-
-    /// How the process of a rank ended, if it has and the job does not know it yet.
-    fn exit_status(&self, index: usize) -> Option<ExitStatus> {
-        if self.job.state(index as u32) == State::Ended {
-            return None;
-        }
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::Pid(self.ranks[index].process), options).ok()??;
-        Some(match status.terminating_signal() {
-            Some(number) => ExitStatus::Signal(number),
-            // The kernel keeps 8 bits of an exit status.
-            None => ExitStatus::Code(status.exit_status().unwrap_or(0) as u8),
-        })
-    }
-
-    fn signal_ranks(&self, number: i32) {
-        let Some(signal) = Signal::from_named_raw(number) else { return };
-        for (index, rank) in self.ranks.iter().enumerate() {
-            // The dead are not reaped, so their groups may be signalled too: with SIGKILL it is wanted.
-            if number == SIGKILL || self.job.state(index as u32) != State::Ended {
-                let _ = kill_process_group(rank.process, signal);
-            }
-        }
-    }
-
-    fn kill_groups(&self) {
-        self.signal_ranks(SIGKILL);
     }
 
     fn report(&mut self, report: &Report) {
-        let text = report::text(report, &self.job, &self.ranks.as_slice(), &self.host);
+        let known = Known { views: &self.views, hosts: &self.hosts, hosts_of_ranks: &self.hosts_of_ranks };
+        let text = report::text(report, &self.job, &known);
         self.say(&text);
     }
 
     /// Tells the user.
-    pub(crate) fn say(&mut self, text: &str) {
+    fn say(&mut self, text: &str) {
         self.sinks[STDERR].push(text.as_bytes());
     }
 
@@ -464,28 +516,44 @@ impl Driver {
     }
 }
 
-impl report::Ranks for &[Rank] {
-    fn process_id(&self, rank: u32) -> i32 {
-        self[rank as usize].process.as_raw_nonzero().get()
+/// The rank that something is for, if it is for one.
+fn rank_of(down: &Down) -> Option<u32> {
+    match down {
+        Down::Reply { rank, .. }
+        | Down::Pmi { rank, .. }
+        | Down::Close { rank }
+        | Down::ClosePmi { rank }
+        | Down::Input { rank, .. }
+        | Down::EndInput { rank }
+        | Down::CloseStream { rank, .. } => Some(*rank),
+        Down::Room { .. } | Down::Signal { .. } | Down::Leave => None,
+    }
+}
+
+/// What reports say about ranks.
+struct Known<'a> {
+    views: &'a [View],
+    hosts: &'a [String],
+    hosts_of_ranks: &'a [u32],
+}
+
+impl report::Ranks for Known<'_> {
+    fn process_id(&self, rank: u32) -> u32 {
+        self.views[rank as usize].process
+    }
+
+    fn host(&self, rank: u32) -> &str {
+        self.host_name(self.hosts_of_ranks[rank as usize])
+    }
+
+    fn host_name(&self, host: u32) -> &str {
+        self.hosts.get(host as usize).map_or("", String::as_str)
     }
 
     fn last_lines(&self, rank: u32) -> Vec<String> {
-        let [stdout, stderr] = &self[rank as usize].streams;
-        let lines = stderr.lines.last_lines();
-        if lines.is_empty() {
-            stdout.lines.last_lines()
-        } else {
-            lines
-        }
+        self.views[rank as usize].last_lines()
     }
 }
 
 /// Standard input of the launcher, which stays open as long as the process.
 const STDIN: BorrowedFd<'static> = rustix::stdio::stdin();
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}

@@ -35,8 +35,8 @@ struct World {
 /// Takes `input` for a sequence of steps. Panics when the launcher would.
 pub(crate) fn feed(input: &[u8]) {
     let grace = Duration::from_secs(2);
-    let wishes =
-        Wishes { size: RANKS, job_id: "j".into(), timeout: Some(100 * grace), grace, keep_going: false };
+    let (job_id, timeout, hosts) = ("j".into(), Some(100 * grace), vec![0, 1, 1]);
+    let wishes = Wishes { size: RANKS, job_id, timeout, grace, keep_going: false, hosts };
     let mut links: [Link; RANKS as usize] = Default::default();
     for link in &mut links {
         (link.is_open, link.speaks_pmi) = (true, true);
@@ -59,6 +59,8 @@ pub(crate) fn feed(input: &[u8]) {
 impl World {
     fn step(&mut self, what: u8, rank: u32, bytes: &[u8]) {
         match what % 8 {
+            // A job has no host of the number 2.
+            0 if what >= 240 => self.lose_host(rank),
             0..=2 => self.control(rank, bytes),
             3 | 4 => self.pmi(rank, bytes),
             5 => {
@@ -109,6 +111,13 @@ impl World {
                     self.job.on_pmi_ended(rank, Some(error.to_string()));
                 }
             }
+        }
+    }
+
+    fn lose_host(&mut self, host: u32) {
+        self.job.on_host_lost(host, "gone".into(), self.now);
+        for (rank, link) in (0..).zip(&mut self.links) {
+            link.has_exited |= self.job.status(rank) == Some(ExitStatus::Lost);
         }
     }
 

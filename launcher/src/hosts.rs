@@ -48,53 +48,6 @@ pub(crate) fn parse_file(text: &str) -> Result<Vec<Host>, String> {
     Ok(hosts)
 }
 
-/// How many ranks a job has on this host: `ranks` if given, else what `ppn` or the hosts' slots say.
-///
-/// # Errors
-/// A message that says which of these do not agree, or which host is not this one.
-pub(crate) fn ranks_here(
-    ranks: Option<u32>,
-    ppn: Option<u32>,
-    hosts: &[Host],
-    own_name: &str,
-) -> Result<u32, String> {
-    if let Some(host) = hosts.iter().find(|host| !is_own_name(&host.name, own_name)) {
-        return Err(format!(
-            "host {} is not this host ({own_name}), and rmarun starts ranks on its own host only; for several hosts use \
-             srun or mpiexec, under which the same program runs",
-            host.name
-        ));
-    }
-    // A host without a number takes any number of ranks, and one if nobody says how many there are.
-    let slots = hosts.iter().map(|host| host.slots).sum::<Option<u32>>().filter(|_| !hosts.is_empty());
-    let by_default = ppn.unwrap_or_else(|| hosts.iter().map(|host| host.slots.unwrap_or(1)).sum());
-    let ranks = ranks.unwrap_or(by_default);
-    if let Some(slots) = slots.filter(|slots| *slots < ranks) {
-        return Err(format!(
-            "{ranks} ranks do not fit: the hosts have {slots} slots; give more slots or a smaller -n"
-        ));
-    }
-    if let Some(ppn) = ppn.filter(|ppn| *ppn < ranks) {
-        let needed = ranks.div_ceil(ppn);
-        return Err(format!(
-            "{ranks} ranks with --ppn {ppn} need {needed} hosts and there is 1; raise --ppn"
-        ));
-    }
-    if ranks > RANKS_MAX {
-        return Err(format!("more than {RANKS_MAX} ranks do not fit on one host"));
-    }
-    Ok(ranks)
-}
-
-/// Whether a name means the host whose own name is `own_name`, with or without its domain.
-fn is_own_name(name: &str, own_name: &str) -> bool {
-    let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let is_short = |name: &str| !name.contains('.');
-    matches!(name, "localhost" | "127.0.0.1")
-        || name.eq_ignore_ascii_case(own_name)
-        || ((is_short(name) || is_short(own_name)) && first_label(name) == first_label(own_name))
-}
-
 fn parse_line(line: &str) -> Result<Vec<Host>, String> {
     let mut words = line.split_whitespace();
     let Some(names) = words.next() else { return Ok(Vec::new()) };
@@ -233,24 +186,5 @@ mod tests {
         assert!(parse_file("a\nb slot=2\n").unwrap_err().contains("line 2: 'slot=2'"));
         assert!(parse_file("a slots=-1").unwrap_err().contains("line 1"));
         assert!(parse_file("# none\n").unwrap_err().contains("no host in it"));
-    }
-
-    #[test]
-    fn how_many_ranks() {
-        let here = |ranks, ppn, list: &str| {
-            let hosts = if list.is_empty() { Vec::new() } else { parse_list(list).unwrap() };
-            ranks_here(ranks, ppn, &hosts, "node1.cluster")
-        };
-        assert_eq!(here(Some(3), None, ""), Ok(3));
-        assert_eq!(here(None, None, "localhost:2,node1:3"), Ok(5));
-        assert_eq!(here(None, None, "NODE1"), Ok(1));
-        assert_eq!(here(Some(9), None, "node1"), Ok(9));
-        assert_eq!(here(None, Some(4), ""), Ok(4));
-        assert_eq!(here(Some(2), Some(4), "node1.cluster:2"), Ok(2));
-        assert!(here(Some(3), None, "node1:2").unwrap_err().contains("2 slots"));
-        assert!(here(Some(9), Some(4), "").unwrap_err().contains("need 3 hosts"));
-        assert!(here(Some(1), None, "node1,node2").unwrap_err().contains("host node2 is not this host"));
-        assert!(here(Some(1), None, "node1.elsewhere").is_err(), "another domain is another host");
-        assert!(here(None, None, "node1:65536,node1:2").unwrap_err().contains("65536"));
     }
 }

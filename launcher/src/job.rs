@@ -33,6 +33,8 @@ pub(crate) enum ExitStatus {
     Code(u8),
     /// Killed by the signal with this number.
     Signal(i32),
+    /// Not known: its host is lost, or it never ran.
+    Lost,
 }
 
 impl ExitStatus {
@@ -41,6 +43,7 @@ impl ExitStatus {
         match self {
             Self::Code(code) => code,
             Self::Signal(number) => signal_code(number),
+            Self::Lost => CODE_MISBEHAVED,
         }
     }
 }
@@ -81,6 +84,10 @@ pub(crate) enum Report {
     Killing,
     /// Killed processes do not disappear.
     GaveUp,
+    /// A rank cannot be started, which ends the job.
+    NotStarted(u32, String),
+    /// A host with these many ranks that had not ended cannot be reached, or not any more.
+    HostLost(u32, u32, String),
     /// A rank's control connection was closed because of what it sent.
     ControlClosed(u32, String),
 }
@@ -113,6 +120,8 @@ pub(crate) struct Wishes {
     pub(crate) grace: Duration,
     /// Whether the job goes on when a rank fails.
     pub(crate) keep_going: bool,
+    /// The host of each rank, by its number; empty when all are on one.
+    pub(crate) hosts: Vec<u32>,
 }
 
 /// The job.
@@ -141,7 +150,7 @@ impl Job {
             states: vec![State::Started; size],
             statuses: vec![None; size],
             kvs: Kvs::new(wishes.size),
-            pmi: PmiServer::new(&wishes.job_id, &[wishes.size]),
+            pmi: PmiServer::new(&wishes.job_id, wishes.size, &wishes.hosts),
             has_own_link: vec![false; size],
             running_count: wishes.size,
             unfinished_count: wishes.size,
@@ -315,6 +324,49 @@ impl Job {
             }
             _ => {}
         }
+    }
+
+    /// A rank cannot be started: it exists no more than one that has ended, and a job without it makes no sense.
+    pub(crate) fn on_not_started(&mut self, rank: u32, code: u8, why: String, now: Duration) {
+        if self.lose(rank, now) {
+            self.end(code, Report::NotStarted(rank, why), SIGTERM, now);
+        }
+    }
+
+    /// A rank has not been started and will not be, since the job ends.
+    pub(crate) fn on_never_run(&mut self, rank: u32, now: Duration) {
+        self.lose(rank, now);
+    }
+
+    /// Whether the job is being ended before its ranks have.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.phase != Phase::Running
+    }
+
+    /// A host is lost, and all its ranks with it.
+    pub(crate) fn on_host_lost(&mut self, host: u32, why: String, now: Duration) {
+        let of_host = |rank: &u32| self.wishes.hosts.get(*rank as usize) == Some(&host);
+        let ranks: Vec<u32> = (0..self.size()).filter(of_host).collect();
+        let lost: Vec<u32> = ranks.into_iter().filter(|rank| self.lose(*rank, now)).collect();
+        // A host whose ranks have all ended has nothing to lose.
+        if !lost.is_empty() {
+            let report = Report::HostLost(host, lost.len() as u32, why);
+            self.on_failure(ExitStatus::Lost.job_code(), report, now);
+        }
+    }
+
+    /// A rank's process is lost; whether there was one.
+    fn lose(&mut self, rank: u32, now: Duration) -> bool {
+        if self.state(rank) == State::Ended {
+            return false;
+        }
+        self.statuses[rank as usize] = Some(ExitStatus::Lost);
+        self.running_count -= 1;
+        self.step(rank, Event::ExitedBadly);
+        self.withdraw(rank);
+        self.pmi.on_gone(rank);
+        self.take_pmi_outcomes(rank, now);
+        true
     }
 
     /// A rank failed: the job ends, unless it is to go on, which its peers learn by what they ask of it.

@@ -5,7 +5,8 @@ const START: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(2);
 
 fn job(size: u32) -> Job {
-    Job::new(Wishes { size, job_id: "j".into(), timeout: Some(100 * GRACE), grace: GRACE, keep_going: false })
+    let (job_id, timeout, hosts) = ("j".into(), Some(100 * GRACE), Vec::new());
+    Job::new(Wishes { size, job_id, timeout, grace: GRACE, keep_going: false, hosts })
 }
 
 fn actions(job: &mut Job) -> Vec<Action> {
@@ -452,8 +453,8 @@ fn pmi_sessions(size: u32) -> usize {
 
 #[test]
 fn a_job_that_keeps_going_ends_with_its_last_rank_and_its_first_failure() {
-    let wishes =
-        Wishes { size: 3, job_id: "j".into(), timeout: Some(100 * GRACE), grace: GRACE, keep_going: true };
+    let (job_id, timeout, hosts) = ("j".into(), Some(100 * GRACE), Vec::new());
+    let wishes = Wishes { size: 3, job_id, timeout, grace: GRACE, keep_going: true, hosts };
     let mut job = Job::new(wishes);
     (0..3).for_each(|rank| job.on_request(rank, hello(rank), START));
     actions(&mut job);
@@ -469,4 +470,74 @@ fn a_job_that_keeps_going_ends_with_its_last_rank_and_its_first_failure() {
     job.on_exit(0, ExitStatus::Code(0), START);
     actions(&mut job);
     assert_eq!(job.verdict(), Some(4));
+}
+
+/// A job of 4 ranks on the hosts 0 and 1, joined.
+fn on_two_hosts(keep_going: bool) -> Job {
+    let (job_id, hosts) = ("j".into(), vec![0, 1, 0, 1]);
+    let mut job = Job::new(Wishes { size: 4, job_id, timeout: None, grace: GRACE, keep_going, hosts });
+    (0..4).for_each(|rank| job.on_request(rank, hello(rank), START));
+    actions(&mut job);
+    job
+}
+
+#[test]
+fn a_lost_host_ends_the_job() {
+    let mut job = on_two_hosts(false);
+    job.on_request(0, get(1), START);
+    job.on_host_lost(1, "gone".into(), START);
+    let told = actions(&mut job);
+    assert!(told.contains(&Action::Say(Report::HostLost(1, 2, "gone".into()))), "{told:?}");
+    assert!(told.contains(&Action::Signal(SIGTERM)), "{told:?}");
+    assert!(matches!(told[0], Action::Send(0, Reply::Missing { .. })), "{told:?}");
+    assert_eq!(
+        (job.status(1), job.status(3), job.status(0)),
+        (Some(ExitStatus::Lost), Some(ExitStatus::Lost), None)
+    );
+    job.on_host_lost(1, "gone again".into(), START);
+    job.on_exit(3, ExitStatus::Code(0), START);
+    assert_eq!(actions(&mut job), [], "what is lost cannot be lost again");
+    job.on_exit(0, ExitStatus::Signal(SIGTERM), START);
+    job.on_exit(2, ExitStatus::Signal(SIGTERM), START);
+    assert_eq!(job.verdict(), Some(CODE_MISBEHAVED));
+}
+
+#[test]
+fn a_job_that_keeps_going_goes_on_without_a_host() {
+    let mut job = on_two_hosts(true);
+    job.on_host_lost(1, "gone".into(), START);
+    let told = actions(&mut job);
+    assert!(told.contains(&Action::Say(Report::HostLost(1, 2, "gone".into()))), "{told:?}");
+    assert!(!told.iter().any(|action| matches!(action, Action::Signal(_))), "{told:?}");
+    for rank in [0, 2] {
+        job.on_request(rank, Request::Finalize, START);
+        job.on_exit(rank, ExitStatus::Code(0), START);
+    }
+    actions(&mut job);
+    assert_eq!(job.verdict(), Some(CODE_MISBEHAVED));
+}
+
+#[test]
+fn a_host_whose_ranks_have_ended_has_nothing_to_lose() {
+    let mut job = on_two_hosts(false);
+    for rank in 0..4 {
+        job.on_request(rank, Request::Finalize, START);
+        job.on_exit(rank, ExitStatus::Code(0), START);
+    }
+    actions(&mut job);
+    job.on_host_lost(1, "gone".into(), START);
+    assert_eq!((actions(&mut job), job.verdict()), (vec![], Some(0)));
+}
+
+#[test]
+fn a_rank_that_cannot_be_started_ends_the_job_with_its_code() {
+    for keep_going in [false, true] {
+        let mut job = on_two_hosts(keep_going);
+        job.on_not_started(3, 127, "not found".into(), START);
+        let told = actions(&mut job);
+        assert!(told.contains(&Action::Say(Report::NotStarted(3, "not found".into()))), "{told:?}");
+        (0..3).for_each(|rank| job.on_exit(rank, ExitStatus::Signal(SIGTERM), START));
+        actions(&mut job);
+        assert_eq!(job.verdict(), Some(127));
+    }
 }

@@ -26,6 +26,9 @@ const MAPPING_KEY: &str = "PMI_process_mapping";
 /// In front of the names of a host's attributes, which share the space with the job's values.
 const HOST_PREFIX: &str = "host:";
 
+/// Longest of these with the number of a host.
+const HOST_PREFIX_BYTES_MAX: usize = 16;
+
 /// What is to be done, and what it means for the job.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
@@ -76,6 +79,8 @@ pub(crate) struct PmiServer {
     job: String,
     /// What [`MAPPING_KEY`] says.
     mapping: String,
+    /// The host of each rank.
+    hosts: Vec<u32>,
     ranks: Vec<Rank>,
     in_barrier_count: u32,
     gone_count: u32,
@@ -83,12 +88,13 @@ pub(crate) struct PmiServer {
 }
 
 impl PmiServer {
-    /// The server of the job `job`, whose hosts have these many ranks, one after the other.
-    pub(crate) fn new(job: &str, ranks_per_host: &[u32]) -> Self {
-        let size: u32 = ranks_per_host.iter().sum();
+    /// The server of the job `job` of `size` ranks, with the host of each rank, or nothing if all are on one.
+    pub(crate) fn new(job: &str, size: u32, hosts: &[u32]) -> Self {
+        let hosts = if hosts.is_empty() { vec![0; size as usize] } else { hosts.to_vec() };
         Self {
             job: job.to_owned(),
-            mapping: mapping::describe(ranks_per_host),
+            mapping: mapping::describe(&hosts),
+            hosts,
             ranks: vec![Rank { stage: Stage::Silent, wait: None }; size as usize],
             in_barrier_count: 0,
             gone_count: 0,
@@ -226,14 +232,14 @@ impl PmiServer {
             "info-getjobattr" if key == "universeSize" => found(reply, Some(self.ranks.len().to_string())),
             "info-getjobattr" => found(reply, self.find(kvs, key).filter(|_| key == MAPPING_KEY)),
             "info-putnodeattr" => {
-                let result = put(kvs, rank, &format!("{HOST_PREFIX}{key}"), value);
+                let result = put(kvs, rank, &self.attribute(rank, key), value);
                 if result.is_ok() {
-                    self.answer_attribute(key, value);
+                    self.answer_attribute(rank, key, value);
                 }
                 done(reply, result)
             }
             "info-getnodeattr" => {
-                let value = self.find(kvs, &format!("{HOST_PREFIX}{key}"));
+                let value = self.find(kvs, &self.attribute(rank, key));
                 let waits = message.get("wait").is_some_and(|wait| wait.eq_ignore_ascii_case("true"));
                 if value.is_none() && waits {
                     self.ranks[rank as usize].wait = Some((Wait::Attribute(key.to_owned()), number));
@@ -294,9 +300,21 @@ impl PmiServer {
         }
     }
 
-    /// Answers whoever waits for this attribute of the host.
-    fn answer_attribute(&mut self, key: &str, value: &str) {
-        for (index, rank) in (0..).zip(&mut self.ranks) {
+    fn host(&self, rank: u32) -> u32 {
+        self.hosts.get(rank as usize).copied().unwrap_or(0)
+    }
+
+    /// Under what name the job's values have an attribute of the rank's host.
+    fn attribute(&self, rank: u32, key: &str) -> String {
+        format!("{HOST_PREFIX}{}:{key}", self.host(rank))
+    }
+
+    /// Answers whoever waits for this attribute on the host of `putter`.
+    fn answer_attribute(&mut self, putter: u32, key: &str, value: &str) {
+        let host = self.host(putter);
+        let hosts = &self.hosts;
+        let is_there = |index: u32| hosts.get(index as usize) == Some(&host);
+        for (index, rank) in (0..).zip(&mut self.ranks).filter(|(index, _)| is_there(*index)) {
             let waits_for_it =
                 |wait: &mut (Wait, Option<String>)| matches!(&wait.0, Wait::Attribute(name) if name == key);
             let Some((_, number)) = rank.wait.take_if(waits_for_it) else { continue };
@@ -310,7 +328,8 @@ impl PmiServer {
 const UNKNOWN_SPACE: &str = "there is no such key-value space";
 
 fn put(kvs: &mut Kvs, rank: u32, key: &str, value: &str) -> Result<(), String> {
-    if key.is_empty() || key.len() >= KEY_BYTES_MAX + HOST_PREFIX.len() || value.len() >= VALUE_BYTES_MAX {
+    if key.is_empty() || key.len() >= KEY_BYTES_MAX + HOST_PREFIX_BYTES_MAX || value.len() >= VALUE_BYTES_MAX
+    {
         return Err(format!(
             "a key has 1 to {} bytes, a value less than {VALUE_BYTES_MAX}",
             KEY_BYTES_MAX - 1

@@ -18,7 +18,7 @@ fn init(version: u32) -> Message {
 }
 
 fn joined(size: u32, version: u32) -> (PmiServer, Kvs) {
-    let (mut server, mut kvs) = (PmiServer::new("job", &[size]), Kvs::new(size));
+    let (mut server, mut kvs) = (PmiServer::new("job", size, &[]), Kvs::new(size));
     for rank in 0..size {
         let outcomes = say(&mut server, &mut kvs, rank, init(version));
         assert_eq!(outcomes.last(), Some(&Outcome::Joined));
@@ -141,7 +141,7 @@ fn what_is_not_served_is_refused_politely() {
 
 #[test]
 fn what_is_out_of_order_closes_the_connection() {
-    let (mut server, mut kvs) = (PmiServer::new("job", &[2]), Kvs::new(2));
+    let (mut server, mut kvs) = (PmiServer::new("job", 2, &[]), Kvs::new(2));
     for name in ["barrier_in", "put", "abort", "finalize"] {
         let error = server.on_message(0, &Message::new(name), &mut kvs).unwrap_err();
         assert!(error.contains("out of order"), "{error}");
@@ -180,7 +180,7 @@ fn any_messages_in_any_order_are_harmless() {
         (seed >> 33) as usize % below
     };
     for _ in 0..500 {
-        let (mut server, mut kvs) = (PmiServer::new("job", &[2, 1]), Kvs::new(3));
+        let (mut server, mut kvs) = (PmiServer::new("job", 3, &[0, 0, 1]), Kvs::new(3));
         for _ in 0..60 {
             let rank = draw(3) as u32;
             let message = Message::new(names[draw(names.len())]).with("pmi_version", draw(4));

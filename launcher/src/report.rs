@@ -11,14 +11,19 @@ const RANKS_LISTED_MAX: u32 = 64;
 /// What a report needs to know about a rank besides the job.
 pub(crate) trait Ranks {
     /// The process of a rank.
-    fn process_id(&self, rank: u32) -> i32;
+    fn process_id(&self, rank: u32) -> u32;
+    /// The host of a rank.
+    fn host(&self, rank: u32) -> &str;
+    /// A host, by its number.
+    fn host_name(&self, host: u32) -> &str;
     /// The last lines a rank wrote to standard error, or else to standard output.
     fn last_lines(&self, rank: u32) -> Vec<String>;
 }
 
 /// The text of a report, lines with their ends.
-pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks, host: &str) -> String {
-    let name = |rank: &u32| format!("rank {rank} (pid {}, host {host})", ranks.process_id(*rank));
+pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks) -> String {
+    let name =
+        |rank: &u32| format!("rank {rank} (pid {}, host {})", ranks.process_id(*rank), ranks.host(*rank));
     let with_lines = |rank: &u32, mut text: String| {
         let lines = ranks.last_lines(*rank);
         if !lines.is_empty() {
@@ -73,9 +78,21 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks, host: &str) ->
             let stuck: Vec<String> = stuck.map(|rank| name(&rank)).collect();
             format!("killed and still there, probably stuck in the kernel: {}", stuck.join(", "))
         }
+        Report::NotStarted(rank, why) => {
+            format!("rank {rank} cannot be started on host {}: {why}; the job ends", ranks.host(*rank))
+        }
+        Report::HostLost(host, count, why) => host_lost(ranks.host_name(*host), *count, why, then),
         Report::ControlClosed(rank, why) => format!("closed the control connection of {}: {why}", name(rank)),
     };
     format!("rmarun: {text}\n")
+}
+
+fn host_lost(host: &str, count: u32, why: &str, then: &str) -> String {
+    let (mut lines, count) = (why.lines(), ranks_text(count));
+    let why = lines.next().unwrap_or_default();
+    let mut text = format!("host {host} is lost with {count}: {why}; {then}");
+    lines.for_each(|line| text += &format!("\nrmarun:   | {line}"));
+    text
 }
 
 /// The end of a process in words.
@@ -83,6 +100,7 @@ pub(crate) fn status_text(status: ExitStatus) -> String {
     match status {
         ExitStatus::Code(code) => format!("exited with status {code}"),
         ExitStatus::Signal(number) => format!("was killed by {}", signal_name(number)),
+        ExitStatus::Lost => "is lost".to_owned(),
     }
 }
 
@@ -123,7 +141,8 @@ fn places(job: &Job, ranks: &dyn Ranks) -> String {
     let mut text = String::new();
     for rank in 0..job.size().min(RANKS_LISTED_MAX) {
         let place = job.status(rank).map_or_else(|| job.state(rank).describe().to_owned(), status_text);
-        let _ = write!(text, "\nrmarun:   rank {rank} (pid {}): {place}", ranks.process_id(rank));
+        let (process, host) = (ranks.process_id(rank), ranks.host(rank));
+        let _ = write!(text, "\nrmarun:   rank {rank} (pid {process}, host {host}): {place}");
         if let Some(line) = ranks.last_lines(rank).last() {
             let _ = write!(text, "; last line: {line}");
         }

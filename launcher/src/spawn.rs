@@ -9,9 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use rma_bootstrap::control::Control;
+use rma_bootstrap::control::{Control, Relay};
 use rma_bootstrap::environment::Place;
-use rma_bootstrap::pmi::channel::Channel;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::CpuSet;
@@ -52,7 +51,7 @@ pub(crate) struct Started {
     /// The launcher's end of its control connection.
     pub(crate) control: Control,
     /// The launcher's end of the connection over which it may speak PMI.
-    pub(crate) pmi: Channel,
+    pub(crate) pmi: Relay,
     /// Where its standard input comes from, if it reads the launcher's.
     pub(crate) stdin: Option<OwnedFd>,
     /// Its standard output.
@@ -108,7 +107,7 @@ pub(crate) fn start(
         rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?;
     }
     let process = Pid::from_child(&child);
-    let (control, pmi) = (Control::new(ours.into())?, Channel::new(our_pmi.into())?);
+    let (control, pmi) = (Control::new(ours.into())?, Relay::new(our_pmi.into())?);
     Ok(Started { process, control, pmi, stdin, stdout, stderr })
 }
 
@@ -136,7 +135,23 @@ fn set_pmi(command: &mut Command, place: &Place, pmi: &OwnedFd) {
 /// What makes a process a rank of another launcher's job.
 const OUTER_VARIABLES: [&str; 5] = ["PMI_PORT", "PMI_ID", "PMI_JOBID", "PMIX_NAMESPACE", "PMIX_RANK"];
 
-/// What the child does before it becomes the program. No allocation, no lock.
+/// What every child does before it becomes its program: it dies with its parent, and so does what it starts, which
+/// the keeper sees to. No allocation, no lock.
+pub(crate) fn become_child(parent: Pid, keeper_fd: Option<i32>) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have died before the line above: then no signal comes.
+    if rustix::process::getppid() != Some(parent) {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    if let Some(keeper_fd) = keeper_fd {
+        // SAFETY: the parent keeps the keeper's line open while it starts children, and the child has it too.
+        let line = unsafe { BorrowedFd::borrow_raw(keeper_fd) };
+        tell_group(line, rustix::process::getpid());
+    }
+    Ok(())
+}
+
+/// What the child does before it becomes the program of a rank. No allocation, no lock.
 fn become_rank(
     launcher: Pid,
     connections: [i32; 2],
@@ -144,16 +159,7 @@ fn become_rank(
     open_files: Rlimit,
     processors: Option<CpuSet>,
 ) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The launcher may have died before the line above: then no signal comes.
-    if rustix::process::getppid() != Some(launcher) {
-        return Err(io::ErrorKind::NotConnected.into());
-    }
-    if let Some(keeper_fd) = keeper_fd {
-        // SAFETY: the launcher keeps the keeper's line open while it starts ranks, and the child has it too.
-        let line = unsafe { BorrowedFd::borrow_raw(keeper_fd) };
-        tell_group(line, rustix::process::getpid());
-    }
+    become_child(launcher, keeper_fd)?;
     rustix::process::setrlimit(Resource::Nofile, open_files)?;
     if let Some(processors) = processors {
         rustix::thread::sched_setaffinity(None, &processors)?;

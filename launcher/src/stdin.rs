@@ -2,24 +2,26 @@
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rma_bootstrap::tree::{Down, CHUNK_BYTES_MAX};
 use rustix::io::Errno;
+
+use crate::local::INPUT_BYTES_MAX;
 
 /// What is read ahead of the slowest reader, in bytes.
 const QUEUE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes read or written at once.
+/// Bytes read at once.
 const CHUNK_BYTES: usize = 4096;
 
 /// A rank that reads standard input.
 #[derive(Debug)]
 struct Reader {
-    rank: usize,
-    /// The way to it, which does not block.
-    to_rank: OwnedFd,
+    rank: u32,
     /// How many bytes of the queue it has been given.
     given: usize,
+    /// How many bytes are on their way to it.
+    on_way: usize,
 }
 
 /// Copies standard input to each of its readers until it or the last of them ends.
@@ -40,8 +42,8 @@ impl Stdin {
     }
 
     /// Copies to this rank too; all of the readers are to be added before anything is read.
-    pub(crate) fn add(&mut self, rank: usize, to_rank: OwnedFd) {
-        self.readers.push(Reader { rank, to_rank, given: 0 });
+    pub(crate) fn add(&mut self, rank: u32) {
+        self.readers.push(Reader { rank, given: 0, on_way: 0 });
     }
 
     /// Whether standard input is to be polled for readability now.
@@ -56,12 +58,6 @@ impl Stdin {
         self.may_read() && self.is_terminal && !is_foreground()
     }
 
-    /// What to poll for writability: the ranks for which something is queued.
-    pub(crate) fn wants_to_write(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let waiting = self.readers.iter().filter(|reader| reader.given < self.queue.len());
-        waiting.map(|reader| (reader.rank, reader.to_rank.as_fd()))
-    }
-
     /// Reads once; to be called when standard input polls as readable.
     pub(crate) fn read_some(&mut self) {
         let mut bytes = [0; CHUNK_BYTES];
@@ -72,43 +68,53 @@ impl Stdin {
             // A terminal that has gone away, for instance.
             Err(_) => self.has_ended = true,
         }
-        self.tidy_up();
     }
 
-    /// Writes once; to be called when the rank's end polls as writable.
-    pub(crate) fn write_some(&mut self, rank: usize) {
-        let Some(reader) = self.readers.iter_mut().find(|reader| reader.rank == rank) else { return };
-        let (head, tail) = self.queue.as_slices();
-        let bytes = head.get(reader.given..).filter(|bytes| !bytes.is_empty());
-        let behind = reader.given.saturating_sub(head.len());
-        let bytes = bytes.or_else(|| tail.get(behind..)).unwrap_or_default();
-        match rustix::io::write(&reader.to_rank, &bytes[..bytes.len().min(CHUNK_BYTES)]) {
-            Ok(count) => reader.given += count,
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            // The rank does not read any more, which is its good right.
-            Err(_) => self.readers.retain(|reader| reader.rank != rank),
+    /// What can be given to the readers now.
+    pub(crate) fn give(&mut self) -> Vec<Down> {
+        let mut given = Vec::new();
+        for reader in &mut self.readers {
+            let (begin, rank) = (reader.given, reader.rank);
+            let end = self.queue.len().min(begin + (INPUT_BYTES_MAX - reader.on_way));
+            let bytes: Vec<u8> = self.queue.range(begin..end).copied().collect();
+            given.extend(
+                bytes.chunks(CHUNK_BYTES_MAX).map(|chunk| Down::Input { rank, bytes: chunk.to_vec() }),
+            );
+            (reader.given, reader.on_way) = (end, reader.on_way + bytes.len());
         }
-        self.tidy_up();
+        if self.has_ended {
+            let queued = self.queue.len();
+            let has_all = |reader: &Reader| reader.given == queued;
+            let done = self.readers.iter().filter(|reader| has_all(reader));
+            given.extend(done.map(|reader| Down::EndInput { rank: reader.rank }));
+            self.readers.retain(|reader| !has_all(reader));
+        }
+        self.forget_given();
+        given
     }
 
-    /// The rank has ended: what is left of the input stays where it is.
-    pub(crate) fn close(&mut self, rank: usize) {
+    /// Bytes have reached a reader.
+    pub(crate) fn on_taken(&mut self, rank: u32, count: u32) {
+        if let Some(reader) = self.readers.iter_mut().find(|reader| reader.rank == rank) {
+            reader.on_way = reader.on_way.saturating_sub(count as usize);
+        }
+    }
+
+    /// The rank does not read any more: what is left of the input stays where it is.
+    pub(crate) fn close(&mut self, rank: u32) {
         self.readers.retain(|reader| reader.rank != rank);
-        self.tidy_up();
+        self.forget_given();
     }
 
     fn may_read(&self) -> bool {
         !self.readers.is_empty() && !self.has_ended && self.queue.len() < QUEUE_BYTES_MAX
     }
 
-    /// Forgets what every reader has, and closes the ways of those that have everything.
-    fn tidy_up(&mut self) {
+    /// Forgets what every reader has been given.
+    fn forget_given(&mut self) {
         let given = self.readers.iter().map(|reader| reader.given).min().unwrap_or(self.queue.len());
         self.queue.drain(..given);
         self.readers.iter_mut().for_each(|reader| reader.given -= given);
-        if self.has_ended {
-            self.readers.retain(|reader| reader.given < self.queue.len());
-        }
     }
 }
 

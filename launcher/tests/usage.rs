@@ -67,7 +67,7 @@ fn more_ranks_than_open_files() {
     without_settings(&mut command);
     let outcome = finish(command);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stderr.contains("ulimit -n 192"), "{outcome:?}");
+    assert!(outcome.stderr.contains("ulimit -n 225"), "{outcome:?}");
 }
 
 #[test]

@@ -27,8 +27,8 @@ pub enum ControlError {
     Wire(WireError),
     /// The same on a connection that speaks PMI.
     Pmi(PmiError),
-    /// The other side does not read what is sent to it.
-    Overflow,
+    /// The other side does not read what is sent to it: more than this many bytes wait.
+    Overflow(usize),
     /// The operating system failed it.
     System(io::Error),
 }
@@ -39,7 +39,7 @@ impl std::fmt::Display for ControlError {
             Self::Closed => f.write_str("the other side closed the control connection"),
             Self::Wire(error) => error.fmt(f),
             Self::Pmi(error) => error.fmt(f),
-            Self::Overflow => write!(f, "the other side left more than {UNSENT_BYTES_MAX} bytes unread"),
+            Self::Overflow(max) => write!(f, "the other side left more than {max} bytes unread"),
             Self::System(error) => error.fmt(f),
         }
     }
@@ -56,12 +56,36 @@ impl Control {
         Ok(Self { socket: Socket::new(socket)?, reader: FrameReader::default() })
     }
 
+    /// As [`Control::new`], for a connection that carries what many ranks say: up to `max` bytes may wait to be
+    /// sent before the other side is taken for dead.
+    ///
+    /// # Errors
+    /// As [`Control::new`].
+    pub fn with_unsent_max(socket: OwnedFd, max: usize) -> io::Result<Self> {
+        let mut control = Self::new(socket)?;
+        control.socket.set_unsent_max(max);
+        Ok(control)
+    }
+
+    /// Queues a message without sending anything; [`Control::flush`] does.
+    ///
+    /// # Errors
+    /// When the message breaks a limit of the protocol, or the other side does not read.
+    pub fn queue(&mut self, message: &impl Message) -> Result<(), ControlError> {
+        encode_frame(message, self.socket.unsent()?).map_err(ControlError::Wire)
+    }
+
+    /// How many bytes wait to be sent.
+    pub fn unsent_len(&self) -> usize {
+        self.socket.unsent_len()
+    }
+
     /// Sends a message as far as the socket takes it; the rest goes out with the next call.
     ///
     /// # Errors
     /// When the message breaks a limit of the protocol, or the other side is gone or does not read.
     pub fn send(&mut self, message: &impl Message) -> Result<(), ControlError> {
-        encode_frame(message, self.socket.unsent()?).map_err(ControlError::Wire)?;
+        self.queue(message)?;
         self.flush()
     }
 
@@ -111,6 +135,60 @@ impl AsFd for Control {
     }
 }
 
+/// A connection whose bytes are handed on as they are: what they mean is for somebody else.
+#[derive(Debug)]
+pub struct Relay {
+    socket: Socket,
+}
+
+impl Relay {
+    /// Takes over a connected stream socket.
+    ///
+    /// # Errors
+    /// When it cannot be made close-on-exec and non-blocking.
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self { socket: Socket::new(socket)? })
+    }
+
+    /// Sends bytes as far as the socket takes them; the rest goes out with the next call.
+    ///
+    /// # Errors
+    /// When the other side is gone or does not read.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.socket.unsent()?.extend_from_slice(bytes);
+        self.flush()
+    }
+
+    /// Sends what waits to be sent, as far as the socket takes it.
+    ///
+    /// # Errors
+    /// When the other side is gone.
+    pub fn flush(&mut self) -> Result<(), ControlError> {
+        self.socket.flush()
+    }
+
+    /// Whether something waits to be sent.
+    pub fn has_unsent(&self) -> bool {
+        self.socket.has_unsent()
+    }
+
+    /// At most `max` bytes that have arrived, if any. Never blocks.
+    ///
+    /// # Errors
+    /// When the other side closed the connection, after all that it sent has been returned.
+    pub fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, ControlError> {
+        let mut taken = Vec::new();
+        let is_there = self.socket.receive(max, |bytes| taken.extend_from_slice(bytes))?;
+        Ok(is_there.then_some(taken))
+    }
+}
+
+impl AsFd for Relay {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,7 +221,7 @@ mod tests {
         let message = Request::Put { request: 0, key: "k".into(), value: vec![0; 1024] };
         let sent = (0..10_000).take_while(|_| ours.send(&message).is_ok()).count();
         assert!(sent < 10_000);
-        assert!(matches!(ours.send(&message), Err(ControlError::Overflow)));
+        assert!(matches!(ours.send(&message), Err(ControlError::Overflow(_))));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! Nothing is gathered from all ranks: a value is asked for when it is needed, one rank at a time.
 
 pub mod control;
+pub mod description;
 pub mod environment;
 #[doc(hidden)]
 pub mod hostile;
@@ -16,6 +17,7 @@ pub mod interfaces;
 pub mod pmi;
 pub mod pmix;
 pub mod settings;
+pub mod tree;
 pub mod wire;
 
 mod client;

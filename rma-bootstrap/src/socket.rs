@@ -24,6 +24,7 @@ const RECEIVE_BYTES: usize = 4096;
 pub(crate) struct Socket {
     fd: OwnedFd,
     unsent: Vec<u8>,
+    unsent_max: usize,
     ended: bool,
 }
 
@@ -34,13 +35,23 @@ impl Socket {
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-        Ok(Self { fd, unsent: Vec::new(), ended: false })
+        Ok(Self { fd, unsent: Vec::new(), unsent_max: UNSENT_BYTES_MAX, ended: false })
+    }
+
+    /// Lets more than [`UNSENT_BYTES_MAX`] bytes wait, on a connection that carries what many ranks say.
+    pub(crate) fn set_unsent_max(&mut self, max: usize) {
+        self.unsent_max = max;
+    }
+
+    /// How many bytes wait to be sent.
+    pub(crate) fn unsent_len(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Where the bytes of the next message are appended, unless the other side does not read.
     pub(crate) fn unsent(&mut self) -> Result<&mut Vec<u8>, ControlError> {
-        if self.unsent.len() > UNSENT_BYTES_MAX {
-            return Err(ControlError::Overflow);
+        if self.unsent.len() > self.unsent_max {
+            return Err(ControlError::Overflow(self.unsent_max));
         }
         Ok(&mut self.unsent)
     }

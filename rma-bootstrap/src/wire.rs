@@ -367,7 +367,12 @@ impl FrameReader {
     }
 }
 
-fn put_bytes(out: &mut Vec<u8>, field: &'static str, bytes: &[u8], max: usize) -> Result<(), WireError> {
+pub(crate) fn put_bytes(
+    out: &mut Vec<u8>,
+    field: &'static str,
+    bytes: &[u8],
+    max: usize,
+) -> Result<(), WireError> {
     if bytes.len() > max {
         return Err(WireError::FieldTooLong { field, len: bytes.len(), max });
     }
@@ -377,30 +382,30 @@ fn put_bytes(out: &mut Vec<u8>, field: &'static str, bytes: &[u8], max: usize) -
 }
 
 /// A frame body that is being read field by field.
-struct Fields<'a> {
-    rest: &'a [u8],
+pub(crate) struct Fields<'a> {
+    pub(crate) rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], WireError> {
+    pub(crate) fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], WireError> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(WireError::Truncated(field))?;
         self.rest = rest;
         Ok(*head)
     }
 
-    fn u8(&mut self, field: &'static str) -> Result<u8, WireError> {
+    pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, WireError> {
         self.array::<1>(field).map(|[byte]| byte)
     }
 
-    fn u16(&mut self, field: &'static str) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, WireError> {
         self.array(field).map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self, field: &'static str) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, WireError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
-    fn bytes(&mut self, field: &'static str, max: usize) -> Result<&'a [u8], WireError> {
+    pub(crate) fn bytes(&mut self, field: &'static str, max: usize) -> Result<&'a [u8], WireError> {
         let len = usize::from(self.u16(field)?);
         if len > max {
             return Err(WireError::FieldTooLong { field, len, max });
@@ -410,12 +415,12 @@ impl<'a> Fields<'a> {
         Ok(head)
     }
 
-    fn text(&mut self, field: &'static str, max: usize) -> Result<String, WireError> {
+    pub(crate) fn text(&mut self, field: &'static str, max: usize) -> Result<String, WireError> {
         let bytes = self.bytes(field, max)?;
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| WireError::NotText(field))
     }
 
-    fn end(&self) -> Result<(), WireError> {
+    pub(crate) fn end(&self) -> Result<(), WireError> {
         match self.rest.len() {
             0 => Ok(()),
             count => Err(WireError::TrailingBytes(count)),

@@ -13,7 +13,7 @@ use rustix::net::{sockopt, AddressFamily, SocketFlags, SocketType};
 
 use super::addresses::Candidate;
 use super::proof::{Guest, Heard, Secret};
-use super::{ends, prepare, HANDSHAKE_PATIENCE};
+use super::{local_address, prepare, HANDSHAKE_PATIENCE};
 
 /// How long one attempt is alone before the next address is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -31,8 +31,6 @@ pub(crate) struct Connected {
     pub(crate) stream: TcpStream,
     /// This side's address on it, and so one by which the other host reaches this one.
     pub(crate) local: IpAddr,
-    /// The other side's.
-    pub(crate) peer: IpAddr,
 }
 
 /// No address leads to the job.
@@ -199,8 +197,8 @@ impl<'a> Race<'a> {
                 Ok(false) => {}
                 Ok(true) => {
                     let Attempt { stream, .. } = way.attempt.take()?;
-                    match prepare(&stream).and_then(|()| ends(&stream)) {
-                        Ok((local, peer)) => return Some(Connected { stream, local, peer }),
+                    match prepare(&stream).and_then(|()| local_address(&stream)) {
+                        Ok(local) => return Some(Connected { stream, local }),
                         Err(error) => way.fail(Failure::of(&error), now),
                     }
                 }

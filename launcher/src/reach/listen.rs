@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::addresses::{places, Candidate, Place};
 use super::proof::{Host, Secret, Step};
-use super::{ends, prepare, HANDSHAKE_PATIENCE};
+use super::{local_address, prepare, HANDSHAKE_PATIENCE};
 
 /// Most connections that may wait for their proof. One more costs the oldest one from the address that has most:
 /// whoever belongs to the job is through in an instant, and tries again.
@@ -42,8 +42,6 @@ pub(crate) struct Arrival {
     pub(crate) stream: TcpStream,
     /// This side's address on it, and so one by which the other host reaches this one.
     pub(crate) local: IpAddr,
-    /// The other side's.
-    pub(crate) peer: IpAddr,
 }
 
 /// A connection before its proof.
@@ -135,8 +133,8 @@ impl Listener {
                 Verdict::Arrived(id) => {
                     let Pending { stream, .. } = self.pending.swap_remove(index);
                     // It has come and gone.
-                    let Ok((local, peer)) = prepare(&stream).and_then(|()| ends(&stream)) else { continue };
-                    arrivals.push(Arrival { id, stream, local, peer });
+                    let Ok(local) = prepare(&stream).and_then(|()| local_address(&stream)) else { continue };
+                    arrivals.push(Arrival { id, stream, local });
                 }
             }
         }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 
 pub(crate) use addresses::Candidate;
-pub(crate) use connect::{connect, Connected, Unreachable};
+pub(crate) use connect::connect;
 pub(crate) use listen::{Arrival, Listener};
 pub(crate) use proof::Secret;
 
@@ -56,7 +56,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The addresses of both ends, this side's first.
-fn ends(stream: &TcpStream) -> io::Result<(IpAddr, IpAddr)> {
-    Ok((stream.local_addr()?.ip(), stream.peer_addr()?.ip()))
+/// This side's address.
+fn local_address(stream: &TcpStream) -> io::Result<IpAddr> {
+    Ok(stream.local_addr()?.ip())
 }

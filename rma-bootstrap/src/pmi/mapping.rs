@@ -1,8 +1,6 @@
 //! Which ranks share a host, as PMI servers say it: `(vector,(0,2,4),(2,1,1))` means four ranks on each of
 //! two hosts from host 0, then one on host 2; and again from the front while ranks are left.
 
-use std::fmt::Write;
-
 /// Most blocks that a mapping may have.
 const BLOCKS_MAX: usize = 65_536;
 
@@ -92,16 +90,29 @@ impl Run {
     }
 }
 
-/// The mapping of a job whose ranks are on these many hosts, one after the other: `counts` has the number of
-/// ranks of each.
-pub fn describe(counts: &[u32]) -> String {
-    let mut text = String::from("(vector");
-    let mut host = 0;
-    for run in counts.chunk_by(|a, b| a == b) {
-        let _ = write!(text, ",({host},{},{})", run.len(), run[0]);
-        host += run.len();
+/// The mapping of a job with these hosts of its ranks, in whatever order ranks take hosts.
+pub fn describe(hosts: &[u32]) -> String {
+    // Runs of ranks on one host; then neighbouring hosts with runs of the same length are a block.
+    let runs = hosts.chunk_by(|a, b| a == b).map(|run| (run[0], run.len()));
+    let mut blocks: Vec<(u32, u32, usize)> = Vec::new();
+    for (host, len) in runs {
+        match blocks.last_mut() {
+            Some((first, count, each)) if *each == len && first.checked_add(*count) == Some(host) => {
+                *count += 1
+            }
+            _ => blocks.push((host, 1, len)),
+        }
     }
-    text + ")"
+    // A description begins again at its end, so ranks that take the hosts in turn need one turn.
+    let is_turn = |block: &(u32, u32, usize)| *block == blocks[0];
+    let (last, turns) = (blocks.last().copied(), &blocks[..blocks.len().saturating_sub(1)]);
+    let is_begun =
+        |last: (u32, u32, usize)| last.0 == blocks[0].0 && last.1 <= blocks[0].1 && last.2 == blocks[0].2;
+    if turns.iter().all(is_turn) && last.is_some_and(is_begun) {
+        blocks.truncate(1);
+    }
+    let text = |(first, count, each): &(u32, u32, usize)| format!(",({first},{count},{each})");
+    format!("(vector{})", blocks.iter().map(text).collect::<String>())
 }
 
 #[cfg(test)]
@@ -145,8 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_described_is_understood() {
-        assert_eq!(describe(&[2, 2, 1]), "(vector,(0,2,2),(2,1,1))");
-        assert_eq!(places(&describe(&[2, 2, 1]), 5), [(0, 2), (1, 2), (0, 2), (1, 2), (0, 1)]);
+    fn any_order_of_hosts_is_described() {
+        assert_eq!(describe(&[0, 0, 1, 1, 2]), "(vector,(0,2,2),(2,1,1))");
+        assert_eq!(describe(&[0, 1, 2, 0, 1, 2, 0]), "(vector,(0,3,1))");
+        assert_eq!(describe(&[0, 0, 0]), "(vector,(0,1,3))");
+        assert_eq!(describe(&[0, 1, 1, 0]), "(vector,(0,1,1),(1,1,2),(0,1,1))");
+        for hosts in [&[0, 0, 1, 1, 2][..], &[0, 1, 2, 0, 1, 2], &[0, 1, 2, 0, 1], &[0, 1, 1, 0], &[3]] {
+            let place = |rank: usize| {
+                let same = |range: &[u32]| range.iter().filter(|host| **host == hosts[rank]).count() as u32;
+                (same(&hosts[..rank]), same(hosts))
+            };
+            let expected: Vec<_> = (0..hosts.len()).map(place).collect();
+            assert_eq!(places(&describe(hosts), hosts.len() as u32), expected, "{hosts:?}");
+        }
     }
 }

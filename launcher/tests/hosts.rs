@@ -1,0 +1,319 @@
+//! Jobs on several hosts. What starts their agents is a shell here, so that all hosts are this one by other names; with
+//! real ones, and networks between them, see `ci/netns-tests.sh`.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::*;
+use rustix::process::{kill_process, Pid, Signal};
+
+/// What starts an agent: it is called like ssh, with a host and a command line.
+struct Cluster {
+    folder: Folder,
+}
+
+impl Cluster {
+    /// Hosts of any name, but those that `script` does something else for: a shell's lines, in front of what starts
+    /// the agent, in which `$host` is the host.
+    fn new(name: &str, script: &str) -> Self {
+        let folder = Folder::new(&format!("cluster-{name}"));
+        let start =
+            format!("echo \"$host $$\" >> {}/started\nexec sh -c \"exec $*\"\n", folder.path.display());
+        folder.program("agent", &format!("#!/bin/sh\nhost=$1; shift\n{script}\n{start}"));
+        Self { folder }
+    }
+
+    /// `rmarun` on these hosts.
+    fn rmarun(&self, hosts: &str, arguments: &[&str]) -> Command {
+        let agent = self.folder.path.join("agent");
+        let mut command = rmarun(["--launch-agent", agent.to_str().unwrap(), "--host", hosts]);
+        command.args(arguments);
+        command
+    }
+
+    fn run(&self, hosts: &str, arguments: &[&str]) -> Outcome {
+        finish(self.rmarun(hosts, arguments))
+    }
+
+    /// The processes that have been started as agents, with the names of their hosts.
+    fn agents(&self) -> Vec<(String, i32)> {
+        let text = fs::read_to_string(self.folder.path.join("started")).unwrap_or_default();
+        let pair = |line: &str| {
+            let (host, pid) = line.split_once(' ').unwrap();
+            (host.to_owned(), pid.parse().unwrap())
+        };
+        text.lines().map(pair).collect()
+    }
+}
+
+fn sorted_lines(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn ranks_on_four_hosts_find_each_other() {
+    let cluster = Cluster::new("find", "");
+    let outcome = cluster.run("a:2,b:2,c:2,d:2", &[RANK, "place", "publish", "exchange", "leave"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for rank in 0..8 {
+        let local = rank % 2;
+        for line in [
+            format!("rank {rank} of 8, local {local} of 2, single host false"),
+            format!("rank {rank} found all 8"),
+            format!("rank {rank} left"),
+        ] {
+            assert!(outcome.stdout.lines().any(|said| said == line), "no '{line}' in {outcome:?}");
+        }
+    }
+    assert_eq!(outcome.stderr, "");
+    let mut hosts: Vec<String> = cluster.agents().into_iter().map(|(host, _)| host).collect();
+    hosts.sort();
+    assert_eq!(hosts, ["a", "b", "c", "d"]);
+}
+
+/// The launcher's own host takes ranks without an agent.
+#[test]
+fn this_host_may_be_one_of_them() {
+    let cluster = Cluster::new("own", "");
+    let outcome = cluster.run("localhost:2,b:2", &[RANK, "publish", "exchange", "finalize"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("found all 4").count(), 4, "{outcome:?}");
+    assert_eq!(cluster.agents().len(), 1);
+}
+
+/// More hosts than one process has agents: some agents are started by agents.
+#[test]
+fn forty_hosts_are_a_tree() {
+    let cluster = Cluster::new("tree", "");
+    let outcome = cluster.run("n[1-40]", &[RANK, "publish", "exchange", "leave"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("found all 40").count(), 40, "{outcome:?}");
+    assert_eq!(outcome.stdout.matches(" left").count(), 40, "{outcome:?}");
+    assert_eq!(cluster.agents().len(), 40);
+}
+
+#[test]
+fn ranks_take_hosts_as_they_are_told_to() {
+    let cluster = Cluster::new("map", "");
+    let script = "echo $RMA_RANK $RMA_LOCAL_RANK/$RMA_LOCAL_SIZE";
+    let outcome = cluster.run("a:2,b:1", &["--map-by", "node", "sh", "-c", script]);
+    assert_eq!(sorted_lines(&outcome.stdout), ["0 0/2", "1 0/1", "2 1/2"], "{outcome:?}");
+    let outcome = cluster.run("a,b", &["--ppn", "2", "sh", "-c", script]);
+    assert_eq!(sorted_lines(&outcome.stdout), ["0 0/2", "1 1/2", "2 0/2", "3 1/2"], "{outcome:?}");
+    let outcome = cluster.run("a:1,b:1", &["-n", "3", "true"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("the hosts have 2 slots"), "{outcome:?}");
+}
+
+#[test]
+fn an_allocation_of_slurm_is_used() {
+    let cluster = Cluster::new("slurm", "");
+    let agent = cluster.folder.path.join("agent");
+    let mut command = rmarun(["sh", "-c", "echo $RMA_RANK $RMA_LOCAL_SIZE"]);
+    command.env("RMA_LAUNCH_AGENT", &agent).env("SLURM_JOB_NODELIST", "n[7-8]");
+    command.env("SLURM_TASKS_PER_NODE", "2,1");
+    let outcome = finish(command);
+    assert_eq!(sorted_lines(&outcome.stdout), ["0 2", "1 2", "2 1"], "{outcome:?}");
+    let mut hosts: Vec<String> = cluster.agents().into_iter().map(|(host, _)| host).collect();
+    hosts.sort();
+    assert_eq!(hosts, ["n7", "n8"]);
+}
+
+/// Variables, directory, programs and standard streams are as on one host.
+#[test]
+fn options_reach_other_hosts() {
+    let cluster = Cluster::new("options", "export ONLY_HERE=$host; cd /");
+    let out = cluster.folder.path.join("out");
+    let line = "echo $RMA_RANK $ONLY_HERE ${A-unset} ${RMA_COALESCE-unset} $PWD; echo err$RMA_RANK >&2";
+    let mut command = cluster.rmarun("a:1,b:2", &["-n", "1", "--output-dir", out.to_str().unwrap()]);
+    command.args(["sh", "-c", line, ":", "-n", "2", "-x", "A=x y", "sh", "-c", line]);
+    command.env("RMA_COALESCE", "0").current_dir(&cluster.folder.path);
+    let outcome = finish(command);
+    assert_eq!((outcome.code, &*outcome.stdout, &*outcome.stderr), (Some(0), "", ""));
+    let folder = cluster.folder.path.display();
+    let lines =
+        [format!("0 a unset 0 {folder}"), format!("1 b x y 0 {folder}"), format!("2 b x y 0 {folder}")];
+    for (rank, line) in lines.iter().enumerate() {
+        let read = |ending: &str| fs::read_to_string(out.join(format!("rank-{rank}.{ending}"))).unwrap();
+        assert_eq!((read("out"), read("err")), (format!("{line}\n"), format!("err{rank}\n")));
+    }
+}
+
+#[test]
+fn much_input_and_output_pass() {
+    let cluster = Cluster::new("streams", "");
+    let mut command =
+        cluster.rmarun("a,b", &["--stdin", "all", "--tag-output", "sh", "-c", "tee /dev/stderr"]);
+    command.stdin(Stdio::piped());
+    let mut job = Running::start(command);
+    let mut stdin = job.stdin();
+    let text: String = (0..40_000).map(|n| format!("line {n}\n")).collect();
+    let written = text.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(written.as_bytes()).unwrap());
+    let outcome = job.finish();
+    writer.join().unwrap();
+    assert_eq!(outcome.code, Some(0));
+    for said in [&outcome.stdout, &outcome.stderr] {
+        for tag in ["[0] ", "[1] "] {
+            let of_rank: String =
+                said.lines().filter_map(|line| Some(line.strip_prefix(tag)?.to_owned() + "\n")).collect();
+            assert!(of_rank == text, "{tag}: {} bytes of {}", of_rank.len(), text.len());
+        }
+    }
+}
+
+#[test]
+fn signals_and_the_time_limit_reach_other_hosts() {
+    let cluster = Cluster::new("signals", "");
+    let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
+    let mut job = Running::start(cluster.rmarun("a,b", &["sh", "-c", script]));
+    assert_eq!((job.stdout_line(), job.stdout_line()), ("ready".into(), "ready".into()));
+    job.signal(Signal::USR1);
+    let outcome = job.finish();
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), "got it\ngot it\n"), "{outcome:?}");
+    let outcome = cluster.run("a,b", &["--timeout", "1", "sh", "-c", &format!("exec {SLEEP}")]);
+    assert_eq!(outcome.code, Some(124), "{outcome:?}");
+    assert!(outcome.stderr.contains(", host b): running, has not joined the job"), "{outcome:?}");
+}
+
+#[test]
+fn a_failing_rank_is_named_with_its_host() {
+    let cluster = Cluster::new("fails", "");
+    let script = format!("[ $RMA_RANK = 1 ] || exec {SLEEP}; echo 'disk full' >&2; kill -SEGV $$");
+    let outcome = cluster.run("a,b", &["sh", "-c", &script]);
+    assert_eq!(outcome.code, Some(139), "{outcome:?}");
+    for part in ["rank 1 (pid ", ", host b) was killed by SIGSEGV", "| disk full"] {
+        assert!(outcome.stderr.contains(part), "no '{part}' in {outcome:?}");
+    }
+    let outcome = cluster.run("a,b", &["no-such-program"]);
+    assert_eq!(outcome.code, Some(127), "{outcome:?}");
+    assert!(outcome.stderr.contains("cannot be started on host"), "{outcome:?}");
+    assert!(outcome.stderr.contains("program no-such-program not found"), "{outcome:?}");
+}
+
+#[test]
+fn a_host_that_refuses_is_named_with_what_was_said() {
+    let script =
+        "[ $host != b ] || { echo 'ssh: connect to host b port 22: Connection refused' >&2; exit 255; }";
+    let cluster = Cluster::new("refused", script);
+    let outcome = cluster.run("a,b,c", &["sh", "-c", SLEEP]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for part in [
+        "host b is lost with 1 rank: no agent runs there: ",
+        "status 255",
+        "| ssh: connect to host b port 22",
+    ] {
+        assert!(outcome.stderr.contains(part), "no '{part}' in {outcome:?}");
+    }
+    let outcome = finish(rmarun(["--host", "a,b", "--launch-agent", "/nonexistent/ssh", "true"]));
+    assert!(outcome.stderr.contains("/nonexistent/ssh cannot be run"), "{outcome:?}");
+}
+
+#[test]
+fn a_host_that_does_not_answer_ends_the_job_within_the_bound() {
+    let cluster = Cluster::new("silent", &format!("[ $host != b ] || exec {SLEEP}"));
+    let mut command = cluster.rmarun("a,b", &["sh", "-c", SLEEP]);
+    command.env("RMA_BOOTSTRAP_TIMEOUT", "1");
+    let outcome = finish(command);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("host b is lost with 1 rank: no agent has connected within 1 s"),
+        "{outcome:?}"
+    );
+    assert!(outcome.took < Duration::from_secs(20), "{outcome:?}");
+}
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_killed_agent_ends_the_job_and_leaves_nothing() {
+    let cluster = Cluster::new("killed", "");
+    let mark = format!("RMA_TEST_AGENT={}", std::process::id());
+    let script = format!("echo ready; {SLEEP} & wait");
+    let mut command = cluster.rmarun("a,b", &["sh", "-c", &script]);
+    let (name, value) = mark.split_once('=').unwrap();
+    command.env(name, value);
+    let mut job = Running::start(command);
+    assert_eq!((job.stdout_line(), job.stdout_line()), ("ready".into(), "ready".into()));
+    assert!(processes_marked(&mark).len() >= 6, "what is looked for later is there now");
+    let agents = cluster.agents();
+    let (_, of_b) = agents.iter().find(|(host, _)| host == "b").unwrap();
+    kill(*of_b);
+    let outcome = job.finish();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("host b is lost with 1 rank: the connection to its agent ended"),
+        "{outcome:?}"
+    );
+    wait_until("no process is left", || processes_marked(&mark).is_empty());
+}
+
+#[test]
+fn a_job_that_keeps_going_survives_a_host() {
+    let cluster = Cluster::new("survives", "");
+    let mut command = cluster.rmarun("a,b", &["--keep-going", RANK, "publish", "print=ready", "wait@1"]);
+    command.args(["run@0=read line", "lookup@0=1", "print@0=went on", "finalize"]).stdin(Stdio::piped());
+    let mut job = Running::start(command);
+    assert_eq!((job.stdout_line(), job.stdout_line()), ("ready".into(), "ready".into()));
+    let (_, of_b) = cluster.agents().into_iter().find(|(host, _)| host == "b").unwrap();
+    kill(of_b);
+    let line = job.stderr_line();
+    assert!(line.contains("host b is lost with 1 rank") && line.contains("the job goes on"), "{line}");
+    writeln!(job.stdin(), "on").unwrap();
+    assert_eq!(job.stdout_line(), "went on");
+    assert_eq!(job.finish().code, Some(1));
+}
+
+#[test]
+fn a_killed_launcher_leaves_nothing_anywhere() {
+    let cluster = Cluster::new("orphans", "");
+    let mark = format!("RMA_TEST_ORPHANS={}", std::process::id());
+    let (name, value) = mark.split_once('=').unwrap();
+    let script = format!("echo ready; {SLEEP} & wait");
+    // Forty hosts, so that some agents belong to agents.
+    for hosts in ["a,b", "n[1-40]"] {
+        let mut command = cluster.rmarun(hosts, &["sh", "-c", &script]);
+        command.env(name, value);
+        let mut job = Running::start(command);
+        job.stdout_line();
+        job.signal(Signal::KILL);
+        wait_until("no process is left", || processes_marked(&mark).is_empty());
+        assert_eq!(job.finish().code, None);
+    }
+}
+
+#[test]
+fn programs_of_others_run_on_several_hosts() {
+    let cluster = Cluster::new("pmi", "");
+    let script = r#"
+        say() { printf 'cmd=%s\n' "$1" >&$PMI_FD; }
+        hear() { read -r line <&$PMI_FD; }
+        say 'init pmi_version=1 pmi_subversion=1'; hear
+        say "put kvsname=$RMA_JOB_ID key=k$PMI_RANK value=of-$PMI_RANK"; hear
+        say barrier_in; hear
+        say "get kvsname=$RMA_JOB_ID key=k$(( (PMI_RANK + 1) % PMI_SIZE ))"; hear; echo "$PMI_RANK ${line##*value=}"
+        [ $PMI_RANK != 0 ] || { say "get kvsname=$RMA_JOB_ID key=PMI_process_mapping"; hear; echo "${line##*value=}"; }
+        say finalize; hear"#;
+    // A shell that reads and writes any descriptor by number.
+    let outcome = cluster.run("a:2,b:2", &["bash", "-c", script]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let lines = ["(vector,(0,2,2))", "0 of-1", "1 of-2", "2 of-3", "3 of-0"];
+    assert_eq!(sorted_lines(&outcome.stdout), lines, "{outcome:?}");
+}
+
+#[test]
+fn an_agent_started_by_hand_says_what_it_is() {
+    let mut command = rmarun(["--agent"]);
+    command.stdin(Stdio::null());
+    let outcome = finish(command);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("description of the job is incomplete"), "{outcome:?}");
+}
