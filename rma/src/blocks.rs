@@ -123,8 +123,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         source: &'scope [T],
         elements: &Blocks<T>,
     ) -> Result<()> {
-        self.check_blocks(Call::Put, elements, source.len())?;
-        let origin = Buffer::new(source.as_ptr().cast(), 1, &elements.layout);
+        let origin = self.origin_of(Call::Put, source, elements)?;
         // SAFETY: the elements are in the slice, which is borrowed for 'scope, at whose end the operation is
         // complete; see `Epoch::put`.
         unsafe { self.raw().put_layout(origin, at(target, disp, places)) }
@@ -161,10 +160,20 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         elements: &Blocks<T>,
         op: ReduceOp,
     ) -> Result<()> {
-        self.check_blocks(Call::Accumulate, elements, source.len())?;
-        let origin = Buffer::new(source.as_ptr().cast(), 1, &elements.layout);
+        let origin = self.origin_of(Call::Accumulate, source, elements)?;
         // SAFETY: as in `put_blocks`.
         unsafe { self.raw().accumulate_layout(origin, at(target, disp, places), op) }
+    }
+
+    /// What an operation reads.
+    fn origin_of<'b>(
+        &self,
+        call: Call,
+        source: &[T],
+        elements: &'b Blocks<T>,
+    ) -> Result<Buffer<'b, *const u8>> {
+        self.check_blocks(call, elements, source.len())?;
+        Ok(Buffer::new(source.as_ptr().cast(), 1, &elements.layout))
     }
 
     fn check_blocks(&self, call: Call, elements: &Blocks<T>, len: usize) -> Result<()> {
@@ -172,7 +181,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
             return Ok(());
         }
         let what = "the blocks reach outside of the slice";
-        Err(self.raw().core().fail(RmaError::Argument { call, what }))
+        Err(self.raw().fail(RmaError::Argument { call, what }))
     }
 }
 

@@ -89,7 +89,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     ) -> Result<()> {
         if source.len() != result.len() {
             let what = "source and result have different lengths; they must be the same";
-            return Err(self.raw().core().fail(RmaError::Argument { call: Call::GetAccumulate, what }));
+            return Err(self.raw().fail(RmaError::Argument { call: Call::GetAccumulate, what }));
         }
         let (origin, count) = (source.as_ptr().cast(), source.len());
         let result = result.as_mut_ptr().cast();
@@ -121,7 +121,9 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     fn complete(&self, target: Rank, post: impl FnOnce(&RawWindow) -> Result<()>) -> Result<()> {
         post(self.raw())?;
         let core = self.raw().core();
-        let flushed = core.close(core.timeout(), |engine| engine.start_flush(self.raw().id(), target));
+        let flushed = core
+            .close(core.timeout(), |engine| engine.start_flush(self.raw().id(), target))
+            .map_err(|error| self.raw().named(error));
         if let Err(error) = &flushed {
             core.settle(self.raw().id(), error);
         }

@@ -1,6 +1,7 @@
 //! What can go wrong, with the remedy.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rma_bootstrap::settings::SettingsError;
 use rma_core::bootstrap::BootstrapError;
@@ -15,7 +16,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// One word wide, so that success costs nothing. It prints the same with `{}` and `{:?}` (but for a
 /// hint at the end of the latter), so that a `main` that returns it shows users something readable.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error(Box<ErrorKind>);
+pub struct Error(Box<Report>);
+
+/// An error, and the window's name if it has one.
+#[derive(Clone, PartialEq, Eq)]
+struct Report {
+    kind: ErrorKind,
+    window: Option<Arc<str>>,
+}
 
 /// What kind of error it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +49,7 @@ pub enum ErrorKind {
 impl Error {
     /// What kind of error it is.
     pub fn kind(&self) -> &ErrorKind {
-        &self.0
+        &self.0.kind
     }
 
     /// The error of a call on a job or window, if it is one.
@@ -64,12 +72,27 @@ impl Error {
 
     #[cold]
     pub(crate) fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(kind))
+        Self(Box::new(Report { kind, window: None }))
+    }
+
+    /// The same of a window with a name.
+    #[cold]
+    pub(crate) fn of_window(mut self, name: Arc<str>) -> Self {
+        self.0.window = Some(name);
+        self
+    }
+
+    /// The name of the window whose call failed, if it has one ([`crate::Window::set_name`]).
+    pub fn window_name(&self) -> Option<&str> {
+        self.0.window.as_deref()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = self.window_name() {
+            write!(f, "window '{name}': ")?;
+        }
         match self.kind() {
             ErrorKind::Rma(error) => error.fmt(f),
             ErrorKind::Settings(message)

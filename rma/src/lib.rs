@@ -23,6 +23,8 @@
 //! * [`Window`] is the safe layer. Epochs are scopes ([`Window::fence`], [`Window::lock`],
 //!   [`Window::lock_all`], [`Window::start`]); operations exist only within them, and the compiler keeps buffers of operations
 //!   in flight from being touched.
+//! * An operation that is waited for by itself has a [`Request`]; one that tells the target of itself is a notified put
+//!   ([`Epoch::put_notify`], [`Window::wait_notification`]).
 //! * [`raw`] is the unsafe layer with MPI's own calls, for ports and bindings.
 //! * Misuse that the compiler cannot find is an [`Error`] that names the call, the state and the rule.
 //! * While the program is outside of the library, an agent thread serves the other ranks

@@ -109,7 +109,7 @@ impl<'w, T: Element> Local<'w, T> {
     fn check(&self, engine: &mut Engine, is_store: bool, range: &Range<usize>) -> Result<()> {
         let (offset, len) = (range.start * size_of::<T>(), range.len() * size_of::<T>());
         let checked = engine.check_local(self.raw.id(), is_store, offset as u64, len as u64);
-        checked.map_err(|error| self.raw.core().fail(error))
+        checked.map_err(|error| self.raw.fail(error))
     }
 
     fn range(&self, call: Call, index: usize, count: usize) -> Result<Range<usize>> {
@@ -123,7 +123,7 @@ impl<'w, T: Element> Local<'w, T> {
     #[inline(never)]
     fn outside(&self, call: Call, index: usize, count: usize) -> crate::Error {
         let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<T>() as u64);
-        self.raw.core().fail(RmaError::Range {
+        self.raw.fail(RmaError::Range {
             call,
             target: self.raw.job().rank(),
             offset_bytes: bytes(index),

@@ -6,6 +6,7 @@
 
 mod kinds;
 mod layouts;
+mod name;
 mod pscw;
 mod requests;
 mod shared;
@@ -50,6 +51,7 @@ pub struct RawWindow {
     len: usize,
     /// What is mapped, if the window's memory is shared.
     segment: Option<Arc<Segment>>,
+    name: name::Name,
 }
 
 // SAFETY: `base` is an address that is only handed out; everything else is shared between threads by
@@ -104,7 +106,9 @@ impl RawWindow {
         })?;
         core.contact_all(call)?;
         match made {
-            Some((id, base, len)) => Ok(Self { job: job.clone(), core, id, base, len, segment: None }),
+            Some((id, base, len)) => {
+                Ok(Self { job: job.clone(), core, id, base, len, segment: None, name: name::Name::default() })
+            }
             // `run` succeeds only with what `start` returned.
             None => Err(RmaError::Window { call, window: WindowId(u32::MAX) }.into()),
         }
@@ -126,7 +130,7 @@ impl RawWindow {
     }
 
     pub(crate) fn free_in_place(&self) -> Result<()> {
-        self.core.run(Call::Free, |engine| engine.start_free(self.id))
+        self.run(Call::Free, |engine| engine.start_free(self.id))
     }
 
     /// The first byte of this rank's window memory; dangling when it has none. Valid until the window is
@@ -190,7 +194,7 @@ impl RawWindow {
                 self.core.posted(&mut guarded);
                 Ok(())
             }
-            Poll::Ready(Err(error)) => Err(self.core.fail(error)),
+            Poll::Ready(Err(error)) => Err(self.fail(error)),
             Poll::Pending => {
                 let operation = Operation { len, origin, ..self.bytes(Call::Put, OpKind::Put, target, disp) };
                 // SAFETY: the caller's promise.
@@ -328,7 +332,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_fence.
     pub fn fence(&self, assert: FenceAssert) -> Result<()> {
-        self.core.run(Call::Fence, |engine| engine.start_fence(self.id, assert))
+        self.run(Call::Fence, |engine| engine.start_fence(self.id, assert))
     }
 
     /// Opens a lock epoch to `target` (MPI_Win_lock). `no_check`: the caller knows that nobody holds or asks for
@@ -339,7 +343,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_lock.
     pub fn lock(&self, lock_type: LockType, target: Rank, no_check: bool) -> Result<()> {
-        self.core.run(Call::Lock, |engine| engine.start_lock(self.id, target, lock_type, no_check))
+        self.run(Call::Lock, |engine| engine.start_lock(self.id, target, lock_type, no_check))
     }
 
     /// Ends the lock epoch to `target` (MPI_Win_unlock): its operations are complete at both sides.
@@ -349,7 +353,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_unlock.
     pub fn unlock(&self, target: Rank) -> Result<()> {
-        self.core.run(Call::Unlock, |engine| engine.start_unlock(self.id, target))
+        self.run(Call::Unlock, |engine| engine.start_unlock(self.id, target))
     }
 
     /// Opens a shared lock epoch to all ranks (MPI_Win_lock_all).
@@ -359,7 +363,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_lock_all.
     pub fn lock_all(&self, no_check: bool) -> Result<()> {
-        self.core.run(Call::LockAll, |engine| engine.start_lock_all(self.id, no_check))
+        self.run(Call::LockAll, |engine| engine.start_lock_all(self.id, no_check))
     }
 
     /// Ends it (MPI_Win_unlock_all): its operations are complete at both sides.
@@ -369,7 +373,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_unlock_all.
     pub fn unlock_all(&self) -> Result<()> {
-        self.core.run(Call::UnlockAll, |engine| engine.start_unlock_all(self.id))
+        self.run(Call::UnlockAll, |engine| engine.start_unlock_all(self.id))
     }
 
     /// Completes all operations to `target` at both sides (MPI_Win_flush).
@@ -379,7 +383,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush.
     pub fn flush(&self, target: Rank) -> Result<()> {
-        self.core.run(Call::Flush, |engine| engine.start_flush(self.id, target))
+        self.run(Call::Flush, |engine| engine.start_flush(self.id, target))
     }
 
     /// The same for all ranks (MPI_Win_flush_all).
@@ -389,7 +393,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush_all.
     pub fn flush_all(&self) -> Result<()> {
-        self.core.run(Call::FlushAll, |engine| engine.start_flush_all(self.id))
+        self.run(Call::FlushAll, |engine| engine.start_flush_all(self.id))
     }
 
     /// Completes all operations to `target` at this side: their buffers may be used again
@@ -400,7 +404,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush_local.
     pub fn flush_local(&self, target: Rank) -> Result<()> {
-        self.core.run(Call::FlushLocal, |engine| engine.start_flush_local(self.id, target))
+        self.run(Call::FlushLocal, |engine| engine.start_flush_local(self.id, target))
     }
 
     /// The same for all ranks (MPI_Win_flush_local_all).
@@ -410,7 +414,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush_local_all.
     pub fn flush_local_all(&self) -> Result<()> {
-        self.core.run(Call::FlushLocalAll, |engine| engine.start_flush_local_all(self.id))
+        self.run(Call::FlushLocalAll, |engine| engine.start_flush_local_all(self.id))
     }
 
     /// A put or get without its buffer.
@@ -442,9 +446,7 @@ impl RawWindow {
         op: ReduceOp,
     ) -> Result<Operation> {
         let Some(len) = count.checked_mul(dtype.size()) else {
-            return Err(self
-                .core
-                .fail(RmaError::Argument { call, what: "more elements than memory can hold" }));
+            return Err(self.fail(RmaError::Argument { call, what: "more elements than memory can hold" }));
         };
         Ok(Operation { len, dtype, op, ..self.bytes(call, kind, target, disp) })
     }
@@ -461,7 +463,7 @@ impl RawWindow {
                 self.core.posted(&mut guarded);
                 Ok(())
             }
-            Poll::Ready(Err(error)) => Err(self.core.fail(error)),
+            Poll::Ready(Err(error)) => Err(self.fail(error)),
             // SAFETY: the caller's promise.
             Poll::Pending => unsafe { self.post_slow(guarded, operation) },
         }
@@ -476,12 +478,12 @@ impl RawWindow {
     unsafe fn post_slow(&self, guarded: MutexGuard<'_, Guarded>, operation: &Operation) -> Result<()> {
         // SAFETY: the caller's promise.
         let mut pending = unsafe { PendingOperation::new(self.id, operation) };
-        self.core.wait(guarded, &mut pending, self.core.timeout())
+        self.core.wait(guarded, &mut pending, self.core.timeout()).map_err(|error| self.named(error))
     }
 }
 
 impl fmt::Debug for RawWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RawWindow({} of {:?}, {} bytes)", self.id, self.job, self.len)
+        write!(f, "RawWindow({}{:?} of {:?}, {} bytes)", self.id, self.name, self.job, self.len)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::slice;
 use std::task::Poll;
 
@@ -82,7 +83,7 @@ impl<'scope, B> Request<'scope, B> {
         Self::wait_all(slice::from_mut(&mut self))?;
         if self.has_failed {
             let (call, target) = (Call::Wait, self.raw.target());
-            return Err(self.window.core().fail(RmaError::Reported { call, target }));
+            return Err(self.window.fail(RmaError::Reported { call, target }));
         }
         // SAFETY: they are there from the beginning, and nobody takes them but this call, which consumes the request.
         Ok(unsafe { self.buffers.assume_init() })
@@ -101,8 +102,8 @@ impl<'scope, B> Request<'scope, B> {
     /// # Errors
     /// The first error of an operation; all are done then, too, unless the call took longer than the job's time limit.
     pub fn wait_all(requests: &mut [Self]) -> Result<()> {
-        match requests.first() {
-            Some(first) => first.window.core().wait_requests(requests),
+        match Self::first_window(requests)? {
+            Some(window) => window.core().wait_requests(requests).map_err(|error| window.named(error)),
             None => Ok(()),
         }
     }
@@ -129,10 +130,20 @@ impl<'scope, B> Request<'scope, B> {
     /// # Errors
     /// When the operation that is done failed.
     pub fn wait_any(requests: &mut [Self]) -> Result<Option<usize>> {
-        match requests.first() {
-            Some(first) => first.window.core().wait_any_request(requests),
+        match Self::first_window(requests)? {
+            Some(window) => window.core().wait_any_request(requests).map_err(|error| window.named(error)),
             None => Ok(None),
         }
+    }
+
+    /// The window of the first of them; all are of one job, since another one's would not know them.
+    fn first_window(requests: &[Self]) -> Result<Option<&'scope RawWindow>> {
+        let Some(window) = requests.first().map(|first| first.window) else { return Ok(None) };
+        if requests.iter().all(|request| ptr::eq(request.window.core(), window.core())) {
+            return Ok(Some(window));
+        }
+        let (call, what) = (Call::Wait, "the requests are of different jobs");
+        Err(window.fail(RmaError::Argument { call, what }))
     }
 
     /// Whether all of them are done; makes progress.
@@ -140,8 +151,8 @@ impl<'scope, B> Request<'scope, B> {
     /// # Errors
     /// The first error of those that are done.
     pub fn test_all(requests: &mut [Self]) -> Result<bool> {
-        match requests.first() {
-            Some(first) => first.window.core().test_requests(requests),
+        match Self::first_window(requests)? {
+            Some(window) => window.core().test_requests(requests).map_err(|error| window.named(error)),
             None => Ok(true),
         }
     }
@@ -262,7 +273,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         if elements.len() != result.len() {
             let call = Call::RequestGetAccumulate;
             let what = "source and result have different lengths; they must be the same";
-            return Err(self.raw().core().fail(RmaError::Argument { call, what }));
+            return Err(self.raw().fail(RmaError::Argument { call, what }));
         }
         let (origin, count) = (elements.as_ptr().cast(), elements.len());
         let result = result.as_mut_ptr().cast();

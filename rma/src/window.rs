@@ -265,6 +265,26 @@ impl<T: Element> Window<T> {
         self.raw.id()
     }
 
+    /// Gives the window a name at this rank, with which errors of its calls begin.
+    ///
+    /// ```
+    /// # let job = rma::Job::init()?;
+    /// let window = job.allocate::<u64>(4)?;
+    /// window.set_name("temperatures");
+    /// let error = window.local().get(4).unwrap_err();
+    /// assert!(error.to_string().starts_with("window 'temperatures': "));
+    /// # window.free()?;
+    /// # Ok::<(), rma::Error>(())
+    /// ```
+    pub fn set_name(&self, name: &str) {
+        self.raw.set_name(name);
+    }
+
+    /// The window's name at this rank, empty if it has none.
+    pub fn name(&self) -> String {
+        self.raw.name()
+    }
+
     /// The job that the window belongs to.
     pub fn job(&self) -> &Job {
         self.raw.job()
@@ -313,7 +333,7 @@ impl<T: Element> Window<T> {
                     Open::Nothing | Open::Locks(_) => "inside of a lock scope",
                 };
                 let rule = Rule::OtherEpochOpen;
-                return Err(self.raw.core().fail(RmaError::Epoch { call, state, rule }));
+                return Err(self.raw.fail(RmaError::Epoch { call, state, rule }));
             }
         };
         self.open.set(after);
@@ -329,7 +349,8 @@ impl<T: Element> Window<T> {
         let outcome = catch_unwind(AssertUnwindSafe(body));
         let core = self.raw.core();
         let limit = if outcome.is_err() { Some(PANIC_PATIENCE) } else { core.timeout() };
-        let closed = core.close(limit, |engine| close(engine, self.raw.id()));
+        let closed =
+            core.close(limit, |engine| close(engine, self.raw.id())).map_err(|error| self.raw.named(error));
         if let Err(error) = &closed {
             core.settle(self.raw.id(), error);
         }
@@ -351,7 +372,6 @@ impl<T: Element> Drop for Window<T> {
 
 impl<T: Element> fmt::Debug for Window<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { raw, .. } = self;
-        write!(f, "Window({} of {:?}, {:?})", raw.id(), raw.job(), self.local())
+        write!(f, "Window({:?}, {:?})", self.raw, self.local())
     }
 }

@@ -1,7 +1,10 @@
 //! Options of windows through the public API, as types and as MPI's strings.
 
 use rma::raw::RawWindow;
-use rma::{AccumulateOrdering, Error, ErrorClass, Flavor, Job, MemoryModel, WindowInfo, WindowOptions};
+use rma::{
+    AccumulateOrdering, Error, ErrorClass, Flavor, Job, LockType, MemoryModel, Rank, Request, WindowInfo,
+    WindowOptions,
+};
 
 #[test]
 fn what_is_set_is_in_force_and_reported() -> Result<(), Error> {
@@ -27,6 +30,39 @@ fn what_is_set_is_in_force_and_reported() -> Result<(), Error> {
     );
     assert!(options.no_locks, "decided when the window is made");
     window.free()?;
+    job.finalize()
+}
+
+/// Shows: MPI_Win_set_name, MPI_Win_get_name.
+#[test]
+fn errors_begin_with_the_name() -> Result<(), Error> {
+    let job = Job::init()?;
+    let (named, other) = (job.allocate::<u64>(2)?, job.allocate::<u64>(2)?);
+    assert_eq!(named.name(), "");
+    named.set_name("halo of the north");
+    assert_eq!((named.name().as_str(), other.name().as_str()), ("halo of the north", ""));
+    let (mut one, mut two) = ([0; 3], [0; 3]);
+    let errors = [
+        named.fence(|epoch| epoch.get(Rank(0), 0, &mut one)).unwrap_err(),
+        named
+            .lock_all(|epoch| epoch.rget(Rank(0), 0, &mut two).and_then(Request::wait).map(drop))
+            .unwrap_err(),
+        named.lock(Rank(7), LockType::Shared, |_| Ok(())).unwrap_err(),
+        named.lock_all(|_| named.fence(|_| Ok(()))).unwrap_err(),
+        named.local().set(2, 0).unwrap_err(),
+        named.lock_all(|epoch| epoch.put_value(Rank(0), 2, 1)).unwrap_err(),
+        named.test_notification(2).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.to_string().starts_with("window 'halo of the north': "), "{error}");
+        assert_eq!(error.window_name(), Some("halo of the north"));
+    }
+    assert!(format!("{named:?}").contains("halo of the north"), "{named:?}");
+    assert_eq!(other.local().set(2, 0).unwrap_err().window_name(), None);
+    named.set_name("");
+    assert_eq!(named.local().set(2, 0).unwrap_err().window_name(), None);
+    named.free()?;
+    other.free()?;
     job.finalize()
 }
 

@@ -2,7 +2,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use rma::{Error, Job, LockType, Options, Progress, Rank, ReduceOp, RmaError, Rule};
+use rma::{Error, Job, LockType, Options, Progress, Rank, ReduceOp, Request, RmaError, Rule};
 
 const SELF: Rank = Rank(0);
 
@@ -54,6 +54,29 @@ fn values_come_back_within_the_epoch() -> Result<(), Error> {
     assert_eq!(window.local().to_vec(), [10, 6, 0, 0]);
     window.free()?;
     job.finalize()
+}
+
+/// One job knows nothing of another one's requests, and must not say that they are done.
+#[test]
+fn requests_of_two_jobs_are_not_waited_for_together() -> Result<(), Error> {
+    let (one, two) = (Job::init()?, Job::init()?);
+    let (first, second) = (one.allocate::<u64>(1)?, two.allocate::<u64>(1)?);
+    let (mut seen, mut other) = ([1], [1]);
+    first.lock_all(|outer| {
+        second.lock_all(|inner| {
+            let mut requests = [outer.rget(SELF, 0, &mut seen)?, inner.rget(SELF, 0, &mut other)?];
+            let refused = Request::wait_all(&mut requests).unwrap_err();
+            assert!(refused.to_string().contains("different jobs"), "{refused}");
+            assert!(Request::wait_any(&mut requests).is_err() && Request::test_all(&mut requests).is_err());
+            let [from_first, from_second] = requests;
+            assert_eq!((from_first.wait()?, from_second.wait()?), ([0].as_mut_slice(), [0].as_mut_slice()));
+            Ok(())
+        })
+    })?;
+    first.free()?;
+    second.free()?;
+    two.finalize()?;
+    one.finalize()
 }
 
 #[test]

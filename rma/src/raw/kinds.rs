@@ -60,7 +60,7 @@ impl RawWindow {
         let mut guarded = self.core.enter(Call::Attach)?;
         // SAFETY: the caller's promise.
         let attached = unsafe { guarded.engine.attach(self.id, base, len) };
-        attached.map_err(|error| self.core.fail(error))
+        attached.map_err(|error| self.fail(error))
     }
 
     /// Detaches what was attached at `base` (MPI_Win_detach). Waits for nobody: accesses that come later are
@@ -70,7 +70,7 @@ impl RawWindow {
     /// When the window is not dynamic, or nothing was attached at `base`.
     pub fn detach(&self, base: *const u8) -> Result<()> {
         let mut guarded = self.core.enter(Call::Detach)?;
-        guarded.engine.detach(self.id, base).map_err(|error| self.core.fail(error))
+        guarded.engine.detach(self.id, base).map_err(|error| self.fail(error))
     }
 
     /// The window's attributes (MPI_Win_get_attr).
@@ -107,7 +107,7 @@ impl RawWindow {
     pub fn set_info(&self, info: &WindowInfo) -> Result<()> {
         let mut guarded = self.core.enter(Call::SetInfo)?;
         let set = guarded.engine.set_window_options(self.id, &info.options());
-        set.map_err(|error| self.core.fail(error))
+        set.map_err(|error| self.fail(error))
     }
 
     /// A full barrier for this thread's loads and stores of the window (MPI_Win_sync). Completes no operation.
@@ -116,11 +116,11 @@ impl RawWindow {
     /// Outside of a lock or lock_all epoch, unless the window's memory is shared.
     pub fn sync(&self) -> Result<()> {
         let mut guarded = self.core.enter(Call::Sync)?;
-        guarded.engine.sync(self.id).map_err(|error| self.core.fail(error))
+        guarded.engine.sync(self.id).map_err(|error| self.fail(error))
     }
 
     #[cold]
     fn is_gone(&self, call: Call) -> crate::Error {
-        self.core.fail(RmaError::Window { call, window: self.id })
+        self.fail(RmaError::Window { call, window: self.id })
     }
 }

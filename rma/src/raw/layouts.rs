@@ -281,8 +281,11 @@ impl RawWindow {
         let mut guarded = self.core.enter(operation.call)?;
         match pending.poll(&mut guarded.engine) {
             Poll::Ready(Ok(())) => self.core.posted(&mut guarded),
-            Poll::Ready(Err(error)) => return Err(self.core.fail(error)),
-            Poll::Pending => self.core.wait(guarded, &mut pending, self.core.timeout())?,
+            Poll::Ready(Err(error)) => return Err(self.fail(error)),
+            Poll::Pending => self
+                .core
+                .wait(guarded, &mut pending, self.core.timeout())
+                .map_err(|error| self.named(error))?,
         }
         Ok(pending.into_request())
     }

@@ -16,7 +16,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_post.
     pub fn post(&self, group: &Group, assert: PostAssert) -> Result<()> {
-        self.core.run(Call::Post, |engine| engine.start_post(self.id, group, assert))
+        self.run(Call::Post, |engine| engine.start_post(self.id, group, assert))
     }
 
     /// Opens an access epoch to the members of `group` (MPI_Win_start). It waits for no post, but, after an
@@ -27,7 +27,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_start.
     pub fn start(&self, group: &Group, assert: StartAssert) -> Result<()> {
-        self.core.run(Call::Start, |engine| engine.start_start(self.id, group, assert))
+        self.run(Call::Start, |engine| engine.start_start(self.id, group, assert))
     }
 
     /// Ends it (MPI_Win_complete): the buffers of its operations are the caller's again. A target may get what
@@ -38,7 +38,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_complete.
     pub fn complete(&self) -> Result<()> {
-        self.core.run(Call::Complete, |engine| engine.start_complete(self.id))
+        self.run(Call::Complete, |engine| engine.start_complete(self.id))
     }
 
     /// Waits until every member of post's group has completed, and ends the exposure epoch (MPI_Win_wait): all
@@ -49,7 +49,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_wait.
     pub fn wait(&self) -> Result<()> {
-        self.core.run(Call::Wait, |engine| engine.start_wait(self.id))
+        self.run(Call::Wait, |engine| engine.start_wait(self.id))
     }
 
     /// Whether every member has completed, without waiting (MPI_Win_test). When it is true the exposure epoch is
@@ -62,6 +62,6 @@ impl RawWindow {
     pub fn test(&self) -> Result<bool> {
         let mut guarded = self.core.enter(Call::Test)?;
         self.core.progress(&mut guarded);
-        guarded.engine.test(self.id).map_err(|error| self.core.fail(error))
+        guarded.engine.test(self.id).map_err(|error| self.fail(error))
     }
 }

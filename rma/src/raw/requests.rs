@@ -146,7 +146,7 @@ impl RawWindow {
         let mut guarded = self.core.enter(call)?;
         let made = guarded.engine.flush_request(self.id, target, is_local);
         self.core.posted(&mut guarded);
-        made.map_err(|error| self.core.fail(error))
+        made.map_err(|error| self.fail(error))
     }
 
     /// Flushes several ranks with one wait for all of them.
@@ -156,7 +156,7 @@ impl RawWindow {
     /// # Errors
     /// As for [`RawWindow::flush`], of any of them; misuse of one flushes none.
     pub fn flush_targets(&self, targets: &[Rank]) -> Result<()> {
-        self.core.run(Call::FlushTargets, |engine| engine.start_flush_targets(self.id, targets))
+        self.run(Call::FlushTargets, |engine| engine.start_flush_targets(self.id, targets))
     }
 
     /// Writes `len` bytes to `target`, and then changes a word of its window: who sees the change
@@ -185,12 +185,12 @@ impl RawWindow {
                 self.core.posted(&mut guarded);
                 Ok(())
             }
-            Poll::Ready(Err(error)) => Err(self.core.fail(error)),
+            Poll::Ready(Err(error)) => Err(self.fail(error)),
             Poll::Pending => {
                 // SAFETY: the caller's promise.
                 let mut pending =
                     unsafe { PendingNotified::new(self.id, (target, disp), (origin, len), notification) };
-                self.core.wait(guarded, &mut pending, self.core.timeout())
+                self.core.wait(guarded, &mut pending, self.core.timeout()).map_err(|error| self.named(error))
             }
         }
     }
@@ -205,7 +205,7 @@ impl RawWindow {
     pub fn test_notification(&self, disp: u64) -> Result<u64> {
         let mut guarded = self.core.enter(Call::TestNotification)?;
         self.core.progress(&mut guarded);
-        guarded.engine.notification(self.id, disp).map_err(|error| self.core.fail(error))
+        guarded.engine.notification(self.id, disp).map_err(|error| self.fail(error))
     }
 
     /// Waits until that word is at least `until`, and returns it.
@@ -216,9 +216,9 @@ impl RawWindow {
     /// As for [`RawWindow::test_notification`], and when a process of the job cannot be reached any more.
     pub fn wait_notification(&self, disp: u64, until: u64) -> Result<u64> {
         let call = Call::WaitNotification;
-        self.core.run(call, |engine| engine.start_wait_notification(self.id, disp, until))?;
+        self.run(call, |engine| engine.start_wait_notification(self.id, disp, until))?;
         let mut guarded = self.core.enter(call)?;
-        guarded.engine.notification(self.id, disp).map_err(|error| self.core.fail(error))
+        guarded.engine.notification(self.id, disp).map_err(|error| self.fail(error))
     }
 
     /// Orders what follows to `target` behind what was posted to it, without waiting: whoever sees a later
@@ -230,7 +230,7 @@ impl RawWindow {
     /// When no epoch to the rank is open.
     pub fn order(&self, target: Rank) -> Result<()> {
         let mut guarded = self.core.enter(Call::Order)?;
-        guarded.engine.order(self.id, target).map_err(|error| self.core.fail(error))
+        guarded.engine.order(self.id, target).map_err(|error| self.fail(error))
     }
 
     /// The same for each rank.
@@ -241,7 +241,7 @@ impl RawWindow {
     /// When no epoch is open.
     pub fn order_all(&self) -> Result<()> {
         let mut guarded = self.core.enter(Call::OrderAll)?;
-        guarded.engine.order_all(self.id).map_err(|error| self.core.fail(error))
+        guarded.engine.order_all(self.id).map_err(|error| self.fail(error))
     }
 
     /// # Safety
@@ -254,11 +254,13 @@ impl RawWindow {
                 self.core.posted(&mut guarded);
                 Ok(request)
             }
-            Poll::Ready(Err(error)) => Err(self.core.fail(error)),
+            Poll::Ready(Err(error)) => Err(self.fail(error)),
             Poll::Pending => {
                 // SAFETY: the caller's promise.
                 let mut pending = unsafe { PendingRequest::new(self.id, operation) };
-                self.core.wait(guarded, &mut pending, self.core.timeout())?;
+                self.core
+                    .wait(guarded, &mut pending, self.core.timeout())
+                    .map_err(|error| self.named(error))?;
                 Ok(pending.into_request())
             }
         }

@@ -61,7 +61,7 @@ impl RawWindow {
     /// When the window's memory is not shared (`MPI_ERR_RMA_FLAVOR`), or there is no such rank.
     pub fn shared_query(&self, rank: Rank) -> Result<SharedMemory> {
         let call = Call::SharedQuery;
-        let fail = |error| self.core.fail(error);
+        let fail = |error| self.fail(error);
         let Some(segment) = &self.segment else {
             let what = "the window's memory is not shared; make it with allocate_shared";
             return Err(fail(RmaError::Invalid { call, class: ErrorClass::RmaFlavor, what }));

@@ -1,0 +1,74 @@
+//! Names of windows, for errors.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rma_core::engine::SyncCall;
+use rma_core::error::{Call, RmaError};
+
+use super::RawWindow;
+use crate::error::{Error, Result};
+use crate::platform::Engine;
+
+/// The name of a window, which is its number until it gets one.
+#[derive(Default)]
+pub(super) struct Name(Mutex<Option<Arc<str>>>);
+
+impl Name {
+    fn get(&self) -> Option<Arc<str>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.get() {
+            Some(name) => write!(f, " '{name}'"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl RawWindow {
+    /// Gives the window a name at this rank (MPI_Win_set_name), with which errors of its calls begin from now on. An
+    /// empty one takes it away.
+    ///
+    /// Implements: MPI_Win_set_name.
+    pub fn set_name(&self, name: &str) {
+        let name = Some(name).filter(|name| !name.is_empty()).map(Arc::from);
+        *self.name.0.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+
+    /// The window's name at this rank (MPI_Win_get_name), empty if it has none.
+    ///
+    /// Implements: MPI_Win_get_name.
+    pub fn name(&self) -> String {
+        self.name.get().map(|name| name.to_string()).unwrap_or_default()
+    }
+
+    /// An error of a call on this window, as the user gets it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fail(&self, error: RmaError) -> Error {
+        self.named(self.core.fail(error))
+    }
+
+    /// An error with the window's name.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn named(&self, error: Error) -> Error {
+        match self.name.get() {
+            Some(name) => error.of_window(name),
+            None => error,
+        }
+    }
+
+    /// A blocking call on this window.
+    pub(super) fn run(
+        &self,
+        call: Call,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        self.core.run(call, start).map_err(|error| self.named(error))
+    }
+}
