@@ -190,9 +190,7 @@ impl Member for LauncherClient {
 
     fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
         check_key("get", key)?;
-        if rank.0 >= self.place.size {
-            return Err(rank_outside_job("get", rank, self.place.size));
-        }
+        check_rank("get", rank, self.place.size)?;
         self.exchange();
         match self.requests.ask(rank.0, key, self.epoch.elapsed()) {
             Ask::Answered(Ok(value)) => Ok(Fetch::Found(value)),
@@ -244,15 +242,10 @@ impl Member for LauncherClient {
             return Ok(true);
         }
         self.check_alive(CALL)?;
-        let waited = self.finalized_at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
-        if waited < self.limit {
-            return Ok(false);
+        match not_all_finalized(self.finalized_at, self.epoch.elapsed(), self.limit) {
+            Some(what) => Err(self.error(CALL, &what)),
+            None => Ok(false),
         }
-        let what = format!(
-            "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
-            seconds(self.limit)
-        );
-        Err(self.error(CALL, &what))
     }
 
     fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
@@ -288,8 +281,12 @@ pub(crate) fn check_key(call: &str, key: &str) -> Result<(), BootstrapError> {
     Ok(())
 }
 
-pub(crate) fn rank_outside_job(call: &str, rank: Rank, size: u32) -> BootstrapError {
-    BootstrapError { message: format!("{call}: rank {rank} is not in this job of {size} ranks") }
+/// A rank of the job.
+pub(crate) fn check_rank(call: &str, rank: Rank, size: u32) -> Result<(), BootstrapError> {
+    if rank.0 < size {
+        return Ok(());
+    }
+    Err(BootstrapError { message: format!("{call}: rank {rank} is not in this job of {size} ranks") })
 }
 
 /// A published value as an address.
@@ -314,6 +311,17 @@ pub(crate) fn expired(rank: Rank, limit: Duration) -> String {
          raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
         seconds(limit)
     )
+}
+
+/// Why ranks that have not finalized are waited for no longer, when the time limit has passed.
+pub(crate) fn not_all_finalized(since: Option<Duration>, now: Duration, limit: Duration) -> Option<String> {
+    let waited = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+    (waited >= limit).then(|| {
+        format!(
+            "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+            seconds(limit)
+        )
+    })
 }
 
 /// What is being done when a value is asked for.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::ids::Rank;
 
-use crate::client::{check_key, found_address, rank_outside_job};
+use crate::client::{check_key, check_rank, found_address};
 use crate::member::Member;
 use crate::wire::VALUE_BYTES_MAX;
 use crate::{Fetch, ADDRESS_KEY};
@@ -53,9 +53,7 @@ impl Member for SingleProcess {
     }
 
     fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
-        if rank != Rank(0) {
-            return Err(rank_outside_job("get", rank, 1));
-        }
+        check_rank("get", rank, 1)?;
         // Nobody else could put it while this process waits for itself.
         let value = self.values.get(key).ok_or_else(|| BootstrapError {
             message: format!("get of key '{key}': this job of one rank has not put it"),

@@ -9,7 +9,7 @@ use rma_core::ids::Rank;
 
 use super::channel::Channel;
 use super::session::{Session, Version};
-use crate::client::{check_key, expired, found_address, get_name, rank_outside_job, seconds};
+use crate::client::{check_key, check_rank, expired, found_address, get_name, not_all_finalized, seconds};
 use crate::environment::Place;
 use crate::member::Member;
 use crate::requests::{Ask, Requests};
@@ -236,9 +236,7 @@ impl Member for PmiClient {
 
     fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
         check_key("get", key)?;
-        if rank.0 >= self.place.size {
-            return Err(rank_outside_job("get", rank, self.place.size));
-        }
+        check_rank("get", rank, self.place.size)?;
         self.exchange();
         self.commit();
         let now = self.epoch.elapsed();
@@ -298,15 +296,10 @@ impl Member for PmiClient {
             return Ok(true);
         }
         self.check_alive(CALL)?;
-        let waited = self.finalized_at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
-        if waited < self.limit {
-            return Ok(false);
+        match not_all_finalized(self.finalized_at, self.epoch.elapsed(), self.limit) {
+            Some(what) => Err(self.error(CALL, &what)),
+            None => Ok(false),
         }
-        let what = format!(
-            "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
-            seconds(self.limit)
-        );
-        Err(self.error(CALL, &what))
     }
 
     fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {

@@ -12,7 +12,7 @@ use super::abi::{self, Proc};
 use super::answers::{self, Answer};
 use super::library::{self, Library, Started};
 use super::questions::Questions;
-use crate::client::{check_key, expired, found_address, get_name, rank_outside_job, seconds};
+use crate::client::{check_key, check_rank, expired, found_address, get_name, not_all_finalized, seconds};
 use crate::environment::Place;
 use crate::launch::PmixIdentity;
 use crate::member::Member;
@@ -215,9 +215,7 @@ impl Member for PmixClient {
 
     fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError> {
         check_key("get", key)?;
-        if rank.0 >= self.place.size {
-            return Err(rank_outside_job("get", rank, self.place.size));
-        }
+        check_rank("get", rank, self.place.size)?;
         self.exchange();
         match self.requests.ask(rank.0, key, self.epoch.elapsed()) {
             Ask::Answered(Ok(value)) => Ok(Fetch::Found(value)),
@@ -270,18 +268,10 @@ impl Member for PmixClient {
                 Ok(true)
             }
             Some(Err(what)) => Err(self.error(CALL, what)),
-            None => {
-                let at = self.finalized_at;
-                let waited = at.map_or(Duration::ZERO, |at| self.epoch.elapsed().saturating_sub(at));
-                if waited < self.limit {
-                    return Ok(false);
-                }
-                let what = format!(
-                    "some rank has not within {}; each must call finalize, or raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
-                    seconds(self.limit)
-                );
-                Err(self.error(CALL, &what))
-            }
+            None => match not_all_finalized(self.finalized_at, self.epoch.elapsed(), self.limit) {
+                Some(what) => Err(self.error(CALL, &what)),
+                None => Ok(false),
+            },
         }
     }
 

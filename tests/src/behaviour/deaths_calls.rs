@@ -9,7 +9,7 @@ use rma_core::dtype::Dtype;
 use rma_core::engine::{FenceAssert, Request, SyncCall};
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::{Rank, WindowId};
-use rma_core::lock::LockType::{Exclusive, Shared};
+use rma_core::lock::LockType::{self, Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
 use rma_core::wire::OpKind;
@@ -81,24 +81,21 @@ pub fn lock_and_unlock<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill:
 ///
 /// Shows: MPI_Win_lock.
 pub fn exclusive_locks_of_the_dead<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
-    let window = world.allocate(64);
-    world.lock(2, window, 1, Exclusive).unwrap();
-    world.put(2, window, 1, 0, &[1; 8]).unwrap();
-    world.flush(2, window, 1).unwrap();
-    world.lock(0, window, 1, Exclusive).unwrap();
-    world.put(0, window, 1, 8, &[2; 8]).unwrap();
-    world.settle();
-    kill();
-    let started = world.engines[0].start_unlock(window, Rank(1));
-    bounded(world, 0, started).unwrap();
-    assert_eq!(world.memory(1, window)[8..16], [2; 8]);
-    is_freed(world, window);
+    locks_of_the_dead(world, kill, Exclusive);
 }
 
 /// Shows: MPI_Win_lock.
 pub fn shared_locks_of_the_dead<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    locks_of_the_dead(world, kill, Shared);
+}
+
+fn locks_of_the_dead<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    kill: impl FnOnce(),
+    lock_type: LockType,
+) {
     let window = world.allocate(64);
-    world.lock(2, window, 1, Shared).unwrap();
+    world.lock(2, window, 1, lock_type).unwrap();
     world.put(2, window, 1, 0, &[1; 8]).unwrap();
     world.flush(2, window, 1).unwrap();
     world.lock(0, window, 1, Exclusive).unwrap();

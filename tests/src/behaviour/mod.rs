@@ -27,6 +27,7 @@ pub mod threads;
 pub mod types;
 
 use rma_core::bootstrap::Bootstrap;
+use rma_core::config::Config;
 use rma_core::provider::Endpoint;
 
 use crate::{Spec, World};
@@ -35,6 +36,19 @@ use crate::{Spec, World};
 pub trait Make<E: Endpoint, B: Bootstrap>: Fn(Spec) -> World<E, B> {}
 
 impl<E: Endpoint, B: Bootstrap, F: Fn(Spec) -> World<E, B>> Make<E, B> for F {}
+
+/// The settings with some of the optimizations: a bit for each.
+pub(crate) fn switched(bits: u32) -> Config {
+    let on = |bit: u32| bits & 1 << bit != 0;
+    Config {
+        single_op_lock: on(0),
+        piggyback: on(1),
+        coalesce: on(2),
+        get_to_tail: on(3),
+        lazy_targets: on(4),
+        ..Config::default()
+    }
+}
 
 /// Bytes that differ from place to place and from seed to seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {

@@ -10,7 +10,7 @@ use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::path::Path;
 use rma_core::provider::Endpoint;
 
-use super::{pattern, Make};
+use super::{pattern, switched, Make};
 use crate::{Spec, World};
 
 /// Bytes of sizes that travel as small packets, packets, and several packets or native pieces.
@@ -281,15 +281,7 @@ pub fn notifications_with_few_elements<E: Endpoint, B: Bootstrap>(make: &impl Ma
 /// Shows: ours: put_notify, MPI_Win_unlock, MPI_Win_flush.
 pub fn notifications_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for bits in 0..32u32 {
-        let on = |bit: u32| bits & 1 << bit != 0;
-        let config = Config {
-            single_op_lock: on(0),
-            piggyback: on(1),
-            coalesce: on(2),
-            get_to_tail: on(3),
-            lazy_targets: on(4),
-            ..Config::default()
-        };
+        let config = switched(bits);
         let mut world = make(Spec { ranks: 2, config });
         let window = window(&mut world);
         let mut count = 0;

@@ -8,7 +8,7 @@ use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
 
-use super::{pattern, Make};
+use super::{pattern, switched, Make};
 use crate::Spec;
 
 /// Reference arithmetic on one element, written apart from the engine's.
@@ -229,16 +229,8 @@ pub fn zero_bytes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 /// Shows: MPI_Win_lock, MPI_Win_flush, seed: optimizations off under pressure.
 pub fn switches_never_change_results<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for bits in 0..32u32 {
-        let on = |bit: u32| bits & 1 << bit != 0;
-        let config = Config {
-            single_op_lock: on(0),
-            piggyback: on(1),
-            coalesce: on(2),
-            get_to_tail: on(3),
-            lazy_targets: on(4),
-            piggyback_threshold: if bits % 3 == 0 { 2 } else { 64 },
-            ..Config::default()
-        };
+        let piggyback_threshold = if bits % 3 == 0 { 2 } else { 64 };
+        let config = Config { piggyback_threshold, ..switched(bits) };
         let mut world = make(Spec { ranks: 3, config });
         let window = world.allocate(4096);
         let data = pattern(1024, 7);

@@ -11,7 +11,7 @@ use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
 use rma_core::wire::OpKind;
 
-use super::{pattern, Make};
+use super::{pattern, switched, Make};
 use crate::world::operation;
 use crate::{Spec, World};
 
@@ -366,15 +366,7 @@ pub fn requests_wait_for_the_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
 /// Shows: MPI_Rput, MPI_Rget_accumulate, seed: RMA_COALESCE.
 pub fn requests_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for bits in 0..32u32 {
-        let on = |bit: u32| bits & 1 << bit != 0;
-        let config = Config {
-            single_op_lock: on(0),
-            piggyback: on(1),
-            coalesce: on(2),
-            get_to_tail: on(3),
-            lazy_targets: on(4),
-            ..Config::default()
-        };
+        let config = switched(bits);
         let mut world: World<E, B> = make(Spec { ranks: 2, config });
         let window = world.allocate(4096);
         let data = pattern(2000, 5);

@@ -7,10 +7,10 @@ use rma_core::config::Config;
 use rma_core::dtype::Dtype;
 use rma_core::engine::FenceAssert;
 use rma_core::error::RmaError;
-use rma_core::ids::Rank;
+use rma_core::ids::{Rank, WindowId};
 use rma_core::info::WindowOptions;
 use rma_core::layout::{Layout, Layouts};
-use rma_core::lock::LockType::{Exclusive, Shared};
+use rma_core::lock::LockType::{self, Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::path::Path;
 use rma_core::provider::{Endpoint, VECTOR_PIECES_MAX};
@@ -19,7 +19,7 @@ use rma_core::wire::OpKind::{Accumulate, Get, GetAccumulate, Put};
 use super::case::{fill, window, Case};
 use super::vector;
 use crate::behaviour::{pattern, Make};
-use crate::Spec;
+use crate::{Spec, World};
 
 const LAST: FenceAssert = FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
 
@@ -377,6 +377,25 @@ pub fn layouts_with_few_elements<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
     world.check_idle();
 }
 
+/// All of the cases in one lock epoch of rank 0 at rank 1.
+fn run_together<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    window: WindowId,
+    lock_type: LockType,
+    cases: &mut [Case],
+) {
+    let mut memory = world.memory(1, window);
+    world.lock(0, window, 1, lock_type).unwrap();
+    for case in &mut *cases {
+        case.post(world, window).unwrap();
+    }
+    world.unlock(0, window, 1).unwrap();
+    for case in cases {
+        case.check_and_apply(&mut memory);
+    }
+    assert!(world.memory(1, window) == memory);
+}
+
 /// The optimizations' switches change costs only.
 pub fn layouts_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for config in [Config::default(), Config::all_off()] {
@@ -384,7 +403,6 @@ pub fn layouts_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
             let config = Config { single_op_lock, piggyback_threshold: 2, ..config.clone() };
             let mut world = make(Spec { ranks: 2, config });
             let window = window(&mut world, 16384);
-            let mut memory = world.memory(1, window);
             let mut cases: Vec<_> = (0..4)
                 .flat_map(|index| {
                     let at = 4000 * index;
@@ -396,15 +414,7 @@ pub fn layouts_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
                     ]
                 })
                 .collect();
-            world.lock(0, window, 1, Exclusive).unwrap();
-            for case in &mut cases {
-                case.post(&mut world, window).unwrap();
-            }
-            world.unlock(0, window, 1).unwrap();
-            for case in &cases {
-                case.check_and_apply(&mut memory);
-            }
-            assert!(world.memory(1, window) == memory);
+            run_together(&mut world, window, Exclusive, &mut cases);
             world.check_idle();
         }
     }
@@ -416,7 +426,6 @@ pub fn layouts_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
 pub fn order_with_layouts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = window(&mut world, 16384);
-    let mut memory = world.memory(1, window);
     let sparse = Layout::vector(500, 1, 2, &Layout::of(Dtype::U32)).unwrap();
     let dense = Layout::vector(2, 250, 260, &Layout::of(Dtype::U32)).unwrap();
     let mut cases: Vec<_> = [
@@ -432,15 +441,7 @@ pub fn order_with_layouts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
         [case(Accumulate), case(GetAccumulate)]
     })
     .collect();
-    world.lock(0, window, 1, Shared).unwrap();
-    for case in &mut cases {
-        case.post(&mut world, window).unwrap();
-    }
-    world.unlock(0, window, 1).unwrap();
-    for case in &cases {
-        case.check_and_apply(&mut memory);
-    }
-    assert!(world.memory(1, window) == memory);
+    run_together(&mut world, window, Shared, &mut cases);
     world.check_idle();
 }
 
