@@ -145,20 +145,28 @@ pub fn no_check_needs_no_notice<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
         world.ranks().map(|rank| world.counters(rank).packets_sent[PacketKind::Post as usize]).sum()
     };
     let before = notices(&world);
-    let assert = PostAssert { no_check: true, no_store: true, no_put: false };
-    for target in [1, 2] {
-        let started = world.engines[target as usize].start_post(window, &origins, assert);
-        world.wait(target, started).unwrap();
+    let mut got = vec![0; 200];
+    for no_put in [false, true] {
+        let assert = PostAssert { no_check: true, no_store: true, no_put };
+        for target in [1, 2] {
+            let started = world.engines[target as usize].start_post(window, &origins, assert);
+            world.wait(target, started).unwrap();
+        }
+        let started = world.engines[0].start_start(window, &targets, StartAssert { no_check: true });
+        world.wait(0, started).unwrap();
+        assert_eq!(world.engines[0].window_state(window), Some(WindowState::PscwGranted));
+        match no_put {
+            false => world.put(0, window, 1, 0, &data).unwrap(),
+            // What the first epoch has put is read in the second, which puts nothing.
+            true => world.get(0, window, 1, 0, &mut got).unwrap(),
+        }
+        world.complete(0, window).unwrap();
+        for target in [1, 2] {
+            world.wait_exposed(target, window).unwrap();
+        }
+        assert_eq!(world.memory(1, window)[..200], data);
     }
-    let started = world.engines[0].start_start(window, &targets, StartAssert { no_check: true });
-    world.wait(0, started).unwrap();
-    assert_eq!(world.engines[0].window_state(window), Some(WindowState::PscwGranted));
-    world.put(0, window, 1, 0, &data).unwrap();
-    world.complete(0, window).unwrap();
-    for target in [1, 2] {
-        world.wait_exposed(target, window).unwrap();
-    }
-    assert_eq!(world.memory(1, window)[..200], data);
+    assert_eq!(got, data);
     assert_eq!(notices(&world), before);
     world.check_idle();
 }

@@ -145,7 +145,7 @@ fn no_locks(job: &Job) -> Outcome {
     Ok(window.free()?)
 }
 
-/// Shows: MPI_Win_create_dynamic, MPI_Win_attach, MPI_Win_detach, MPI_ERR_RMA_RANGE, lecture: dynamic windows, MPI-4.1 13.2.4.
+/// Shows: MPI_Win_create_dynamic, MPI_Win_attach, MPI_Win_detach, MPI_ERR_RMA_RANGE, lecture: dynamic windows, _c, MPI-4.1 13.2.4.
 fn attach_and_detach(job: &Job) -> Outcome {
     let (own, next) = (job.rank().0, (job.rank().0 + 1) % job.size());
     let mut memory = vec![0u64; 64];
@@ -161,6 +161,8 @@ fn attach_and_detach(job: &Job) -> Outcome {
     addresses.lock(Shared, next)?;
     let address = addresses.get(next, 0, 1)?;
     addresses.unlock(next)?;
+    // Displacements have 64 bits in every call; there are no forms for larger ones.
+    holds!(address.value() > u64::from(u32::MAX));
     window.lock(Shared, next)?;
     window.put(next, address.value() + 63 * WORD as u64, &[u64::from(own) + 1])?;
     window.unlock(next)?;

@@ -235,7 +235,7 @@ fn nothing_to_do(job: &Job) -> Outcome {
     Ok(window.free()?)
 }
 
-/// Shows: MPI_Put, MPI_Get, _c.
+/// Shows: MPI_Put, MPI_Get.
 fn megabytes(job: &Job) -> Outcome {
     const COUNT: usize = 1 << 18;
     let window = Words::allocate(job, COUNT)?;
