@@ -14,14 +14,21 @@ mod world;
 
 pub use world::{Driver, Spec, World};
 
-/// Makes one `#[test]` per behaviour. `$make` is a function from [`Spec`] to [`World`].
+/// Makes one `#[test]` per behaviour. `$make` is a function from [`Spec`] to `$world`, a [`World`].
 #[macro_export]
 macro_rules! suite {
-    ($name:ident, $make:expr) => {
+    ($name:ident, $world:ty, $make:expr) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
-            $crate::suite!(@tests $make;
+
+            // One function and pointers to it: what makes the world is compiled once for each suite, and the
+            // bodies once for each kind of endpoint, not for each test.
+            fn make(spec: $crate::Spec) -> $world {
+                ($make)(spec)
+            }
+
+            $crate::suite!(@tests
                 counts: single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts,
                     no_check_needs_no_lock, lock_all_touches_only_its_targets, flush_of_nothing_is_free,
                     fence_no_precede_returns_at_once, closing_fence, every_switch_has_a_price;
@@ -116,13 +123,11 @@ macro_rules! suite {
             );
         }
     };
-    (@tests $make:expr; $($group:ident: $($body:ident),+;)+) => {
+    (@tests $($group:ident: $($body:ident),+;)+) => {
         $($(
             #[test]
             fn $body() {
-                // A pointer, so that the bodies are compiled once for each kind of endpoint, not for each suite.
-                let make: fn($crate::Spec) -> $crate::World<_, _> = $make;
-                $crate::behaviour::$group::$body(&make);
+                $crate::behaviour::$group::$body(&(make as fn($crate::Spec) -> _));
             }
         )+)+
     };

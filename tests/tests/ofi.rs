@@ -61,7 +61,9 @@ impl Driver for Clock {
     }
 }
 
-fn world(spec: Spec, provider: &str, change: impl Fn(&mut Options)) -> World<OfiEndpoint, InProcess> {
+type OfiWorld = World<OfiEndpoint, InProcess>;
+
+fn world(spec: Spec, provider: &str, change: impl Fn(&mut Options)) -> OfiWorld {
     let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
     let mut options = Options { provider: Some(provider.into()), single_host: true, ..Options::default() };
     change(&mut options);
@@ -81,7 +83,7 @@ fn forced(spec: Spec) -> Spec {
 
 /// The suite on one provider, natively and with forced messages, and on another libfabric beside the
 /// system's where `RMA_TEST_LIBFABRIC2` names one.
-fn second(spec: Spec, provider: &str) -> World<OfiEndpoint, InProcess> {
+fn second(spec: Spec, provider: &str) -> OfiWorld {
     world(spec, provider, |options| match std::env::var_os("RMA_TEST_LIBFABRIC2") {
         Some(path) => options.library = Some(path.into()),
         None => {
@@ -91,18 +93,18 @@ fn second(spec: Spec, provider: &str) -> World<OfiEndpoint, InProcess> {
     })
 }
 
-suite!(tcp_rxm, |spec| world(spec, "tcp;ofi_rxm", |_| ()));
-suite!(tcp_rxm_messages, |spec| world(forced(spec), "tcp;ofi_rxm", |_| ()));
-suite!(net, |spec| world(spec, "net", |_| ()));
-suite!(net_messages, |spec| world(forced(spec), "net", |_| ()));
-suite!(sockets, |spec| world(spec, "sockets", |_| ()));
-suite!(sockets_messages, |spec| world(forced(spec), "sockets", |_| ()));
-suite!(sockets_atomics, |spec| world(spec, "sockets", |options| options.native_atomics = true));
-suite!(udp_rxd, |spec| world(spec, "udp;ofi_rxd", |_| ()));
-suite!(udp_rxd_messages, |spec| world(forced(spec), "udp;ofi_rxd", |_| ()));
-suite!(shm, |spec| world(spec, "shm", |_| ()));
-suite!(shm_messages, |spec| world(forced(spec), "shm", |_| ()));
-suite!(version_2_tcp, |spec| second(spec, "tcp"));
-suite!(version_2_tcp_messages, |spec| second(forced(spec), "tcp"));
-suite!(version_2_tcp_rxm, |spec| second(spec, "tcp;ofi_rxm"));
-suite!(version_2_tcp_rxm_messages, |spec| second(forced(spec), "tcp;ofi_rxm"));
+suite!(tcp_rxm, OfiWorld, |spec| world(spec, "tcp;ofi_rxm", |_| ()));
+suite!(tcp_rxm_messages, OfiWorld, |spec| world(forced(spec), "tcp;ofi_rxm", |_| ()));
+suite!(net, OfiWorld, |spec| world(spec, "net", |_| ()));
+suite!(net_messages, OfiWorld, |spec| world(forced(spec), "net", |_| ()));
+suite!(sockets, OfiWorld, |spec| world(spec, "sockets", |_| ()));
+suite!(sockets_messages, OfiWorld, |spec| world(forced(spec), "sockets", |_| ()));
+suite!(sockets_atomics, OfiWorld, |spec| world(spec, "sockets", |options| options.native_atomics = true));
+suite!(udp_rxd, OfiWorld, |spec| world(spec, "udp;ofi_rxd", |_| ()));
+suite!(udp_rxd_messages, OfiWorld, |spec| world(forced(spec), "udp;ofi_rxd", |_| ()));
+suite!(shm, OfiWorld, |spec| world(spec, "shm", |_| ()));
+suite!(shm_messages, OfiWorld, |spec| world(forced(spec), "shm", |_| ()));
+suite!(version_2_tcp, OfiWorld, |spec| second(spec, "tcp"));
+suite!(version_2_tcp_messages, OfiWorld, |spec| second(forced(spec), "tcp"));
+suite!(version_2_tcp_rxm, OfiWorld, |spec| second(spec, "tcp;ofi_rxm"));
+suite!(version_2_tcp_rxm_messages, OfiWorld, |spec| second(forced(spec), "tcp;ofi_rxm"));

@@ -19,7 +19,9 @@ impl Driver for SimDriver {
     }
 }
 
-fn world(spec: Spec, change: impl Fn(&mut FabricConfig)) -> World<SimEndpoint, SimBootstrap> {
+type SimWorld = World<SimEndpoint, SimBootstrap>;
+
+fn world(spec: Spec, change: impl Fn(&mut FabricConfig)) -> SimWorld {
     let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
     let mut config = FabricConfig::unit(ranks);
     change(&mut config);
@@ -35,17 +37,17 @@ fn puts_and_gets(config: &mut FabricConfig) {
     config.native = NativeOps { put: true, get: true, ..NativeOps::default() };
 }
 
-suite!(ordered, |spec| world(spec, |config| {
+suite!(ordered, SimWorld, |spec: Spec| world(spec, |config| {
     puts_and_gets(config);
     config.limits.order = Order { put_before_send: true, put_before_get: true };
 }));
 
-suite!(unordered, |spec| world(spec, |config| {
+suite!(unordered, SimWorld, |spec: Spec| world(spec, |config| {
     puts_and_gets(config);
     (config.limits.vector_local_max, config.limits.vector_remote_max) = (8, 8);
 }));
 
-suite!(local_completion, |spec| world(spec, |config| {
+suite!(local_completion, SimWorld, |spec: Spec| world(spec, |config| {
     puts_and_gets(config);
     config.limits.put_completes = CompletionScope::Local;
     (config.limits.vector_local_max, config.limits.vector_remote_max) = (4, 1);
@@ -53,20 +55,23 @@ suite!(local_completion, |spec| world(spec, |config| {
     config.grants_key_wishes = false;
 }));
 
-suite!(target_progress, |spec| world(spec, |config| {
+suite!(target_progress, SimWorld, |spec: Spec| world(spec, |config| {
     puts_and_gets(config);
     config.limits.needs_target_progress = true;
     (config.limits.vector_local_max, config.limits.vector_remote_max) = (1, 3);
     config.limits.order.put_before_send = true;
 }));
 
-suite!(messages, |spec| world(spec, |config| config.native = NativeOps::default()));
+suite!(messages, SimWorld, |spec: Spec| world(spec, |config| config.native = NativeOps::default()));
 
-suite!(forced_messages, |spec: Spec| world(spec.with(|config| config.force_message_path = true), |_| ()));
+suite!(forced_messages, SimWorld, |spec: Spec| world(
+    spec.with(|config| config.force_message_path = true),
+    |_| ()
+));
 
-suite!(native_atomics, |spec| world(spec, |_| ()));
+suite!(native_atomics, SimWorld, |spec: Spec| world(spec, |_| ()));
 
-suite!(native_atomics_local_completion, |spec| world(spec, |config| {
+suite!(native_atomics_local_completion, SimWorld, |spec: Spec| world(spec, |config| {
     config.limits.put_completes = CompletionScope::Local;
 }));
 
