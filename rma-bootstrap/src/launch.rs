@@ -23,6 +23,8 @@ pub(crate) struct PmixIdentity {
     pub(crate) namespace: String,
     /// The rank, from PMIX_RANK.
     pub(crate) rank: u32,
+    /// Version of its server, from PMIX_VERSION.
+    pub(crate) server_version: Option<String>,
 }
 
 /// How to speak to a PMI server.
@@ -35,6 +37,60 @@ pub(crate) struct Pmi {
     /// Rank among those on this host and their number, where the environment says it.
     pub(crate) local_place: Option<(u32, u32)>,
 }
+
+/// An allocation of several ranks in which a program may have been started without a launcher.
+struct Allocation {
+    /// The variable that names it.
+    job: &'static str,
+    /// Variables that say how many ranks or hosts it has.
+    sizes: &'static [&'static str],
+    /// The variable that names a file with a line for each rank.
+    list: Option<&'static str>,
+    /// Whose it is.
+    scheduler: &'static str,
+    /// What to do.
+    remedy: &'static str,
+}
+
+/// Every scheduler that is known and says how large an allocation is.
+const ALLOCATIONS: [Allocation; 5] = [
+    Allocation {
+        job: "SLURM_JOB_ID",
+        sizes: &["SLURM_NTASKS", "SLURM_JOB_NUM_NODES"],
+        list: None,
+        scheduler: "a Slurm",
+        remedy: "use `srun --mpi=pmix program`",
+    },
+    Allocation {
+        job: "LSB_JOBID",
+        sizes: &["LSB_DJOB_NUMPROC"],
+        list: Some("LSB_DJOB_HOSTFILE"),
+        scheduler: "an LSF",
+        remedy: "use `mpiexec program` of MPICH or Open MPI, or `jsrun` with PMIx",
+    },
+    Allocation {
+        job: "PBS_JOBID",
+        sizes: &["PBS_NP", "PBS_NUM_NODES"],
+        list: Some("PBS_NODEFILE"),
+        scheduler: "a PBS",
+        remedy: "use `mpiexec program` of MPICH, Open MPI or PALS",
+    },
+    Allocation {
+        job: "COBALT_JOBID",
+        sizes: &["COBALT_JOBSIZE", "COBALT_PARTSIZE"],
+        list: None,
+        scheduler: "a Cobalt",
+        remedy: "use `mpiexec program`",
+    },
+    // JOB_ID alone may be anything; with the file of a parallel environment it is Grid Engine's.
+    Allocation {
+        job: "PE_HOSTFILE",
+        sizes: &["NSLOTS", "NHOSTS"],
+        list: None,
+        scheduler: "a Grid Engine",
+        remedy: "use `mpiexec program` of MPICH or Open MPI",
+    },
+];
 
 /// A launcher of others: how to know it, and what to do where it cannot be spoken to.
 struct Sign {
@@ -49,7 +105,7 @@ struct Sign {
 }
 
 /// Every launcher that is known and does not say by itself how it is spoken to.
-const SIGNS: [Sign; 10] = [
+const SIGNS: [Sign; 15] = [
     Sign {
         rank: "OMPI_COMM_WORLD_RANK",
         sizes: &["OMPI_COMM_WORLD_SIZE"],
@@ -68,6 +124,18 @@ const SIGNS: [Sign; 10] = [
         sizes: &[],
         launcher: "a PMIx launcher",
         remedy: "PMIX_NAMESPACE is missing: pass all PMIX_* variables on to the program",
+    },
+    Sign {
+        rank: "PMIX_NAMESPACE",
+        sizes: &[],
+        launcher: "a PMIx launcher",
+        remedy: "PMIX_RANK is missing: pass all PMIX_* variables on to the program",
+    },
+    Sign {
+        rank: "PMI_PORT",
+        sizes: &["PMI_SIZE"],
+        launcher: "a PMI launcher",
+        remedy: "PMI_ID is missing: pass all PMI_* variables on to the program",
     },
     Sign {
         rank: "PALS_RANKID",
@@ -93,6 +161,24 @@ const SIGNS: [Sign; 10] = [
         sizes: &["MV2_COMM_WORLD_SIZE"],
         launcher: "MVAPICH's mpirun_rsh",
         remedy: "use `mpiexec`",
+    },
+    Sign {
+        rank: "LSF_PM_TASKID",
+        sizes: &["LSB_DJOB_NUMPROC"],
+        launcher: "LSF's blaunch",
+        remedy: "use `mpiexec` of MPICH or Open MPI, which starts its helpers with blaunch",
+    },
+    Sign {
+        rank: "MP_CHILD",
+        sizes: &["MP_PROCS"],
+        launcher: "IBM's poe",
+        remedy: "use a launcher that speaks PMIx or PMI",
+    },
+    Sign {
+        rank: "_CONDOR_PROCNO",
+        sizes: &["_CONDOR_NPROCS"],
+        launcher: "HTCondor's parallel universe",
+        remedy: "start one process that runs `rmarun --hostfile` or `mpiexec`",
     },
     Sign { rank: "MPIRUN_RANK", sizes: &["MPIRUN_NPROCS"], launcher: "mpirun_rsh", remedy: "use `mpiexec`" },
     Sign {
@@ -162,7 +248,8 @@ fn pmix_identity(environment: &Environment) -> Result<Option<PmixIdentity>, Stri
         return Ok(None);
     };
     let rank = number("PMIX_RANK", rank)?;
-    Ok(Some(PmixIdentity { namespace: namespace.to_owned(), rank }))
+    let server_version = environment.get("PMIX_VERSION").map(str::to_owned);
+    Ok(Some(PmixIdentity { namespace: namespace.to_owned(), rank, server_version }))
 }
 
 fn pmi(environment: &Environment, version: Option<Version>) -> Result<Option<Pmi>, String> {
@@ -202,7 +289,6 @@ fn number(name: &str, text: &str) -> Result<u32, String> {
 /// Why a process that nobody can be asked about is probably not alone: the launcher of several ranks that
 /// started it, or the allocation in which it was started without one.
 fn unreachable(environment: &Environment) -> Option<String> {
-    const OTHERWISE: &str = "or set RMA_BOOTSTRAP=single to make each process a job of one rank";
     let mut one_rank_said = false;
     for Sign { rank: rank_name, sizes, launcher, remedy } in SIGNS {
         let Some(rank) = environment.get(rank_name) else { continue };
@@ -221,16 +307,36 @@ fn unreachable(environment: &Environment) -> Option<String> {
              or start the job with `rmarun -n N program`, {OTHERWISE}"
         ));
     }
-    let several = |name: &str| environment.get(name).filter(|count| count.trim() != "1");
-    let allocation = environment.get("SLURM_JOB_ID")?;
-    let said =
-        ["SLURM_NTASKS", "SLURM_JOB_NUM_NODES"].into_iter().find_map(|name| Some((name, several(name)?)));
-    let (name, count) = said.filter(|_| !one_rank_said)?;
+    if one_rank_said {
+        return None;
+    }
+    ALLOCATIONS.iter().find_map(|allocation| outside_launcher(environment, allocation))
+}
+
+/// Why a process in this allocation is probably not alone, if it is in one of several ranks.
+fn outside_launcher(environment: &Environment, allocation: &Allocation) -> Option<String> {
+    let Allocation { job, sizes, list, scheduler, remedy } = allocation;
+    let id = environment.get(job)?;
+    let said = sizes.iter().find_map(|name| {
+        let count = environment.get(name).filter(|count| count.trim() != "1")?;
+        Some(format!("{name}={count}"))
+    });
+    let listed = || {
+        let path = environment.get((*list)?)?;
+        // A list that cannot be read says nothing.
+        let ranks =
+            std::fs::read_to_string(path).ok()?.lines().filter(|line| !line.trim().is_empty()).count();
+        (ranks > 1).then(|| format!("{ranks} lines in {path}"))
+    };
+    let size = said.or_else(listed)?;
     Some(format!(
-        "this process runs inside a Slurm allocation (SLURM_JOB_ID={allocation}, {name}={count}) and was started \
-         without a launcher: use `srun --mpi=pmix program` or `rmarun -n N program`, {OTHERWISE}"
+        "this process runs inside {scheduler} allocation ({job}={id}, {size}) and was started without a launcher: \
+         {remedy} or `rmarun -n N program`, {OTHERWISE}"
     ))
 }
+
+/// The way out for those who mean it.
+const OTHERWISE: &str = "or set RMA_BOOTSTRAP=single to make each process a job of one rank";
 
 #[cfg(test)]
 mod tests {
@@ -315,6 +421,23 @@ mod tests {
             (&[("PALS_RANKID", "0")], "PALS", "pmix"),
             (&[("JSM_NAMESPACE_RANK", "0"), ("JSM_NAMESPACE_SIZE", "2")], "jsrun", "PMIx"),
             (&[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2")], "Flux", "pmi=simple"),
+            (&[("ALPS_APP_PE", "1")], "ALPS", "PMIx or PMI"),
+            (&[("MV2_COMM_WORLD_RANK", "0"), ("MV2_COMM_WORLD_SIZE", "2")], "MVAPICH", "mpiexec"),
+            (&[("MPIRUN_RANK", "0"), ("MPIRUN_NPROCS", "2")], "mpirun_rsh", "mpiexec"),
+            (&[("PMIX_NAMESPACE", "n")], "PMIx", "PMIX_RANK is missing"),
+            (&[("PMI_PORT", "h:1")], "PMI", "PMI_ID is missing"),
+            (&[("LSF_PM_TASKID", "1"), ("LSB_JOBID", "3")], "blaunch", "mpiexec"),
+            (&[("MP_CHILD", "1"), ("MP_PROCS", "2")], "poe", "PMIx or PMI"),
+            (&[("_CONDOR_PROCNO", "0"), ("_CONDOR_NPROCS", "4")], "HTCondor", "rmarun --hostfile"),
+            (&[("LSB_JOBID", "3"), ("LSB_DJOB_NUMPROC", "8")], "LSB_DJOB_NUMPROC=8", "mpiexec"),
+            (&[("PBS_JOBID", "3.h"), ("PBS_NP", "8")], "PBS_NP=8", "mpiexec"),
+            (
+                &[("PBS_JOBID", "3.h"), ("PBS_NODEFILE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))],
+                "lines in",
+                "mpiexec",
+            ),
+            (&[("COBALT_JOBID", "3"), ("COBALT_JOBSIZE", "2")], "Cobalt", "mpiexec"),
+            (&[("PE_HOSTFILE", "/x"), ("NSLOTS", "4")], "Grid Engine", "mpiexec"),
         ] {
             let message = launch(pairs, "auto").unwrap_err();
             let remedies = [remedy, "rmarun", "RMA_BOOTSTRAP=single"];
@@ -333,6 +456,10 @@ mod tests {
                 ("SLURM_JOB_NUM_NODES", "1"),
             ],
             &[("SLURM_JOB_ID", "3")],
+            &[("PBS_JOBID", "3"), ("PBS_NP", "1"), ("PBS_NODEFILE", "/nonexistent")],
+            &[("LSB_JOBID", "3"), ("LSB_DJOB_NUMPROC", "1")],
+            &[("NSLOTS", "4"), ("JOB_ID", "7")],
+            &[("_CONDOR_PROCNO", "0"), ("_CONDOR_NPROCS", "1")],
             &[("SLURM_NTASKS", "8")],
         ] {
             assert_eq!(launch(alone, "auto"), Ok(Launch::Single), "{alone:?}");

@@ -2,7 +2,7 @@
 //! the process: what goes through the library is a number and no pointer, so an answer that comes late,
 //! whatever has become of who asked, finds nothing to harm.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_void, CStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +15,7 @@ use crate::wire::VALUE_BYTES_MAX;
 /// What an answer says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// A value of bytes.
+    /// A value of bytes or of text.
     Bytes(Vec<u8>),
     /// A value that is a number.
     Number(u32),
@@ -27,6 +27,9 @@ pub(super) enum Answer {
 
 /// Most answers that wait to be taken: more than a client asks for at the same time.
 const ANSWERS_MAX: usize = 256;
+
+/// Longest text: the ranks of a host, in digits.
+const TEXT_BYTES_MAX: usize = 1 << 16;
 
 static ANSWERS: Mutex<Vec<(u32, Answer)>> = Mutex::new(Vec::new());
 
@@ -82,13 +85,27 @@ pub(super) unsafe extern "C" fn on_done(status: c_int, context: *mut c_void) {
 }
 
 /// # Safety
-/// A byte object in `value` has as many bytes as it says.
+/// A byte object in `value` has as many bytes as it says, and text is terminated.
 unsafe fn decode(value: &abi::Value) -> Answer {
     match value.kind {
         // SAFETY: the type says which member was written.
         abi::TYPE_UINT16 => Answer::Number(unsafe { value.data.uint16 }.into()),
         // SAFETY: as above.
         abi::TYPE_UINT32 => Answer::Number(unsafe { value.data.uint32 }),
+        abi::TYPE_STRING => {
+            // SAFETY: as above.
+            let text = unsafe { value.data.text };
+            if text.is_null() {
+                return Answer::Failed(abi::SUCCESS);
+            }
+            // SAFETY: not null, and the caller vouches for its terminator.
+            let text = unsafe { CStr::from_ptr(text) }.to_bytes();
+            // Only what is about one host is asked for as text.
+            match text.len() <= TEXT_BYTES_MAX {
+                true => Answer::Bytes(text.to_vec()),
+                false => Answer::Failed(abi::SUCCESS),
+            }
+        }
         abi::TYPE_BYTE_OBJECT => {
             // SAFETY: as above.
             let object = unsafe { value.data.byte_object };
@@ -149,6 +166,11 @@ mod tests {
         let empty = abi::Value::of_bytes(b"");
         // SAFETY: as above.
         unsafe { on_value(0, &empty, context(6)) };
+        let mut text = abi::Value::of_bytes(b"");
+        text.kind = abi::TYPE_STRING;
+        text.data.text = c"0,1".as_ptr();
+        // SAFETY: as above.
+        unsafe { on_value(0, &text, context(7)) };
         // SAFETY: nothing is needed.
         unsafe { on_done(0, context(u32::MAX)) };
         let expected = [
@@ -158,6 +180,7 @@ mod tests {
             (4, Answer::Number(7)),
             (5, Answer::Failed(0)),
             (6, Answer::Bytes(Vec::new())),
+            (7, Answer::Bytes(b"0,1".to_vec())),
             (u32::MAX, Answer::Done),
         ];
         assert_eq!(take(), expected);

@@ -1,6 +1,6 @@
 //! A rank whose launcher speaks PMIx.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,24 @@ use crate::{Fetch, ADDRESS_KEY};
 /// The number of the fence at the end, which no get has: they begin at 1.
 const FENCE: u32 = 0;
 
+/// The number of the fence behind publishing, which gets do not reach in the life of a process.
+const PUBLISHED: u32 = u32::MAX;
+
+/// The oldest server that answers a get for what is not there yet with "timeout" after two seconds, and the
+/// next ones as well when it has come long since.
+const FORGETFUL_SERVER_MIN: u32 = 5;
+
+/// What gets wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Door {
+    /// Nothing: they wait at the rank that they are about.
+    Open,
+    /// That this rank publishes, and enters a fence then.
+    Closed,
+    /// That all ranks have published, which the end of the fence says.
+    Fence,
+}
+
 /// The bootstrap of a rank whose launcher speaks PMIx.
 ///
 /// The library is one for the process, so a process joins once.
@@ -34,6 +52,13 @@ pub struct PmixClient {
     questions: Questions,
     limit: Duration,
     epoch: Instant,
+    /// The ranks on this host, in order, if the server forgets gets that wait: about these it is asked for what
+    /// it has now.
+    neighbours: Vec<u32>,
+    /// The server does so.
+    forgets: bool,
+    /// What gets wait for.
+    door: Door,
     /// When this rank finalized, since `epoch`.
     finalized_at: Option<Duration>,
     /// Whether all ranks have, or why it cannot be known.
@@ -83,6 +108,12 @@ impl PmixClient {
         // As in PMI: whose host nobody knows counts as alone on it.
         let local_size = number(&job, abi::KEY_LOCAL_SIZE).unwrap_or(1).clamp(1, size);
         let local_rank = number(&me, abi::KEY_LOCAL_RANK).unwrap_or(0).min(local_size - 1);
+        let server = identity.server_version.as_deref().and_then(library::major_version);
+        let forgets = server.is_some_and(|major| major >= FORGETFUL_SERVER_MIN);
+        let neighbours = match forgets {
+            true => ranks(&await_answer(&library, &job, abi::KEY_LOCAL_PEERS, epoch, limit)?),
+            false => Vec::new(),
+        };
         Ok(Self {
             library,
             place: Place { rank: me.rank, size, local_rank, local_size, job_id },
@@ -91,6 +122,9 @@ impl PmixClient {
             questions: Questions::default(),
             limit,
             epoch,
+            neighbours,
+            forgets,
+            door: if forgets { Door::Closed } else { Door::Open },
             finalized_at: None,
             all_finalized: None,
             is_closed: false,
@@ -113,10 +147,23 @@ impl PmixClient {
                 });
                 continue;
             }
+            if number == PUBLISHED {
+                // Should it have failed, the gets will say what is missing.
+                self.open_door();
+                continue;
+            }
             let answer = match answer {
                 Answer::Bytes(bytes) => Ok(bytes),
+                Answer::Failed(abi::ERR_NOT_FOUND) if self.forgets => {
+                    self.questions.ask_again(number, now);
+                    continue;
+                }
                 Answer::Failed(abi::ERR_NOT_FOUND) => {
                     self.questions.on_not_found(number, now);
+                    continue;
+                }
+                Answer::Failed(abi::ERR_TIMEOUT) => {
+                    self.questions.ask_again(number, now);
                     continue;
                 }
                 Answer::Failed(status) if status != abi::SUCCESS => Err(self.library.describe(status)),
@@ -125,22 +172,43 @@ impl PmixClient {
             self.questions.on_answer(number);
             self.requests.answer(number, answer);
         }
+        if self.door != Door::Open {
+            return;
+        }
         while let Some(question) = self.questions.poll(now, self.limit) {
             let (number, rank, key) = (question.number, question.rank, question.key.clone());
-            if let Err(what) = self.ask(number, rank, &key) {
+            let at_once = self.neighbours.binary_search(&rank).is_ok();
+            if let Err(what) = self.ask(number, rank, &key, at_once) {
                 self.questions.on_answer(number);
                 self.requests.answer(number, Err(what));
             }
         }
     }
 
+    /// Lets the gets go, and the fence at the end if it had to wait: two at the same time are one to the server.
+    fn open_door(&mut self) {
+        self.door = Door::Open;
+        if self.finalized_at.is_some() && self.all_finalized.is_none() {
+            if let Err(what) = self.enter_last_fence() {
+                self.all_finalized = Some(Err(what));
+            }
+        }
+    }
+
+    fn enter_last_fence(&mut self) -> Result<(), String> {
+        if self.library.fence(FENCE)? == Started::Done {
+            self.all_finalized = Some(Ok(()));
+        }
+        Ok(())
+    }
+
     fn error(&self, call: &str, what: &str) -> BootstrapError {
         BootstrapError { message: format!("rank {}: {call}: {what}", self.place.rank) }
     }
 
-    fn ask(&self, number: u32, rank: u32, key: &str) -> Result<(), String> {
+    fn ask(&self, number: u32, rank: u32, key: &str, at_once: bool) -> Result<(), String> {
         let of = Proc { namespace: self.namespace, rank };
-        match self.library.get(&of, &pmix_key(key)?, number)? {
+        match self.library.get(&of, &pmix_key(key)?, number, at_once)? {
             Started::Waiting => Ok(()),
             Started::Done => Err("the PMIx library answered a get without a value".to_owned()),
         }
@@ -156,20 +224,32 @@ impl PmixClient {
 fn await_number(
     library: &Library,
     of: &Proc,
-    key: &std::ffi::CStr,
+    key: &CStr,
     epoch: Instant,
     limit: Duration,
 ) -> Result<u32, String> {
+    match await_answer(library, of, key, epoch, limit)? {
+        Answer::Number(number) => Ok(number),
+        _ => Err(format!("asking for {}: the answer is no number", key.to_string_lossy())),
+    }
+}
+
+/// What the server on this host knows; waits for it.
+fn await_answer(
+    library: &Library,
+    of: &Proc,
+    key: &CStr,
+    epoch: Instant,
+    limit: Duration,
+) -> Result<Answer, String> {
     const NUMBER: u32 = 1;
     let failed = |what: &str| format!("asking for {}: {what}", key.to_string_lossy());
-    library.get(of, key, NUMBER).map_err(|what| failed(&what))?;
+    library.get(of, key, NUMBER, false).map_err(|what| failed(&what))?;
     loop {
-        if let Some((_, answer)) = answers::take().pop() {
-            return match answer {
-                Answer::Number(number) => Ok(number),
-                Answer::Failed(status) => Err(failed(&library.describe(status))),
-                Answer::Bytes(_) | Answer::Done => Err(failed("the answer is no number")),
-            };
+        match answers::take().pop() {
+            Some((_, Answer::Failed(status))) => return Err(failed(&library.describe(status))),
+            Some((_, answer)) => return Ok(answer),
+            None => {}
         }
         let remaining = limit.saturating_sub(epoch.elapsed());
         if remaining.is_zero() {
@@ -178,6 +258,15 @@ fn await_number(
         let waited = crate::socket::wait_fd(answers::event()?.as_fd(), PollFlags::IN, remaining);
         waited.map_err(|error| failed(&error.to_string()))?;
     }
+}
+
+/// The ranks in a text such as `0,1,2`, in order.
+fn ranks(answer: &Answer) -> Vec<u32> {
+    let Answer::Bytes(text) = answer else { return Vec::new() };
+    let text = String::from_utf8_lossy(text);
+    let mut ranks: Vec<u32> = text.split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
+    ranks.sort_unstable();
+    ranks
 }
 
 /// Our keys under a prefix of their own: those of PMIx itself begin with `pmix`.
@@ -248,9 +337,8 @@ impl Member for PmixClient {
         if self.finalized_at.is_some() {
             return Ok(());
         }
-        let started = self.library.fence(FENCE).map_err(|what| self.error("finalize", &what))?;
-        if started == Started::Done {
-            self.all_finalized = Some(Ok(()));
+        if self.door != Door::Fence {
+            self.enter_last_fence().map_err(|what| self.error("finalize", &what))?;
         }
         self.finalized_at = Some(self.epoch.elapsed());
         Ok(())
@@ -293,11 +381,30 @@ impl Bootstrap for PmixClient {
     }
 
     fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
-        self.put(ADDRESS_KEY, address.as_slice())
+        self.put(ADDRESS_KEY, address.as_slice())?;
+        if self.door == Door::Closed {
+            self.door = Door::Fence;
+            let started = self.library.fence(PUBLISHED).map_err(|what| self.error("publish", &what))?;
+            if started == Started::Done {
+                self.open_door();
+            }
+        }
+        Ok(())
     }
 
     fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
         let fetch = self.get(rank, ADDRESS_KEY)?;
         found_address(rank, fetch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ranks_of_a_host() {
+        assert_eq!(ranks(&Answer::Bytes(b"2,0, 11,x\n".to_vec())), [0, 2, 11]);
+        assert!(ranks(&Answer::Number(3)).is_empty());
     }
 }

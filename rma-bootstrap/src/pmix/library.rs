@@ -1,9 +1,10 @@
 //! Finding and opening the PMIx library, and its functions behind safe calls.
 
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use super::abi::{self, Proc, Value};
+use super::abi::{self, Info, Proc, Value};
 use super::answers;
 
 /// The name that the dynamic loader looks for.
@@ -25,6 +26,15 @@ pub(super) struct Library {
     error_string: abi::ErrorString,
     version: String,
 }
+
+/// A wish that nobody changes.
+struct Wish(Info);
+
+// SAFETY: it has no pointers but null ones, so any thread may have it.
+unsafe impl Send for Wish {}
+
+// SAFETY: it is only read.
+unsafe impl Sync for Wish {}
 
 /// What a call that is answered later said at once.
 #[derive(PartialEq, Eq, Debug)]
@@ -140,11 +150,16 @@ impl Library {
         self.check("PMIx_Commit", status).map(drop)
     }
 
-    /// Asks for a value of a rank or a job; the answer comes under `number`.
-    pub(super) fn get(&self, of: &Proc, key: &CStr, number: u32) -> Result<Started, String> {
+    /// Asks for a value of a rank or a job; the answer comes under `number`, and if `at_once`, from what the
+    /// server of this host has now.
+    pub(super) fn get(&self, of: &Proc, key: &CStr, number: u32, at_once: bool) -> Result<Started, String> {
+        // The library may look at it until it answers, so it lives as long as the program.
+        static IMMEDIATE: OnceLock<Wish> = OnceLock::new();
+        let immediate = || ptr::from_ref(&IMMEDIATE.get_or_init(|| Wish(Info::immediate())).0);
+        let (wishes, count) = if at_once { (immediate(), 1) } else { (ptr::null(), 0) };
         let context = answers::context(number);
         // SAFETY: rank and key are copied by the call; the callback takes any number, and no pointer.
-        let status = unsafe { (self.get)(of, key.as_ptr(), ptr::null(), 0, answers::on_value, context) };
+        let status = unsafe { (self.get)(of, key.as_ptr(), wishes, count, answers::on_value, context) };
         self.check("PMIx_Get_nb", status)
     }
 
@@ -178,7 +193,7 @@ pub(super) fn namespace(proc: &Proc) -> &str {
 }
 
 /// The number in front of the first point of a text such as `OpenPMIx 4.2.2 (PMIx Standard: 4.2)`.
-fn major_version(text: &str) -> Option<u32> {
+pub(super) fn major_version(text: &str) -> Option<u32> {
     let digits = text.split('.').next()?.rsplit(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok()
 }

@@ -1,14 +1,18 @@
 //! In which order the PMIx library is asked for values. Pure: no library, no clock.
 //!
-//! One after the other, because of several gets at the same time the library (4.2.2 at least) answers some
-//! with "not found" although the rank is about to publish. And what was not found is asked again a little
-//! later, since "never" cannot be told from "not yet" by that answer; the time limit of the request ends it.
+//! Several at the same time, until the library answers one of several with "not found": 4.2.2 does that although
+//! the rank is about to publish, and is asked for one after the other from then on. What was not found is asked
+//! again a little later, since "never" cannot be told from "not yet" by that answer; the time limit of the
+//! request ends it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// When a value that was not found is asked for again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Questions that are asked at the same time of a library that answers them.
+const WIDTH_MAX: usize = 16;
 
 /// How long a question may be unanswered before the next one is asked all the same: its rank may never
 /// publish, and others have.
@@ -29,10 +33,18 @@ pub(super) struct Question {
 }
 
 /// The questions that have no answer yet. As many as there are requests, which bound them.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(super) struct Questions {
     waiting: VecDeque<Question>,
     asked: VecDeque<Question>,
+    /// How many may be asked at the same time.
+    width: usize,
+}
+
+impl Default for Questions {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), asked: VecDeque::new(), width: WIDTH_MAX }
+    }
 }
 
 impl Questions {
@@ -46,7 +58,8 @@ impl Questions {
     pub(super) fn poll(&mut self, now: Duration, limit: Duration) -> Option<&Question> {
         self.waiting.retain(|question| now.saturating_sub(question.begun_at) < limit);
         self.asked.retain(|question| now.saturating_sub(question.begun_at) < limit);
-        if self.asked.back().is_some_and(|last| now.saturating_sub(last.at) < PATIENCE) {
+        let is_recent = |question: &&Question| now.saturating_sub(question.at) < PATIENCE;
+        if self.asked.iter().filter(is_recent).count() >= self.width {
             return None;
         }
         let index = self.waiting.iter().position(|question| question.at <= now)?;
@@ -63,6 +76,14 @@ impl Questions {
 
     /// The value is not there, or not yet.
     pub(super) fn on_not_found(&mut self, number: u32, now: Duration) {
+        if self.asked.len() > 1 && self.asked.iter().any(|question| question.number == number) {
+            self.width = 1;
+        }
+        self.ask_again(number, now);
+    }
+
+    /// The library or its server has given up waiting for the value: version 5 does so after two seconds.
+    pub(super) fn ask_again(&mut self, number: u32, now: Duration) {
         let Some(index) = self.asked.iter().position(|question| question.number == number) else { return };
         if let Some(mut question) = self.asked.remove(index) {
             question.at = now + RETRY_INTERVAL;
@@ -82,20 +103,60 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other() {
+    fn several_at_the_same_time_and_no_more() {
+        let mut questions = Questions::default();
+        let now = Duration::ZERO;
+        (1..=20).for_each(|number| questions.push(number, number, "k", now));
+        let asked: Vec<u32> = std::iter::from_fn(|| poll(&mut questions, now)).collect();
+        assert_eq!(asked, (1..=WIDTH_MAX as u32).collect::<Vec<_>>());
+        questions.on_answer(99);
+        assert_eq!(poll(&mut questions, now), None);
+        questions.on_answer(7);
+        assert_eq!(poll(&mut questions, now), Some(17));
+        // Nobody answers for a while: the next ones are not held up any longer.
+        assert_eq!(poll(&mut questions, PATIENCE), Some(18));
+    }
+
+    #[test]
+    fn a_library_that_does_not_find_one_of_several_is_asked_one_after_the_other() {
         let mut questions = Questions::default();
         let now = Duration::ZERO;
         (1..4).for_each(|number| questions.push(number, number, "k", now));
-        assert_eq!(poll(&mut questions, now), Some(1));
-        assert_eq!(poll(&mut questions, now), None);
-        questions.on_answer(9);
-        assert_eq!(poll(&mut questions, now), None);
+        (1..4).for_each(|number| assert_eq!(poll(&mut questions, now), Some(number)));
+        questions.on_not_found(2, now);
         questions.on_answer(1);
-        assert_eq!(poll(&mut questions, now), Some(2));
+        questions.on_answer(3);
+        (4..6).for_each(|number| questions.push(number, number, "k", now));
+        assert_eq!(poll(&mut questions, now), Some(4));
+        assert_eq!(poll(&mut questions, now), None);
+        questions.on_answer(4);
+        assert_eq!(poll(&mut questions, RETRY_INTERVAL), Some(2));
+        questions.on_answer(2);
+        assert_eq!(poll(&mut questions, RETRY_INTERVAL), Some(5));
         // Nobody answers for a while: the next is not held up any longer.
-        assert_eq!(poll(&mut questions, PATIENCE), Some(3));
-        assert_eq!(poll(&mut questions, PATIENCE), None);
+        questions.push(6, 6, "k", RETRY_INTERVAL);
+        assert_eq!(poll(&mut questions, RETRY_INTERVAL), None);
+        assert_eq!(poll(&mut questions, RETRY_INTERVAL + PATIENCE), Some(6));
         assert_eq!(questions.asked.len(), 2);
+    }
+
+    #[test]
+    fn a_library_that_gives_up_waiting_is_asked_again_and_as_widely() {
+        let mut questions = Questions::default();
+        (1..3).for_each(|number| questions.push(number, number, "k", Duration::ZERO));
+        (1..3).for_each(|number| assert_eq!(poll(&mut questions, Duration::ZERO), Some(number)));
+        questions.ask_again(1, Duration::ZERO);
+        assert_eq!(poll(&mut questions, Duration::ZERO), None);
+        assert_eq!((poll(&mut questions, RETRY_INTERVAL), questions.width), (Some(1), WIDTH_MAX));
+    }
+
+    #[test]
+    fn a_single_one_that_is_not_there_says_nothing_about_the_library() {
+        let mut questions = Questions::default();
+        questions.push(1, 1, "k", Duration::ZERO);
+        assert_eq!(poll(&mut questions, Duration::ZERO), Some(1));
+        questions.on_not_found(1, Duration::ZERO);
+        assert_eq!(questions.width, WIDTH_MAX);
     }
 
     #[test]
