@@ -133,6 +133,8 @@ pub struct Rules {
     ops: AccumulateOps,
     ordering: AccumulateOrdering,
     model: MemoryModel,
+    /// The origin has ordered its operations, in ways that the target does not see.
+    is_ordered: bool,
 }
 
 impl Rules {
@@ -142,7 +144,14 @@ impl Rules {
             ops: options.accumulate_ops,
             ordering: options.accumulate_ordering,
             model: options.model.unwrap_or_default(),
+            is_ordered: false,
         }
+    }
+
+    /// The same for operations that their origin may have ordered.
+    #[must_use]
+    pub fn ordered(self, is_ordered: bool) -> Self {
+        Self { is_ordered, ..self }
     }
 
     fn conflict(&self, group: Group, one: &Access, other: &Access) -> bool {
@@ -155,7 +164,7 @@ impl Rules {
             let both_update = one.updates() && other.updates();
             return !same_origin && (both_update || self.model == MemoryModel::Separate);
         }
-        if same_origin && group == Group::Passive {
+        if same_origin && (group == Group::Passive || self.is_ordered) {
             return false;
         }
         !(one.kind.accumulates() && other.kind.accumulates() && self.may_meet(same_origin, one, other))

@@ -118,7 +118,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(epoch_error(sync.call, state, Rule::OtherEpochOpen)));
         }
         w.fence_sequence = Some(sequence);
-        w.fence_active = false;
+        (w.fence_active, w.has_ordered) = (false, false);
         self.process.send_barrier_rounds(w);
         // Shared memory may be accessed as soon as the call returns, by everybody's leave.
         if assert.no_precede && w.flavor != Flavor::Shared {

@@ -21,6 +21,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let call = Call::Order;
         self.check_order(call, window, Some(target))?;
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
+        w.has_ordered = true;
         match w.find(&self.process.targets, target) {
             Some(t) => self.process.begin_order(w, t),
             None => w.ordered_detached = !w.acks.is_empty(),
@@ -37,6 +38,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn order_all(&mut self, window: WindowId) -> Result<(), RmaError> {
         self.check_order(Call::OrderAll, window, None)?;
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
+        w.has_ordered = true;
         w.ordered_detached = !w.acks.is_empty();
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {

@@ -17,7 +17,9 @@ impl<R> Window<R> {
         if self.state.is_fence() {
             let (_, completed) = self.barrier.progress();
             let odd = if completed & 1 == 1 { BatchFlags::PASSIVE } else { BatchFlags::default() };
-            BatchFlags::FENCE | odd
+            let ordered =
+                if is_ordered || self.has_ordered { BatchFlags::ORDERED } else { BatchFlags::default() };
+            BatchFlags::FENCE | odd | ordered
         } else if !self.state.is_passive() {
             BatchFlags::default()
         } else if is_ordered {
@@ -42,10 +44,12 @@ impl<R> Window<R> {
             (false, false) => return None,
         };
         let is_ordered = flags.has(BatchFlags::ORDERED);
-        if is_ordered {
+        if is_ordered && !is_fence {
             checker.on_complete(origin);
         }
-        Some(Watch { checker, rules: Rules::of(&self.options), group, origin, is_ordered })
+        let rules = Rules::of(&self.options).ordered(is_ordered);
+        // Those of a fence epoch are still compared with what others do.
+        Some(Watch { checker, rules, group, origin, is_ordered: is_ordered && !is_fence })
     }
 
     /// A batch with these flags was executed: what its origin asked to be told of is complete.
@@ -73,8 +77,9 @@ impl<R> Window<R> {
         let is_fence = self.state.is_fence();
         let group = if is_fence { Group::Fence(started as u8 & 1) } else { Group::Passive };
         let access = Access { origin: rank, kind, dtype, op, first, len };
+        let rules = Rules::of(&self.options).ordered(self.has_ordered);
         // Elsewhere it is complete at once, and what others do later may be ordered behind it.
-        let earlier = checker.note(group, access, is_fence, &Rules::of(&self.options))?;
+        let earlier = checker.note(group, access, is_fence, &rules)?;
         Some(Conflict::of(&access, &earlier))
     }
 }

@@ -108,6 +108,8 @@ pub(crate) struct Window<R> {
     pub(crate) acks: FewRanks,
     /// An order call was about them.
     pub(crate) ordered_detached: bool,
+    /// There was an order call since the last fence: where conflicts are looked for, not those of one origin.
+    pub(crate) has_ordered: bool,
     /// The number of the last call that flushes without waiting, or flushes several targets.
     pub(crate) ticket: u32,
     /// An error of a target that has no element.
@@ -172,6 +174,7 @@ impl<R> Window<R> {
             cursor: LockAllCursor::idle(),
             acks: FewRanks::default(),
             ordered_detached: false,
+            has_ordered: false,
             ticket: 0,
             detached_error: None,
             restore_victim: NONE,

@@ -131,7 +131,7 @@ flags! {
         OVERTAKE = 128,
         /// The origin's access epoch is over (complete): nothing of it follows.
         COMPLETE = 256,
-        /// For the checker, with [`BatchFlags::PASSIVE`]: what comes is ordered behind what came before.
+        /// For the checker, with [`BatchFlags::PASSIVE`] or [`BatchFlags::FENCE`]: what comes is ordered behind what came before.
         ORDERED = 512,
         /// For the checker: an epoch of fences; with [`BatchFlags::PASSIVE`] the odd ones.
         FENCE = 1024,
@@ -246,8 +246,7 @@ impl Header {
         let stray = flags.has(BatchFlags::OVERTAKE) && !flags.has(BatchFlags::LOCK_SHARED);
         // A lock belongs to a passive-target epoch, complete ends one of another kind.
         let mixed = flags.has(BatchFlags::COMPLETE) && (locks || flags.has(BatchFlags::UNLOCK));
-        let checked = flags.any(BatchFlags::FENCE) || !flags.has(BatchFlags::PASSIVE);
-        let unordered = flags.has(BatchFlags::ORDERED) && checked;
+        let unordered = flags.has(BatchFlags::ORDERED) && !flags.any(BatchFlags::FENCE | BatchFlags::PASSIVE);
         let contradicts = self.kind == PacketKind::Batch && (both || stray || mixed || unordered);
         self.flags & !known == 0 && !contradicts
     }

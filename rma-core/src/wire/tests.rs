@@ -72,7 +72,6 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
     let both = BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE;
     let refused = [
         (PacketKind::Batch, BatchFlags::ORDERED.0),
-        (PacketKind::Batch, (BatchFlags::ORDERED | BatchFlags::FENCE | BatchFlags::PASSIVE).0),
         (PacketKind::Batch, both.0),
         (PacketKind::Batch, BatchFlags::OVERTAKE.0),
         (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::UNLOCK).0),

@@ -241,3 +241,29 @@ pub fn the_table_is_bounded<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     assert_eq!(world.engines[1].window_bytes(window), held);
     world.check_idle();
 }
+
+/// In a fence epoch, too, what one rank has ordered does not conflict with itself, whether its window or that of
+/// another is accessed; with what others do, it does.
+///
+/// Shows: ours: order, ours: order_all, ours: checker.
+pub fn an_order_call_is_no_conflict<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let (mut world, window) = fenced(make);
+    let data = pattern(16, 1);
+    for target in [0, 2] {
+        world.put(0, window, target, 32, &data).unwrap();
+        world.settle();
+        world.engines[0].order_all(window).unwrap();
+        world.put(0, window, target, 32, &data).unwrap();
+    }
+    assert_eq!(conflicts_of_fence(&mut world, window), []);
+    // The promise ends with the epoch, and is nobody else's.
+    world.put(0, window, 2, 32, &data).unwrap();
+    world.settle();
+    world.engines[0].order_all(window).unwrap();
+    world.put(1, window, 2, 32, &data).unwrap();
+    assert_eq!(conflicts_of_fence(&mut world, window).len(), 1);
+    world.put(0, window, 2, 32, &data).unwrap();
+    world.settle();
+    world.put(0, window, 2, 32, &data).unwrap();
+    assert_eq!(conflicts_of_fence(&mut world, window).len(), 1);
+}
