@@ -339,7 +339,8 @@ pub unsafe trait Endpoint: Send {
     /// When the address is malformed or no route leads there.
     fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError>;
 
-    /// Forgets a peer to which nothing is outstanding.
+    /// Forgets a peer to which nothing is outstanding. Packets that were taken, and operations whose tags came
+    /// back, still arrive.
     fn disconnect(&mut self, peer: PeerAddr);
 
     /// Registers `len` bytes at `base` for access by peers. `key` is a wish, the same at every rank;

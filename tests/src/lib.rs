@@ -50,7 +50,7 @@ macro_rules! suite {
                 checker: two_puts_in_a_fence_epoch, one_rank_conflicts_with_itself, accumulates_meet_accumulates,
                     own_operations_conflict_with_others, local_accesses_conflict_by_model,
                     unflushed_updates_under_shared_locks, ordered_accesses_are_no_conflict, only_who_asks_is_checked,
-                    the_setting_checks_every_window, the_table_is_bounded;
+                    the_setting_checks_every_window, the_table_is_bounded, an_order_call_is_no_conflict;
                 shared: locks_are_held_on_return, fences_wait_for_everybody, start_waits_for_posts,
                     who_cannot_map_fails_all;
                 overlapping: fences_on_both_make_updates_visible, parts_have_their_own_bounds,
@@ -64,7 +64,8 @@ macro_rules! suite {
                 notify: data_before_their_notification, notifications_cost_one_packet, notifications_keep_their_order,
                     notifications_of_many_origins, no_notification_of_a_failed_put, words_that_cannot_be_notified,
                     notifications_without_data, notifications_with_few_elements, notifications_under_all_switches,
-                    notifications_in_a_fence_epoch, notifications_and_marks, notifications_wait_for_the_lock;
+                    notifications_in_a_fence_epoch, notifications_and_marks, notifications_wait_for_the_lock,
+                    notifications_without_data_keep_their_turn, notified_puts_are_left_behind_by_complete;
                 ordering: accumulates_of_one_origin_are_ordered, large_accumulates_are_ordered,
                     accumulates_that_wait_are_ordered, accumulates_are_atomic, a_flag_behind_its_data,
                     any_operation_behind_any, order_among_packets_is_free, order_ends, order_with_few_elements,

@@ -70,7 +70,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// What a pending operation adds to a packet, or its result to the reply, whichever is more.
-    fn packet_share(&self, op: u32) -> u64 {
+    pub(super) fn packet_share(&self, op: u32) -> u64 {
         let element = &self.operations[op];
         let result = if element.kind.has_result() { element.len } else { 0 };
         let head = RECORD_BYTES_MAX as u64 + u64::from(element.table_bytes) + element.note_bytes() as u64;

@@ -30,7 +30,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut op = self.targets[t].pending.head;
         while op != NONE {
             let next = self.operations[op].next;
-            if self.is_native(w, op) {
+            if self.is_native(w, op) && !self.note_must_wait(t, op) {
                 let Some(metadata) = self.targets[t].metadata else {
                     self.request_metadata(w, t)?;
                     return Ok(count);

@@ -13,7 +13,7 @@ use crate::op::ReduceOp;
 use crate::path::Path;
 use crate::pool::NONE;
 use crate::provider::{CompletionScope, Endpoint};
-use crate::table::{is_before, Notification, NOTE_BYTES, NOTE_PAYLOAD_BYTES};
+use crate::table::{is_before, Notification, OperationState, NOTE_BYTES, NOTE_PAYLOAD_BYTES};
 use crate::window::Window;
 use crate::wire::{BatchFlags, Header, Notifies, OpKind, PacketKind, Record, Writer};
 
@@ -82,6 +82,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 self.drop_note(t, op);
                 if self.operations[op].is_finished() {
                     self.complete_operation(t, op);
+                    // Its element is taken back in the next round.
+                    w.dirty = true;
                 }
             }
             op = next;
@@ -114,9 +116,33 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         te.direct = None;
         self.operations[op].section = self.targets[t].order.section;
         self.operations[op].become_note(note);
-        self.link_pending(t, op);
+        self.link_note(t, op);
         self.targets[t].hurried = true;
         w.dirty = true;
+    }
+
+    /// Makes a notification pending in front of later ones, which wait for it.
+    fn link_note(&mut self, t: u32, op: u32) {
+        let number = self.operations[op].number;
+        let mut later = self.targets[t].pending.head;
+        while later != NONE {
+            let element = &self.operations[later];
+            if element.is_note && is_before(number, element.number) {
+                self.operations[op].state = OperationState::Pending;
+                self.targets[t].pending_bytes += self.packet_share(op);
+                self.targets[t].pending.insert_before(&mut self.operations, op, later);
+                return;
+            }
+            later = element.next;
+        }
+        self.link_pending(t, op);
+    }
+
+    /// Whether a notification without data, which the fabric makes, has to wait for an earlier one.
+    pub(crate) fn note_must_wait(&self, t: u32, op: u32) -> bool {
+        let element = &self.operations[op];
+        element.is_note
+            && (self.pending_note_before(t, element.number) || self.has_note_before(t, element.number))
     }
 
     /// Whether the data of a native put that was posted wholly are visible to whoever sees what is sent now.
@@ -163,16 +189,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn note_may_go(&self, w: &Window<E::Region>, t: u32, op: u32) -> bool {
         let te = &self.targets[t];
         let element = &self.operations[op];
-        if te.notes == 0 || (element.notify.is_none() && !te.order.in_force) {
+        let is_noted = element.notify.is_some() || element.is_note;
+        if te.notes == 0 || (!is_noted && !te.order.in_force) {
             return true;
         }
         // Behind an earlier notification; in order, behind what such a one belongs to.
         let is_behind = |earlier: u32| {
             let earlier = &self.operations[earlier];
             let is_section = te.order.in_force && earlier.section != element.section;
-            earlier.counts_note
-                && is_before(earlier.number, element.number)
-                && (element.notify.is_some() || is_section)
+            earlier.counts_note && is_before(earlier.number, element.number) && (is_noted || is_section)
         };
         let mut issued = te.issued.head;
         while issued != NONE {

@@ -323,6 +323,17 @@ impl List {
         self.count += 1;
     }
 
+    /// In front of one that is in the list.
+    pub(crate) fn insert_before(&mut self, arena: &mut Arena<OperationElement>, index: u32, follower: u32) {
+        let prev = arena[follower].prev;
+        if prev == NONE {
+            return self.push_front(arena, index);
+        }
+        (arena[index].prev, arena[index].next) = (prev, follower);
+        (arena[prev].next, arena[follower].prev) = (index, index);
+        self.count += 1;
+    }
+
     pub(crate) fn remove(&mut self, arena: &mut Arena<OperationElement>, index: u32) {
         let (prev, next) = (arena[index].prev, arena[index].next);
         if prev == NONE {

@@ -134,6 +134,15 @@ impl Operations {
         self.select(|operation| operation.target == endpoint)
     }
 
+    /// Operations of a route whose tags are to come back.
+    pub(super) fn outstanding(&self, endpoint: usize, route: usize) -> usize {
+        let is_meant = |operation: &Operation| {
+            let is_told = operation.is_reported || operation.tag.is_none();
+            operation.origin == endpoint && operation.route == route && !is_told
+        };
+        self.slots.iter().filter(|slot| slot.1.as_ref().is_some_and(is_meant)).count()
+    }
+
     fn select(&self, wanted: impl Fn(&Operation) -> bool) -> Vec<OperationId> {
         let named = self.slots.iter().enumerate();
         let chosen = named.filter(|(_, slot)| slot.1.as_ref().is_some_and(&wanted));

@@ -41,9 +41,9 @@ impl State {
                 format!("{peer:?}"),
             );
         };
-        let unfinished = self.endpoints[endpoint].routes[route].unfinished;
-        if unfinished > 0 && self.endpoints[endpoint].routes[route].down.is_none() {
-            let detail = format!("{unfinished} operations to {peer:?}");
+        let outstanding = self.operations.outstanding(endpoint, route);
+        if outstanding > 0 && self.endpoints[endpoint].routes[route].down.is_none() {
+            let detail = format!("{outstanding} operations to {peer:?}");
             self.violation(endpoint, "nothing may be outstanding to a peer that is disconnected", detail);
         }
         self.endpoints[endpoint].peers[peer.0 as u32 as usize].route = None;

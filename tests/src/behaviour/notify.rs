@@ -138,6 +138,57 @@ pub fn notifications_keep_their_order<E: Endpoint, B: Bootstrap>(make: &impl Mak
     world.check_idle();
 }
 
+/// One without data waits for those before it, whose data may take longer.
+///
+/// Shows: ours: put_notify.
+pub fn notifications_without_data_keep_their_turn<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = window(&mut world);
+    let all: Vec<Vec<u8>> =
+        (0..6).map(|round| pattern([30_000, 300, 5000][round % 3], round as u64)).collect();
+    world.lock(0, window, 1, Shared).unwrap();
+    for (round, data) in (0u64..).zip(&all) {
+        let last = 4 * round + 4;
+        for (index, data) in [&data[..], &[], &data[..8], &[]].into_iter().enumerate() {
+            let note = set(4 * round + index as u64 + 1);
+            world.put_notify(0, window, 1, (index << 16) as u64, data, &note).unwrap();
+        }
+        let mut seen = 4 * round;
+        while seen < last {
+            let now = world.word(1, window, WORD as usize);
+            assert!(now >= seen, "{now} after {seen}");
+            let is_there = world.memory(1, window)[..data.len()] == *data;
+            assert!(is_there || now == 4 * round, "{now} before the data of round {round}");
+            seen = now;
+            world.step();
+        }
+        assert_eq!(seen, last);
+    }
+    world.unlock(0, window, 1).unwrap();
+    world.check_idle();
+}
+
+/// complete leaves notified puts behind that are on their way, and the next start waits for them.
+///
+/// Shows: ours: put_notify, MPI_Win_complete, MPI_Win_start.
+pub fn notified_puts_are_left_behind_by_complete<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = window(&mut world);
+    let data = pattern(5000, 3);
+    for round in 1..=4 {
+        world.expose(1, window, &[0]).unwrap();
+        world.start(0, window, &[1]).unwrap();
+        world.put_notify(0, window, 1, 0, &data, &add(1)).unwrap();
+        world.put_notify(0, window, 1, 8192, &data[..8], &add(1)).unwrap();
+        world.put_notify(0, window, 1, 0, &[], &add(1)).unwrap();
+        world.complete(0, window).unwrap();
+        world.wait_exposed(1, window).unwrap();
+        assert_eq!(world.word(1, window, WORD as usize), 3 * round);
+    }
+    world.settle();
+    world.check_idle();
+}
+
 /// A counter that many origins raise.
 ///
 /// Shows: ours: put_notify, ours: wait_notification.
