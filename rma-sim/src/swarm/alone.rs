@@ -5,7 +5,8 @@ use std::rc::Rc;
 use super::library::Library;
 use super::plan::Plan;
 use super::run::{outcome_of, Verdict};
-use super::script::{Alone, RankScript, Shared};
+use super::script::RankScript;
+use super::shared::{Alone, Shared};
 use crate::world::{Fault, RankProgram, Step};
 
 /// Runs one rank's part of a plan. What the windows hold at the end of each phase, and what the rank must read,

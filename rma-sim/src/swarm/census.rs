@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::plan::{Action, Plan};
+use rma_core::info::WindowOptions;
+
+use super::plan::{Action, Form, Plan, WindowPlan};
+use super::shape::Shape;
 
 /// How often each kind of action, with its most telling property, was drawn.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -16,6 +19,17 @@ impl Census {
     /// Counts everything in a plan.
     pub fn add(&mut self, plan: &Plan) {
         self.plans += 1;
+        let ranks = match plan.fabric.ranks {
+            0..=7 => "2 to 7",
+            8..=64 => "8 to 64",
+            _ => "65 to 256",
+        };
+        *self.actions.entry(format!("plan of {ranks} ranks")).or_default() += 1;
+        for window in &plan.windows {
+            for feature in features_of(window) {
+                *self.actions.entry(format!("window {feature}")).or_default() += 1;
+            }
+        }
         for phase in &plan.phases {
             *self.actions.entry(format!("phase {}", phase.name)).or_default() += 1;
             for span in &phase.spans {
@@ -23,6 +37,15 @@ impl Census {
                     1;
             }
             for action in phase.scripts.iter().flatten() {
+                if let Action::Operation(plan) = action {
+                    if Shape::of(plan).is_some() {
+                        *self.actions.entry(format!("layouts {:?}", plan.verb)).or_default() += 1;
+                    }
+                    if plan.form != Form::Plain {
+                        let form = name_of(&format!("{:?}", plan.form));
+                        *self.actions.entry(format!("{form} {:?}", plan.verb)).or_default() += 1;
+                    }
+                }
                 *self.actions.entry(kind_of(action)).or_default() += 1;
             }
         }
@@ -48,6 +71,9 @@ fn kind_of(action: &Action) -> String {
             format!("operation {:?} of {}", operation.verb, operation.dtype.name())
         }
         Action::Away(_) => "away".into(),
+        Action::Await { which, by_test } => {
+            format!("await {which:?}{}", if *by_test { " by_test" } else { "" })
+        }
         // Whatever else there is, without its numbers: a variant that is new needs no line here.
         other => {
             let text = format!("{other:?}");
@@ -56,6 +82,23 @@ fn kind_of(action: &Action) -> String {
             format!("{} {}", name_of(&text), flags.join(" ")).trim_end().to_string()
         }
     }
+}
+
+/// What is special about a window.
+fn features_of(window: &WindowPlan) -> impl Iterator<Item = &'static str> {
+    let (options, default) = (&window.options, &WindowOptions::DEFAULT);
+    let all = [
+        (window.is_allocated, "allocated"),
+        (window.over.is_some(), "over another"),
+        (options.no_locks, "no_locks"),
+        (options.same_size, "same_size"),
+        (options.same_disp_unit, "same_disp_unit"),
+        (options.accumulate_ordering != default.accumulate_ordering, "accumulate_ordering"),
+        (options.accumulate_ops != default.accumulate_ops, "accumulate_ops"),
+        (options.accumulate_granularity != 0, "mpi_accumulate_granularity"),
+        (options.memory_alignment != 0, "mpi_minimum_memory_alignment"),
+    ];
+    all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, name)| name)
 }
 
 fn name_of(text: &str) -> String {

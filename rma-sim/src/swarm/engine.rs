@@ -3,17 +3,20 @@
 use core::task::Poll;
 
 use rma_core::config::Config;
-use rma_core::engine::{Engine, FenceAssert, Operation, PostAssert, StartAssert, SyncCall};
+use rma_core::engine::{
+    Engine, FenceAssert, Notification, Operation, PostAssert, Request, StartAssert, SyncCall,
+};
 use rma_core::error::{Call as Name, RmaError};
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::WindowOptions;
 use rma_core::lock::LockType;
 use rma_core::wire::OpKind;
 
 use super::library::{Call, Library, OriginBuffers, Progress};
 use super::memory::Exposed;
-use super::plan::{FenceAssertions, Members, OperationPlan, Verb};
-use super::shape::Shape;
+use super::plan::{FenceAssertions, Form, Members, OperationPlan, Verb, Which};
+use super::shape::layouts_of;
 use crate::bootstrap::SimBootstrap;
 use crate::fabric::{SimEndpoint, SimFabric};
 
@@ -28,6 +31,12 @@ pub struct EngineLibrary {
     under_way: Option<SyncCall>,
     /// The window that is tested until it is over.
     testing: Option<WindowId>,
+    /// Requests that were not found done, by their names.
+    requests: Vec<(u64, Request)>,
+    finished: Vec<u64>,
+    awaiting: Option<Which>,
+    /// What the window being made was said to be.
+    said: Option<WindowOptions>,
 }
 
 impl EngineLibrary {
@@ -39,7 +48,16 @@ impl EngineLibrary {
         let endpoint = fabric.open(rank).map_err(|error| error.to_string())?;
         let bootstrap = fabric.bootstrap(rank);
         let engine = Engine::open(endpoint, bootstrap, config.clone()).map_err(say)?;
-        Ok(Self { engine, windows: Vec::new(), under_way: None, testing: None })
+        Ok(Self {
+            engine,
+            windows: Vec::new(),
+            under_way: None,
+            testing: None,
+            requests: Vec::new(),
+            finished: Vec::new(),
+            awaiting: None,
+            said: None,
+        })
     }
 
     /// The engine.
@@ -50,15 +68,18 @@ impl EngineLibrary {
     fn begin(&mut self, call: &Call) -> Result<SyncCall, RmaError> {
         let engine = &mut self.engine;
         match *call {
-            Call::Create { memory, len, disp_unit, .. } => {
+            Call::Create { memory, len, disp_unit, ref options, .. } => {
                 let (window, sync) = match memory {
-                    // SAFETY: the script keeps the memory until the window is freed, and accesses it
-                    // through pointers only.
                     #[allow(unsafe_code)]
-                    Some(base) => unsafe { engine.start_create(base.as_ptr(), len, disp_unit) }?,
-                    None => engine.start_allocate(len, disp_unit)?,
+                    Some(base) => {
+                        // SAFETY: the script keeps the memory until the window is freed, and accesses it
+                        // through pointers only.
+                        unsafe { engine.start_create_with(base.as_ptr(), len, disp_unit, options) }?
+                    }
+                    None => engine.start_allocate_with(len, disp_unit, options)?,
                 };
                 self.windows.push(window);
+                self.said = Some(*options);
                 Ok(sync)
             }
             Call::Free { window } => engine.start_free(self.windows[window]),
@@ -93,7 +114,58 @@ impl EngineLibrary {
             Call::Flush { window, target: None, is_local: true } => {
                 engine.start_flush_local_all(self.windows[window])
             }
+            Call::FlushTargets { window, targets } => {
+                let targets: Vec<_> = targets.iter().map(Rank).collect();
+                engine.start_flush_targets(self.windows[window], &targets)
+            }
+            Call::AwaitNotice { window, disp, until } => {
+                engine.start_wait_notification(self.windows[window], disp, until)
+            }
+            Call::Await { .. } | Call::Order { .. } | Call::RequestFlush { .. } => {
+                unreachable!("they return at once, or are waited for otherwise")
+            }
         }
+    }
+
+    /// Looks after the requests that are waited for.
+    fn poll_requests(&mut self, which: Which) -> Result<bool, String> {
+        let meant = match which {
+            Which::All | Which::Any => 0..self.requests.len(),
+            Which::Oldest => 0..self.requests.len().min(1),
+            Which::Newest => self.requests.len().saturating_sub(1)..self.requests.len(),
+        };
+        let mut pending = 0;
+        for (id, request) in &mut self.requests[meant] {
+            match self.engine.poll_request(request) {
+                Poll::Ready(result) => result.map_err(say)?,
+                Poll::Pending => {
+                    pending += 1;
+                    continue;
+                }
+            }
+            self.finished.push(*id);
+            if which == Which::Any {
+                break;
+            }
+        }
+        self.requests.retain(|(_, request)| !request.is_null());
+        Ok(pending == 0 || (which == Which::Any && !self.finished.is_empty()))
+    }
+
+    /// A window says of itself what was said of it.
+    fn check_options(&mut self) -> Result<(), String> {
+        let Some(said) = self.said.take() else { return Ok(()) };
+        let found = self.windows.last().and_then(|&window| self.engine.window_options(window));
+        match found {
+            Some(found) if found.accumulate_ordering != said.accumulate_ordering => {}
+            Some(found) if found.accumulate_ops != said.accumulate_ops => {}
+            Some(found) if found.no_locks != said.no_locks || found.same_size != said.same_size => {}
+            Some(found) if found.same_disp_unit != said.same_disp_unit => {}
+            Some(found) if found.accumulate_granularity != said.accumulate_granularity => {}
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        Err(format!("a window of {said:?} says {found:?}"))
     }
 }
 
@@ -103,7 +175,19 @@ impl Library for EngineLibrary {
             self.testing = Some(self.windows[window]);
             return Ok(());
         }
-        self.under_way = Some(self.begin(call).map_err(say)?);
+        let engine = &mut self.engine;
+        match *call {
+            Call::Await { which, .. } => self.awaiting = Some(which),
+            Call::Order { window, target: Some(target) } => {
+                engine.order(self.windows[window], Rank(target)).map_err(say)?;
+            }
+            Call::Order { window, target: None } => engine.order_all(self.windows[window]).map_err(say)?,
+            Call::RequestFlush { window, target, is_local, id } => {
+                let request = engine.flush_request(self.windows[window], target.map(Rank), is_local);
+                self.requests.push((id, request.map_err(say)?));
+            }
+            _ => self.under_way = Some(self.begin(call).map_err(say)?),
+        }
         Ok(())
     }
 
@@ -115,11 +199,21 @@ impl Library for EngineLibrary {
             }
             return self.progress();
         }
-        let Some(sync) = &mut self.under_way else { return Err("no call is under way".into()) };
+        if let Some(which) = self.awaiting {
+            if self.poll_requests(which)? {
+                self.awaiting = None;
+                return Ok(Progress::Returned);
+            }
+            return self.progress();
+        }
+        // What returns at once has left nothing here.
+        let Some(sync) = &mut self.under_way else { return Ok(Progress::Returned) };
         match self.engine.poll(sync) {
             Poll::Ready(result) => {
                 self.under_way = None;
-                result.map(|()| Progress::Returned).map_err(say)
+                result.map_err(say)?;
+                self.check_options()?;
+                Ok(Progress::Returned)
             }
             Poll::Pending => self.progress(),
         }
@@ -129,36 +223,46 @@ impl Library for EngineLibrary {
     unsafe fn post(
         &mut self,
         plan: &OperationPlan,
-        disp: u64,
+        disp_unit: u32,
         buffers: &OriginBuffers,
     ) -> Result<bool, String> {
         let window = self.windows[plan.window];
-        let (target, len) = (Rank(plan.target), plan.len);
-        let (origin, result) = (buffers.origin.as_ptr().cast_const(), buffers.result.as_ptr());
-        if let Some(shape) = Shape::of(plan) {
-            let operation = operation(plan, disp, buffers);
-            // SAFETY: the caller's promise is the engine's; the buffers were made for the layouts.
-            let posted = unsafe { self.engine.post_with_layouts(window, &operation, shape.layouts()) };
-            return match posted {
-                Poll::Ready(result) => result.map(|()| true).map_err(say),
-                Poll::Pending => Ok(false),
-            };
-        }
-        let posted = match plan.verb {
-            // SAFETY: the caller's promise is the engine's.
-            Verb::Put => unsafe { self.engine.put(window, target, disp, origin, len) },
-            // SAFETY: the caller's promise is the engine's.
-            Verb::Get => unsafe { self.engine.get(window, target, disp, result, len) },
-            _ => {
-                let operation = operation(plan, disp, buffers);
+        let disp = plan.offset as u64 / u64::from(disp_unit);
+        let operation = operation(plan, disp, buffers);
+        let (engine, layouts) = (&mut self.engine, layouts_of(plan));
+        let posted = match (plan.form, layouts) {
+            (Form::Notified { word, change }, _) => {
+                let notification = Notification { disp: word as u64 / u64::from(disp_unit), change };
+                let Operation { target, disp, origin, len, .. } = operation;
                 // SAFETY: the caller's promise is the engine's.
-                unsafe { self.engine.post(window, &operation) }
+                unsafe { engine.put_notify(window, target, disp, origin, len, &notification) }
             }
+            (Form::Request, layouts) => {
+                let requested = match layouts {
+                    Some(layouts) => {
+                        // SAFETY: the caller's promise is the engine's; the buffers were made for the layouts.
+                        unsafe { engine.post_request_with_layouts(window, &operation, &layouts) }
+                    }
+                    // SAFETY: the caller's promise is the engine's.
+                    None => unsafe { engine.post_request(window, &operation) },
+                };
+                requested.map_ok(|request| self.requests.push((buffers.id, request)))
+            }
+            (Form::Plain, Some(layouts)) => {
+                // SAFETY: the caller's promise is the engine's; the buffers were made for the layouts.
+                unsafe { engine.post_with_layouts(window, &operation, &layouts) }
+            }
+            // SAFETY: the caller's promise is the engine's.
+            (Form::Plain, None) => unsafe { post_plain(engine, window, &operation) },
         };
         match posted {
             Poll::Ready(result) => result.map(|()| true).map_err(say),
             Poll::Pending => Ok(false),
         }
+    }
+
+    fn finished(&mut self) -> Vec<u64> {
+        core::mem::take(&mut self.finished)
     }
 
     fn takes_layouts(&self) -> bool {
@@ -220,8 +324,34 @@ fn assert(assertions: FenceAssertions) -> FenceAssert {
     FenceAssert { no_store, no_put, no_precede, no_succeed }
 }
 
+/// Puts and gets by the calls that have a fast path.
+///
+/// # Safety
+/// As for [`Engine::post`].
+#[allow(unsafe_code)]
+unsafe fn post_plain(
+    engine: &mut SimEngine,
+    window: WindowId,
+    operation: &Operation,
+) -> Poll<Result<(), RmaError>> {
+    let &Operation { target, disp, origin, result, len, .. } = operation;
+    match operation.kind {
+        // SAFETY: the caller's promise.
+        OpKind::Put => unsafe { engine.put(window, target, disp, origin, len) },
+        // SAFETY: the caller's promise.
+        OpKind::Get => unsafe { engine.get(window, target, disp, result, len) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { engine.post(window, operation) },
+    }
+}
+
 fn operation(plan: &OperationPlan, disp: u64, buffers: &OriginBuffers) -> Operation {
+    let is_requested = plan.form == Form::Request;
     let (call, kind) = match plan.verb {
+        Verb::Put if is_requested => (Name::RequestPut, OpKind::Put),
+        Verb::Get if is_requested => (Name::RequestGet, OpKind::Get),
+        Verb::Accumulate if is_requested => (Name::RequestAccumulate, OpKind::Accumulate),
+        Verb::GetAccumulate if is_requested => (Name::RequestGetAccumulate, OpKind::GetAccumulate),
         Verb::Put => (Name::Put, OpKind::Put),
         Verb::Get => (Name::Get, OpKind::Get),
         Verb::Accumulate => (Name::Accumulate, OpKind::Accumulate),

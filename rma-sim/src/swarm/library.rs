@@ -5,8 +5,10 @@
 
 use core::ptr::NonNull;
 
+use rma_core::info::WindowOptions;
+
 use super::memory::Exposed;
-use super::plan::{FenceAssertions, Members, OperationPlan};
+use super::plan::{FenceAssertions, Members, OperationPlan, Which};
 
 /// A call that may take time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +20,7 @@ pub enum Call {
         memory: Option<NonNull<u8>>,
         len: usize,
         disp_unit: u32,
+        options: WindowOptions,
     },
     /// Collective.
     Free {
@@ -68,6 +71,33 @@ pub enum Call {
         target: Option<u32>,
         is_local: bool,
     },
+    FlushTargets {
+        window: usize,
+        targets: Members,
+    },
+    /// Makes a request of the name `id`, and returns at once.
+    RequestFlush {
+        window: usize,
+        target: Option<u32>,
+        is_local: bool,
+        id: u64,
+    },
+    /// [`Library::finished`] says which requests were found done.
+    Await {
+        which: Which,
+        by_test: bool,
+    },
+    /// Returns at once.
+    Order {
+        window: usize,
+        target: Option<u32>,
+    },
+    /// `disp` in units of the rank's own window.
+    AwaitNotice {
+        window: usize,
+        disp: u64,
+        until: u64,
+    },
 }
 
 /// What came of polling.
@@ -90,6 +120,8 @@ pub struct OriginBuffers {
     pub compare: NonNull<u8>,
     /// Where the old or read elements go: `len` bytes of the plan.
     pub result: NonNull<u8>,
+    /// The name of the operation's request, if it has one.
+    pub id: u64,
 }
 
 /// One rank of a library.
@@ -106,7 +138,10 @@ pub trait Library {
     /// The library's own error, for people.
     fn poll(&mut self) -> Result<Progress, String>;
 
-    /// Posts an operation; false: not now, try again.
+    /// Takes the names of the requests that were found done.
+    fn finished(&mut self) -> Vec<u64>;
+
+    /// Posts an operation; false: not now, try again. `disp_unit` is that of the target's window.
     ///
     /// # Safety
     /// The buffers stay as they are until the operation is complete.
@@ -116,11 +151,11 @@ pub trait Library {
     unsafe fn post(
         &mut self,
         operation: &OperationPlan,
-        disp: u64,
+        disp_unit: u32,
         buffers: &OriginBuffers,
     ) -> Result<bool, String>;
 
-    /// Whether operations are posted with the layouts that `Shape` gives them; else without.
+    /// Whether operations are posted with the layouts that [`super::layouts_of`] gives them; else without.
     fn takes_layouts(&self) -> bool {
         false
     }

@@ -23,6 +23,13 @@ impl Exposed {
         Self { base: Some(base), len }
     }
 
+    /// The byte at `offset`, or the end; `None`: there is no memory, or less.
+    pub fn place(self, offset: usize) -> Option<NonNull<u8>> {
+        let base = self.base.filter(|_| offset <= self.len)?;
+        // SAFETY: inside the memory or at its end, valid by the promise to `new`.
+        Some(unsafe { base.add(offset) })
+    }
+
     /// A copy of `len` bytes at `offset`.
     ///
     /// # Panics

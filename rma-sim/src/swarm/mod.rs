@@ -13,6 +13,7 @@ mod plan;
 mod run;
 mod script;
 mod shape;
+mod shared;
 
 pub use alone::run_rank;
 pub use census::Census;
@@ -21,7 +22,8 @@ pub use engine::{EngineLibrary, SimEngine};
 pub use library::{Call, Library, OriginBuffers, Progress};
 pub use memory::{Buffer, Exposed};
 pub use plan::{
-    Action, FenceAssertions, Members, OperationPlan, Payload, Phase, Plan, Role, Span, Store, Verb,
-    WindowPlan,
+    Action, FenceAssertions, Form, Members, OperationPlan, Over, Payload, Phase, Plan, Role, Span, Store,
+    Verb, Which, WindowPlan,
 };
 pub use run::{run, run_with_death, Report, Verdict};
+pub use shape::layouts_of;

@@ -4,11 +4,16 @@
 use core::cell::RefCell;
 use std::rc::Rc;
 
+use rma_core::dtype::Dtype;
+use rma_core::engine::Change;
+use rma_core::op::ReduceOp;
+
 use super::library::{Call, Library, OriginBuffers, Progress};
 use super::memory::Exposed;
-use super::plan::{Members, OperationPlan, Plan, Verb};
+use super::plan::{Form, Members, OperationPlan, Plan, Verb, Which};
 use super::run::{judge, Verdict};
-use super::script::{RankScript, Shared};
+use super::script::RankScript;
+use super::shared::Shared;
 use super::{plan, Bounds};
 use crate::arithmetic;
 use crate::fabric::{FabricConfig, SimFabric};
@@ -35,6 +40,12 @@ enum Mistake {
     LostUnlock,
     /// Wait returns whether the origins have completed or not.
     EarlyWait,
+    /// The word that tells of a put changes before the put is made.
+    EarlyNote,
+    /// What is ordered behind something passes it.
+    OrderIgnored,
+    /// A request is done before its operation.
+    EarlyRequest,
 }
 
 /// What all ranks see.
@@ -61,6 +72,8 @@ struct Request {
 #[derive(Clone, Copy)]
 struct Posted {
     plan: OperationPlan,
+    /// Behind so many calls of order.
+    section: u64,
     origin: Exposed,
     compare: Exposed,
     result: Exposed,
@@ -73,6 +86,12 @@ struct Model {
     /// Locks called for: window, target (all, if `None`), exclusive.
     wanted: Vec<(usize, Option<u32>, bool)>,
     posted: Vec<Posted>,
+    /// Calls of order so far.
+    sections: u64,
+    /// Of each request that was not found done: name, window, target (all, if `None`).
+    requests: Vec<(u64, usize, Option<u32>)>,
+    finished: Vec<u64>,
+    disp_units: Vec<u32>,
     /// The group of start.
     targets: Members,
     late: Vec<(Posted, Vec<u8>)>,
@@ -121,16 +140,10 @@ impl Model {
         if world.mistake == Mistake::SkipFlush {
             return true;
         }
-        // Puts and gets pass each other and everything else; accumulates keep their order.
-        let mut later: Vec<_> = due.extract_if(.., |posted| !posted.plan.verb.is_ordered()).collect();
-        while !later.is_empty() {
-            let chosen = later.swap_remove(world.random.index(later.len()));
-            let place = world.random.index(due.len() + 1);
-            due.insert(place, chosen);
+        if world.mistake == Mistake::OrderIgnored {
+            due.iter_mut().for_each(|posted| posted.section = 0);
         }
-        if world.mistake == Mistake::Unordered {
-            due.reverse();
-        }
+        let due = world.in_some_order(due);
         for (posted, update) in core::mem::take(&mut self.late) {
             world.write(&posted, &update);
         }
@@ -145,8 +158,31 @@ impl Model {
                 self.posted.push(posted);
             }
             world.write(&posted, &update);
+            world.note(&posted);
         }
         true
+    }
+
+    /// Completes what requests are for.
+    fn finish(&mut self, which: Which) -> bool {
+        let requests = core::mem::take(&mut self.requests);
+        let (count, mut is_over) = (requests.len(), true);
+        for (at, (id, window, target)) in requests.into_iter().enumerate() {
+            let is_meant = match which {
+                Which::All => true,
+                Which::Any => self.finished.is_empty(),
+                Which::Oldest => at == 0,
+                Which::Newest => at + 1 == count,
+            };
+            let is_early = self.world.borrow().mistake == Mistake::EarlyRequest;
+            if is_meant && (is_early || self.complete(window, target)) {
+                self.finished.push(id);
+            } else {
+                is_over &= !is_meant;
+                self.requests.push((id, window, target));
+            }
+        }
+        is_over || (which == Which::Any && !self.finished.is_empty())
     }
 
     fn release(&mut self, window: usize, target: Option<u32>) {
@@ -189,7 +225,18 @@ impl Model {
                 done
             }
             Call::Flush { window, target, .. } => self.complete(window, target),
+            Call::FlushTargets { window, targets } => {
+                targets.iter().all(|target| self.complete(window, Some(target)))
+            }
+            Call::Await { which, .. } => self.finish(which),
+            Call::AwaitNotice { window, disp, until } => {
+                let mut raw = [0; 8];
+                let offset = (disp * u64::from(self.disp_units[window])) as usize;
+                raw.copy_from_slice(&self.exposed(window).read(offset, 8));
+                u64::from_ne_bytes(raw) >= until
+            }
             Call::Post { .. } | Call::Start { .. } => true,
+            Call::Order { .. } | Call::RequestFlush { .. } => true,
             Call::Complete { window } => {
                 let (rank, targets) = (self.rank, self.targets);
                 let is_exposed = {
@@ -205,7 +252,7 @@ impl Model {
                     let mut world = self.world.borrow_mut();
                     for target in targets.iter() {
                         if let Some(origins) = &mut world.exposed[window][target as usize] {
-                            origins.0 &= !(1 << rank);
+                            origins.remove(rank);
                         }
                     }
                 }
@@ -213,7 +260,7 @@ impl Model {
             }
             Call::Wait { window, .. } => {
                 let mut world = self.world.borrow_mut();
-                let is_over = world.exposed[window][self.rank as usize] == Some(Members(0));
+                let is_over = world.exposed[window][self.rank as usize] == Some(Members::default());
                 if is_over || world.mistake == Mistake::EarlyWait {
                     world.exposed[window][self.rank as usize] = None;
                 }
@@ -227,6 +274,42 @@ impl World {
     fn write(&self, posted: &Posted, bytes: &[u8]) {
         let OperationPlan { window, target, offset, .. } = posted.plan;
         self.memory[window][target as usize].write(offset, bytes);
+    }
+
+    /// Within a section puts and gets pass each other and everything else; accumulates keep their order, and
+    /// notified puts.
+    fn in_some_order(&mut self, mut posted: Vec<Posted>) -> Vec<Posted> {
+        let mut all = Vec::new();
+        while let Some(section) = posted.iter().map(|posted| posted.section).min() {
+            let mut due: Vec<_> = posted.extract_if(.., |posted| posted.section == section).collect();
+            let is_free = |posted: &mut Posted| {
+                !posted.plan.verb.is_ordered() && !matches!(posted.plan.form, Form::Notified { .. })
+            };
+            let mut later: Vec<_> = due.extract_if(.., is_free).collect();
+            while !later.is_empty() {
+                let chosen = later.swap_remove(self.random.index(later.len()));
+                let place = self.random.index(due.len() + 1);
+                due.insert(place, chosen);
+            }
+            if self.mistake == Mistake::Unordered {
+                due.reverse();
+            }
+            all.append(&mut due);
+        }
+        all
+    }
+
+    /// Changes the word that tells of a put.
+    fn note(&self, posted: &Posted) {
+        let Form::Notified { word, change } = posted.plan.form else { return };
+        let (op, operand) = match change {
+            Change::Add(number) => (ReduceOp::Sum, number),
+            Change::Set(number) => (ReduceOp::Replace, number),
+        };
+        let memory = self.memory[posted.plan.window][posted.plan.target as usize];
+        let mut bytes = memory.read(word, 8);
+        arithmetic::reduce(Dtype::U64, op, &mut bytes, &operand.to_ne_bytes());
+        memory.write(word, &bytes);
     }
 
     /// The new bytes of the target; the old ones go to the result.
@@ -260,7 +343,8 @@ impl Library for Model {
         let mut world = self.world.borrow_mut();
         let rank = self.rank as usize;
         match *call {
-            Call::Create { window, memory, len, .. } => {
+            Call::Create { window, memory, len, disp_unit, .. } => {
+                self.disp_units.push(disp_unit);
                 world.collective[window][rank] += 1;
                 let base = memory.ok_or("the plan lets this model allocate nothing")?;
                 // SAFETY: the script keeps its windows until it is dropped.
@@ -283,6 +367,8 @@ impl Library for Model {
                 drop(world);
                 self.targets = group;
             }
+            Call::Order { .. } => self.sections += 1,
+            Call::RequestFlush { window, target, id, .. } => self.requests.push((id, window, target)),
             Call::LockAll { window, no_check } if !no_check => self.wanted.push((window, None, false)),
             _ => {}
         }
@@ -299,7 +385,7 @@ impl Library for Model {
     unsafe fn post(
         &mut self,
         operation: &OperationPlan,
-        _disp: u64,
+        _disp_unit: u32,
         buffers: &OriginBuffers,
     ) -> Result<bool, String> {
         let world = self.world.borrow();
@@ -314,15 +400,27 @@ impl Library for Model {
         let result_len = if operation.verb.has_result() { len } else { 0 };
         // SAFETY: the caller keeps the buffers until a completing call has returned (and longer).
         let exposed = |base, len| unsafe { Exposed::new(base, len) };
-        let posted = Posted {
+        let mut posted = Posted {
             plan: *operation,
+            section: self.sections,
             origin: exposed(buffers.origin, origin_len),
             compare: exposed(buffers.compare, compare_len),
             result: exposed(buffers.result, result_len),
         };
+        if world.mistake == Mistake::EarlyNote {
+            world.note(&posted);
+            posted.plan.form = Form::Plain;
+        }
         drop(world);
+        if operation.form == Form::Request {
+            self.requests.push((buffers.id, window, Some(operation.target)));
+        }
         self.posted.push(posted);
         Ok(true)
+    }
+
+    fn finished(&mut self) -> Vec<u64> {
+        core::mem::take(&mut self.finished)
     }
 
     fn progress(&mut self) -> Result<Progress, String> {
@@ -377,7 +475,11 @@ fn run(seed: u64, mistake: Mistake) -> Verdict {
             calling: None,
             wanted: Vec::new(),
             posted: Vec::new(),
-            targets: Members(0),
+            sections: 0,
+            requests: Vec::new(),
+            finished: Vec::new(),
+            disp_units: Vec::new(),
+            targets: Members::default(),
             late: Vec::new(),
         };
         RankScript::new(rank, library, Rc::clone(&shared))
@@ -404,6 +506,9 @@ fn every_mistake_is_found() {
         Mistake::LatePut,
         Mistake::Unordered,
         Mistake::EarlyWait,
+        Mistake::EarlyNote,
+        Mistake::OrderIgnored,
+        Mistake::EarlyRequest,
     ];
     for mistake in mistakes {
         let count = found(mistake);

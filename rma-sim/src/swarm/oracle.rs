@@ -3,10 +3,12 @@
 //! Plans contain only accesses whose outcome MPI-4.1 section 13.7 defines, so that one shadow is enough:
 //! an operation changes it when it is posted, and the memory must agree when the operation is complete.
 
+use rma_core::dtype::Dtype;
+use rma_core::engine::Change;
 use rma_core::op::ReduceOp;
 
 use super::memory::Exposed;
-use super::plan::{OperationPlan, Phase, Role, Span, Verb, WindowPlan};
+use super::plan::{Form, OperationPlan, Over, Phase, Role, Span, Verb, WindowPlan};
 use crate::arithmetic;
 
 /// What is known of an operation's result when it is posted.
@@ -47,7 +49,10 @@ struct Tally {
 /// The judge of one run.
 #[derive(Debug)]
 pub(super) struct Oracle {
+    /// Of each window: which other one's memory it is, from where on.
+    over: Vec<Option<Over>>,
     memory: Vec<Vec<Exposed>>,
+    /// What must be there; nothing for windows over others.
     shadow: Vec<Vec<Vec<u8>>>,
     spans: Vec<Span>,
     tallies: Vec<Tally>,
@@ -64,9 +69,12 @@ pub(super) type Snapshot = Vec<Vec<Vec<u8>>>;
 impl Oracle {
     pub(super) fn new(windows: &[WindowPlan]) -> Self {
         let ranks = |plan: &WindowPlan| plan.bytes.len();
+        let has_own = |plan: &WindowPlan| usize::from(plan.over.is_none());
+        let shadow = |plan: &WindowPlan| plan.bytes.iter().map(|&len| vec![0; len * has_own(plan)]).collect();
         Self {
+            over: windows.iter().map(|plan| plan.over).collect(),
             memory: windows.iter().map(|plan| vec![Exposed::NONE; ranks(plan)]).collect(),
-            shadow: windows.iter().map(|plan| plan.bytes.iter().map(|&len| vec![0; len]).collect()).collect(),
+            shadow: windows.iter().map(shadow).collect(),
             spans: Vec::new(),
             tallies: Vec::new(),
             held: Vec::new(),
@@ -93,20 +101,44 @@ impl Oracle {
     /// The owners' stores, and the rules of the phase.
     pub(super) fn begin_phase(&mut self, phase: &Phase) {
         for store in &phase.stores {
-            let (rank, end) = (store.rank as usize, store.offset + store.bytes.len());
+            let rank = store.rank as usize;
             if self.sees(store.rank) {
                 self.memory[store.window][rank].write(store.offset, &store.bytes);
             }
-            self.shadow[store.window][rank][store.offset..end].copy_from_slice(&store.bytes);
+            let shadow = self.shadow_mut(store.window, store.rank, store.offset, store.bytes.len());
+            shadow.copy_from_slice(&store.bytes);
         }
         self.spans.clone_from(&phase.spans);
         self.tallies = vec![Tally::default(); phase.spans.len()];
     }
 
-    /// The value of a `u64` in the shadow.
+    /// The window whose memory it is, and where there.
+    fn place(&self, window: usize, offset: usize) -> (usize, usize) {
+        self.over[window].map_or((window, offset), |over| (over.window, over.skip + offset))
+    }
+
+    fn shadow(&self, window: usize, rank: u32, offset: usize, len: usize) -> &[u8] {
+        let (window, offset) = self.place(window, offset);
+        &self.shadow[window][rank as usize][offset..offset + len]
+    }
+
+    fn shadow_mut(&mut self, window: usize, rank: u32, offset: usize, len: usize) -> &mut [u8] {
+        let (window, offset) = self.place(window, offset);
+        &mut self.shadow[window][rank as usize][offset..offset + len]
+    }
+
+    /// What the shadow has where an operation goes.
     pub(super) fn shadow_bytes(&self, operation: &OperationPlan) -> &[u8] {
-        let shadow = &self.shadow[operation.window][operation.target as usize];
-        &shadow[operation.offset..operation.offset + operation.len]
+        let &OperationPlan { window, target, offset, len, .. } = operation;
+        self.shadow(window, target, offset, len)
+    }
+
+    /// A notified put was seen at its target: its data are there.
+    pub(super) fn on_notified(&self, operation: &OperationPlan, payload: &[u8]) -> Result<(), String> {
+        let &OperationPlan { window, target, offset, len, .. } = operation;
+        let memory = self.memory[window][target as usize].read(offset, len);
+        difference(payload, &memory)
+            .map_or(Ok(()), |text| Err(format!("{operation:?} is noted and left {text}")))
     }
 
     /// An operation is posted: what it will do is done to the shadow now.
@@ -116,9 +148,17 @@ impl Oracle {
         payload: &[u8],
         compare: &[u8],
     ) -> Expectation {
-        let OperationPlan { window, target, offset, len, dtype, op, verb, .. } = *operation;
+        let OperationPlan { window, target, offset, len, dtype, op, verb, form, .. } = *operation;
         let role = self.spans[operation.span].role;
-        let shadow = &mut self.shadow[window][target as usize][offset..offset + len];
+        if let Form::Notified { word, change } = form {
+            let (op, operand) = match change {
+                Change::Add(number) => (ReduceOp::Sum, number),
+                Change::Set(number) => (ReduceOp::Replace, number),
+            };
+            let word = self.shadow_mut(window, target, word, 8);
+            arithmetic::reduce(Dtype::U64, op, word, &operand.to_ne_bytes());
+        }
+        let shadow = self.shadow_mut(window, target, offset, len);
         let old = shadow.to_vec();
         match verb {
             Verb::Put => shadow.copy_from_slice(payload),
@@ -142,7 +182,7 @@ impl Oracle {
             }
             (_, Role::Ticket) if op != ReduceOp::NoOp => Expectation::Ticket,
             (_, Role::Ticket) => Expectation::Anything,
-            (_, Role::Owned(_) | Role::ReadOnly) => Expectation::Exactly(old),
+            (_, Role::Owned(_) | Role::Noted(_) | Role::ReadOnly) => Expectation::Exactly(old),
         }
     }
 
@@ -179,7 +219,7 @@ impl Oracle {
     pub(super) fn on_complete(&self, origin: u32, window: usize, target: Option<u32>) -> Result<(), String> {
         let is_meant = |span: &&Span| {
             span.window == window
-                && span.role == Role::Owned(origin)
+                && matches!(span.role, Role::Owned(owner) | Role::Noted(owner) if owner == origin)
                 && target.is_none_or(|target| target == span.rank)
                 && self.sees(span.rank)
         };
@@ -205,7 +245,7 @@ impl Oracle {
     fn compare(&self, span: &Span) -> Result<(), String> {
         let Span { window, rank, offset, len, .. } = *span;
         let memory = self.memory[window][rank as usize].read(offset, len);
-        let shadow = &self.shadow[window][rank as usize][offset..offset + len];
+        let shadow = self.shadow(window, rank, offset, len);
         difference(shadow, &memory).map_or(Ok(()), |text| Err(format!("{span:?} holds {text}")))
     }
 
@@ -233,7 +273,8 @@ impl Oracle {
         let swapped = self.spans.iter().filter(|span| span.role == Role::Swap && self.sees(span.rank));
         for &Span { window, rank, offset, len, .. } in swapped {
             // Who came last is not known: its owner puts what it was elsewhere, so that later phases agree.
-            let bytes = &end[window][rank as usize][offset..offset + len];
+            let (root, place) = self.place(window, offset);
+            let bytes = &end[root][rank as usize][place..place + len];
             self.memory[window][rank as usize].write(offset, bytes);
         }
         self.compare_all()
@@ -254,10 +295,11 @@ impl Oracle {
     /// Each number from the first to the last was given out once.
     fn check_tickets(&mut self, index: usize) -> Result<(), String> {
         let span = self.spans[index];
+        let Span { window, rank, offset, .. } = span;
+        let (root, place) = self.place(window, offset);
+        let end = number(&self.shadow[root][rank as usize][place..place + 8]);
         let tickets = &mut self.tallies[index].tickets;
         tickets.sort_unstable();
-        let shadow = &self.shadow[span.window][span.rank as usize];
-        let end = number(&shadow[span.offset..span.offset + 8]);
         let first = end.wrapping_sub(tickets.len() as u64);
         let is_wrong = tickets.iter().enumerate().any(|(at, &ticket)| ticket != first + at as u64);
         if is_wrong {
@@ -271,7 +313,7 @@ impl Oracle {
         let span = self.spans[index];
         let Span { window, rank, offset, .. } = span;
         let memory = self.memory[window][rank as usize].read(offset, 8);
-        let shadow = &mut self.shadow[window][rank as usize][offset..offset + 8];
+        let shadow = self.shadow_mut(window, rank, offset, 8);
         let (first, last) = (number(shadow), number(&memory));
         shadow.copy_from_slice(&memory);
         let tally = &self.tallies[index];

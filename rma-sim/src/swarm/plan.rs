@@ -2,6 +2,8 @@
 
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
+use rma_core::engine::Change;
+use rma_core::info::WindowOptions;
 use rma_core::op::ReduceOp;
 
 use crate::fabric::FabricConfig;
@@ -33,6 +35,19 @@ pub struct WindowPlan {
     pub disp_unit: Vec<u32>,
     /// The library allocates the memory.
     pub is_allocated: bool,
+    /// The memory is that of another window.
+    pub over: Option<Over>,
+    /// What the program says about it.
+    pub options: WindowOptions,
+}
+
+/// Where a window lies that has its memory in common with another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Over {
+    /// The other, which was made before, of memory of its own.
+    pub window: usize,
+    /// Bytes of the other one's in front.
+    pub skip: usize,
 }
 
 /// What all ranks do between two meetings.
@@ -94,6 +109,8 @@ pub enum Role {
     Counter,
     /// Everybody reads.
     ReadOnly,
+    /// A `u64` that counts this rank's notified puts to the rest of the span, each to a place of its own.
+    Noted(u32),
 }
 
 /// One call of a script.
@@ -179,23 +196,92 @@ pub enum Action {
         /// Only at the origin.
         is_local: bool,
     },
+    /// Flush of several ranks.
+    FlushTargets {
+        /// Which window.
+        window: usize,
+        /// Which ranks.
+        targets: Members,
+    },
+    /// A flush that nobody waits for, with a request.
+    RequestFlush {
+        /// Which window.
+        window: usize,
+        /// Which rank; `None`: all.
+        target: Option<u32>,
+        /// Only at the origin.
+        is_local: bool,
+    },
+    /// Waits for requests.
+    Await {
+        /// For which of those that were not reported done.
+        which: Which,
+        /// `test`, again and again.
+        by_test: bool,
+    },
+    /// What follows is ordered behind what was posted.
+    Order {
+        /// Which window.
+        window: usize,
+        /// Which rank; `None`: all.
+        target: Option<u32>,
+    },
+    /// Waits for notified puts to this rank.
+    AwaitNotice {
+        /// Which window.
+        window: usize,
+        /// Which span of the phase, at whose beginning the word is.
+        span: usize,
+        /// The word's first byte.
+        offset: usize,
+        /// Until the word is so much.
+        until: u64,
+    },
     /// An operation.
     Operation(OperationPlan),
     /// Computation: the rank is away for so many steps, without a call to the library.
     Away(u32),
 }
 
-/// A group of ranks below 64, a bit each.
+/// Which of a rank's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Members(pub u64);
+pub enum Which {
+    /// Every one (MPI_Waitall, MPI_Testall).
+    All,
+    /// Whichever is done first (MPI_Waitany, MPI_Testany).
+    Any,
+    /// That which was made first.
+    Oldest,
+    /// That which was made last.
+    Newest,
+}
+
+/// A group of ranks below 256, a bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Members([u64; 4]);
 
 impl Members {
     /// Ranks that can be members.
-    pub const RANKS_MAX: u32 = u64::BITS;
+    pub const RANKS_MAX: u32 = 4 * u64::BITS;
 
     /// Whether the rank is one of them.
     pub fn contains(self, rank: u32) -> bool {
-        self.0 >> rank & 1 != 0
+        self.0[(rank / u64::BITS) as usize] >> (rank % u64::BITS) & 1 != 0
+    }
+
+    /// Makes a rank a member.
+    pub fn insert(&mut self, rank: u32) {
+        self.0[(rank / u64::BITS) as usize] |= 1 << (rank % u64::BITS);
+    }
+
+    /// Makes a rank none.
+    pub fn remove(&mut self, rank: u32) {
+        self.0[(rank / u64::BITS) as usize] &= !(1 << (rank % u64::BITS));
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
     }
 
     /// All of them, lowest first.
@@ -254,6 +340,24 @@ pub struct OperationPlan {
     pub span: usize,
     /// What it writes.
     pub payload: Payload,
+    /// How it is called.
+    pub form: Form,
+}
+
+/// How an operation is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// The calls of its epoch complete it.
+    Plain,
+    /// With a request.
+    Request,
+    /// A put that changes a word behind its data.
+    Notified {
+        /// The word's first byte.
+        word: usize,
+        /// What becomes of it.
+        change: Change,
+    },
 }
 
 /// Where the written bytes come from.

@@ -9,7 +9,8 @@ use super::engine::EngineLibrary;
 use super::library::Library;
 use super::oracle::Snapshot;
 use super::plan::Plan;
-use super::script::{RankScript, Shared};
+use super::script::RankScript;
+use super::shared::Shared;
 use crate::fabric::{SimFabric, Traffic};
 use crate::world::{Failure, Fault, RankProgram, SimWorld, Step};
 
@@ -180,7 +181,7 @@ pub(super) fn outcome_of(plan: &Plan) -> (Verdict, Vec<Snapshot>) {
     let shared = Shared::new(plan);
     let report = supervise(&fabric, |turns| run_on(plan, &fabric, &shared, turns));
     // A run that panicked may have left it borrowed, and then nobody asks for what it has seen.
-    let ends = shared.try_borrow().map(|shared| shared.oracle().history().to_vec());
+    let ends = shared.try_borrow().map(|shared| shared.oracle.history().to_vec());
     (report.verdict, ends.unwrap_or_default())
 }
 

@@ -4,11 +4,16 @@
 use rma_core::dtype::Dtype;
 use rma_core::layout::{Layout, Layouts};
 
-use super::plan::{OperationPlan, Payload, Verb};
+use super::plan::{Form, OperationPlan, Payload, Verb};
 use crate::random::Random;
 
 /// What fills the gaps of buffers; nobody reads it, and nobody may write it.
 const GAP: u8 = 0xc3;
+
+/// The layouts with which an operation is posted, if any: of origin, result and target.
+pub fn layouts_of(plan: &OperationPlan) -> Option<Layouts> {
+    Shape::of(plan).map(|shape| shape.layouts)
+}
 
 /// The layouts of one operation.
 #[derive(Debug)]
@@ -22,7 +27,8 @@ impl Shape {
     /// The layouts of an operation, if it has some: the same every time.
     pub(super) fn of(plan: &OperationPlan) -> Option<Self> {
         let Payload::Seed(seed) = plan.payload else { return None };
-        let may_have = !matches!(plan.verb, Verb::FetchAndOp | Verb::CompareAndSwap);
+        let is_plain = !matches!(plan.form, Form::Notified { .. });
+        let may_have = is_plain && !matches!(plan.verb, Verb::FetchAndOp | Verb::CompareAndSwap);
         let mut random = Random::new(seed ^ 0x001a_7007);
         if !may_have || plan.len == 0 || !random.chance(300) {
             return None;
@@ -33,10 +39,6 @@ impl Shape {
         let result = random.chance(600).then(|| with_gaps(plan.dtype, elements, &mut random));
         let order = bytes_of(Some(&target), plan.len);
         Some(Self { layouts: Layouts { origin, result, target: Some(target) }, order })
-    }
-
-    pub(super) fn layouts(&self) -> &Layouts {
-        &self.layouts
     }
 
     /// The origin's buffer for a payload that is in the order of the window.
@@ -142,6 +144,7 @@ mod tests {
                 op,
                 span: 0,
                 payload,
+                form: Form::Plain,
             };
             let Some(mut shape) = Shape::of(&plan) else { continue };
             count += 1;

@@ -52,8 +52,12 @@ impl Draw<'_> {
             let mut uses = Uses::new(spans);
             let chosen = candidates(rank, spans, window, None, Some(parity));
             let count = if is_empty { 0 } else { self.random.below(self.operations + 1) };
-            let drawn = (0..count).filter_map(|_| self.operation(rank, spans, &chosen, &mut uses));
-            parts.push(drawn.map(Action::Operation).collect());
+            let mut part = Vec::new();
+            for _ in 0..count {
+                part.extend(self.operation(rank, spans, &chosen, &mut uses).map(Action::Operation));
+                self.order(window, None, spans, &mut uses, &mut part);
+            }
+            parts.push(part);
         }
         parts
     }

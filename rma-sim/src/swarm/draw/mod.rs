@@ -4,7 +4,9 @@ mod fence;
 mod operation;
 mod passive;
 mod pscw;
+mod request;
 mod span;
+mod window;
 
 use rma_core::config::Config;
 use rma_core::info::MemoryModel;
@@ -27,19 +29,28 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { ranks_min: 2, ranks_max: 64 }
+        Self { ranks_min: 2, ranks_max: 256 }
     }
 }
+
+/// Up to here numbers of ranks are usual; beyond, a few in a thousand plans have any number, because they take long.
+const USUAL_RANKS_MAX: u32 = 64;
+const MANY_RANKS: u32 = 15;
 
 /// The plan that a seed names. Few ranks are drawn more often than many.
 pub fn plan(seed: u64, bounds: Bounds) -> Plan {
     let mut random = Random::new(seed);
     let usual = random.pick(&[2, 2, 3, 4, 4, 5, 7, 8, 12, 16, 24, 33, 64]);
-    let ranks = usual.clamp(bounds.ranks_min, bounds.ranks_max);
+    let many = bounds.ranks_min.max(USUAL_RANKS_MAX + 1);
+    let ranks = if bounds.ranks_max >= many && (bounds.ranks_min >= many || random.chance(MANY_RANKS)) {
+        random.between(many.into(), bounds.ranks_max.into()) as u32
+    } else {
+        usual.clamp(bounds.ranks_min, bounds.ranks_max)
+    };
     let fabric = FabricConfig::draw(ranks, &mut random);
     let config = config(&mut random);
     let schedule = Schedule::draw(ranks, &mut random);
-    let windows: Vec<_> = (0..random.between(1, 3)).map(|_| window(ranks, &mut random)).collect();
+    let windows = window::windows(ranks, &mut random);
     let operations = random.pick(&[8, 40, 200, 600]) / u64::from(ranks) + 2;
     let phases = random.between(1, 4);
     let mut draw = Draw { random, ranks, windows: &windows, operations };
@@ -79,23 +90,6 @@ fn config(random: &mut Random) -> Config {
     drawn.normalized()
 }
 
-fn window(ranks: u32, random: &mut Random) -> WindowPlan {
-    let largest = random.pick(&[48_u64, 256, 2048, 16384, 65536]).min((1 << 20) / u64::from(ranks));
-    let is_symmetric = random.chance(400);
-    let (bytes, unit) = (largest as usize, random.pick(&[1, 4, 8]));
-    let draw_bytes = |random: &mut Random| match random.below(5) {
-        0 => 0,
-        1 => random.below(largest + 1) as usize,
-        _ => bytes,
-    };
-    let ranks = 0..ranks;
-    WindowPlan {
-        bytes: ranks.clone().map(|_| if is_symmetric { bytes } else { draw_bytes(random) }).collect(),
-        disp_unit: ranks.map(|_| if is_symmetric { unit } else { random.pick(&[1, 2, 4, 8, 16]) }).collect(),
-        is_allocated: random.chance(300),
-    }
-}
-
 /// What drawing the phases needs.
 struct Draw<'a> {
     random: Random,
@@ -107,9 +101,12 @@ struct Draw<'a> {
 
 impl Draw<'_> {
     fn phase(&mut self) -> Phase {
-        if self.random.chance(300) {
+        let may_lock = !self.lockable().is_empty();
+        let may_start = self.ranks <= Members::RANKS_MAX;
+        let draws = self.random.below(100);
+        if draws < 30 || (!may_lock && !may_start) {
             self.fence_phase()
-        } else if self.ranks <= Members::RANKS_MAX && self.random.chance(400) {
+        } else if may_start && (draws < 58 || !may_lock) {
             self.pscw_phase()
         } else {
             self.passive_phase()

@@ -1,9 +1,11 @@
 //! Operations of one rank, such that no two that may run at the same time conflict.
 
 use rma_core::dtype::Dtype;
+use rma_core::engine::Change;
+use rma_core::info::{AccumulateOps, AccumulateOrdering};
 use rma_core::op::ReduceOp;
 
-use super::super::plan::{OperationPlan, Payload, Role, Span, Verb};
+use super::super::plan::{Form, OperationPlan, Payload, Role, Span, Verb};
 use super::Draw;
 use crate::random::Random;
 
@@ -18,25 +20,55 @@ enum Use {
     Gets,
     /// Accumulates on this type: ordered among each other (MPI-4.1 section 13.7.2).
     Accumulates(Dtype),
+    /// Accumulates below this offset: where their order is not kept, or their reductions may not meet.
+    Apart(usize),
+    /// Notified puts below this offset, and how many. Never forgotten: who waits for them looks at the data.
+    Notes(usize, u64),
 }
 
 /// A rank's uses of the spans of a phase.
 #[derive(Debug)]
 pub(super) struct Uses {
     uses: Vec<Option<Use>>,
+    /// When each span was used last, in operations.
+    stamps: Vec<u64>,
+    clock: u64,
+    /// Flushes with a request: window, target (all, if `None`), and when.
+    flushes: Vec<(usize, Option<u32>, u64)>,
+    /// Requests that were not waited for.
+    pub(super) requests: u64,
 }
 
 impl Uses {
     pub(super) fn new(spans: &[Span]) -> Self {
-        Self { uses: vec![None; spans.len()] }
+        let stamps = vec![0; spans.len()];
+        Self { uses: vec![None; spans.len()], stamps, clock: 0, flushes: Vec::new(), requests: 0 }
     }
 
     /// Operations on the window (on `target`, or all targets) are complete: anything may follow.
     pub(super) fn complete(&mut self, spans: &[Span], window: usize, target: Option<u32>) {
-        for (slot, span) in self.uses.iter_mut().zip(spans) {
-            if span.window == window && target.is_none_or(|target| target == span.rank) {
+        self.complete_before(spans, window, target, u64::MAX);
+    }
+
+    fn complete_before(&mut self, spans: &[Span], window: usize, target: Option<u32>, stamp: u64) {
+        for (index, (slot, span)) in self.uses.iter_mut().zip(spans).enumerate() {
+            let is_meant = span.window == window && target.is_none_or(|target| target == span.rank);
+            if is_meant && self.stamps[index] <= stamp && !matches!(slot, Some(Use::Notes(..))) {
                 *slot = None;
             }
+        }
+    }
+
+    /// A flush with a request is under way.
+    pub(super) fn request_flush(&mut self, window: usize, target: Option<u32>) {
+        self.flushes.push((window, target, self.clock));
+    }
+
+    /// All requests are done: what was used behind a flush is still in use.
+    pub(super) fn await_all(&mut self, spans: &[Span]) {
+        self.requests = 0;
+        for (window, target, stamp) in core::mem::take(&mut self.flushes) {
+            self.complete_before(spans, window, target, stamp);
         }
     }
 }
@@ -55,11 +87,18 @@ impl Draw<'_> {
         }
         let index = self.random.pick(candidates);
         let span = spans[index];
-        let unit = self.windows[span.window].disp_unit[span.rank as usize] as usize;
-        let mut shape = Shape { random: &mut self.random, span, index, unit };
+        let window = &self.windows[span.window];
+        let unit = window.disp_unit[span.rank as usize] as usize;
+        let options = &window.options;
+        let is_strict = options.accumulate_ordering == AccumulateOrdering::STRICT;
+        let has_no_op = options.accumulate_ops == AccumulateOps::SameOpNoOp;
+        let mut shape = Shape { random: &mut self.random, span, index, unit, is_strict, has_no_op };
+        uses.clock += 1;
+        uses.stamps[index] = uses.clock;
         match span.role {
             Role::Owned(owner) if owner == rank => shape.owned(&mut uses.uses[index]),
-            Role::Owned(_) | Role::Counter => None,
+            Role::Noted(owner) if owner == rank => shape.noted(&mut uses.uses[index]),
+            Role::Owned(_) | Role::Noted(_) | Role::Counter => None,
             Role::Shared(dtype, op) => shape.shared(dtype, op),
             Role::Ticket => Some(shape.ticket()),
             Role::Swap => Some(shape.swap()),
@@ -77,7 +116,7 @@ pub(super) fn candidates(
     parity: Option<u8>,
 ) -> Vec<usize> {
     let is_allowed = |span: &Span| match span.role {
-        Role::Owned(owner) => owner == rank,
+        Role::Owned(owner) | Role::Noted(owner) => owner == rank,
         Role::Counter => false,
         _ => true,
     };
@@ -96,6 +135,10 @@ struct Shape<'a> {
     span: Span,
     index: usize,
     unit: usize,
+    /// Accumulates keep their order.
+    is_strict: bool,
+    /// no_op may meet other reductions.
+    has_no_op: bool,
 }
 
 impl Shape<'_> {
@@ -103,6 +146,7 @@ impl Shape<'_> {
         let chosen = slot.unwrap_or_else(|| match self.random.below(10) {
             0..4 => Use::Puts(0),
             4..6 => Use::Gets,
+            _ if !self.is_strict || !self.has_no_op => Use::Apart(0),
             _ => Use::Accumulates(self.random.pick(&Dtype::ALL)),
         });
         *slot = Some(chosen);
@@ -113,9 +157,31 @@ impl Shape<'_> {
                 *slot = Some(Use::Puts(offset + len - self.span.offset));
                 Some(self.plan(Verb::Put, dtype, ReduceOp::Replace, offset, len))
             }
-            Use::Gets => self.read(),
-            Use::Accumulates(dtype) => self.ordered_accumulate(dtype),
+            Use::Gets | Use::Notes(..) => self.read(),
+            Use::Accumulates(dtype) => self.accumulate(dtype, 0),
+            Use::Apart(start) => {
+                let dtype = self.random.pick(&Dtype::ALL);
+                let plan = self.accumulate(dtype, start)?;
+                *slot = Some(Use::Apart(plan.offset + plan.len - self.span.offset));
+                Some(plan)
+            }
         }
+    }
+
+    /// A put of which the word at the beginning of the span tells: it counts them.
+    fn noted(&mut self, slot: &mut Option<Use>) -> Option<OperationPlan> {
+        let Use::Notes(start, count) = *slot.get_or_insert(Use::Notes(8, 0)) else { return None };
+        let dtype = self.random.pick(&[Dtype::U8, Dtype::U32, Dtype::U64]);
+        let (offset, len) = match self.range(dtype, start, usize::MAX) {
+            Some(range) => range,
+            // Only the word.
+            None => (self.span.offset, 0),
+        };
+        *slot = Some(Use::Notes(start.max(offset + len - self.span.offset), count + 1));
+        let is_set = self.is_strict && self.random.chance(400);
+        let change = if is_set { Change::Set(count + 1) } else { Change::Add(1) };
+        let plan = self.plan(Verb::Put, dtype, ReduceOp::Replace, offset, len);
+        Some(OperationPlan { form: Form::Notified { word: self.span.offset, change }, ..plan })
     }
 
     fn read(&mut self) -> Option<OperationPlan> {
@@ -126,7 +192,7 @@ impl Shape<'_> {
 
     /// Any accumulate. The bytes there are any bytes, which is good for integers and truth values only: the
     /// others are moved.
-    fn ordered_accumulate(&mut self, dtype: Dtype) -> Option<OperationPlan> {
+    fn accumulate(&mut self, dtype: Dtype, start: usize) -> Option<OperationPlan> {
         let op = loop {
             let op = self.random.pick(&ReduceOp::ALL);
             let is_exact = dtype.has_compare_and_swap() || matches!(op, ReduceOp::Replace | ReduceOp::NoOp);
@@ -136,7 +202,7 @@ impl Shape<'_> {
         };
         let is_single = self.random.chance(400);
         let most = dtype.size() * if is_single { 1 } else { ELEMENTS_MAX };
-        let (offset, len) = self.range(dtype, 0, most)?;
+        let (offset, len) = self.range(dtype, start, most)?;
         let verb = match self.random.below(4) {
             0 if is_single && dtype.has_compare_and_swap() => Verb::CompareAndSwap,
             1 if is_single => Verb::FetchAndOp,
@@ -155,7 +221,7 @@ impl Shape<'_> {
         let (verb, op) = match self.random.below(5) {
             0 if is_single => (Verb::FetchAndOp, op),
             1 => (Verb::GetAccumulate, op),
-            2 => (Verb::GetAccumulate, ReduceOp::NoOp),
+            2 if self.has_no_op => (Verb::GetAccumulate, ReduceOp::NoOp),
             _ => (Verb::Accumulate, op),
         };
         Some(self.plan(verb, dtype, op, offset, len))
@@ -174,7 +240,8 @@ impl Shape<'_> {
     fn plan(&mut self, verb: Verb, dtype: Dtype, op: ReduceOp, offset: usize, len: usize) -> OperationPlan {
         let payload = Payload::Seed(self.random.bits());
         let Span { window, rank: target, .. } = self.span;
-        OperationPlan { verb, window, target, offset, len, dtype, op, span: self.index, payload }
+        let span = self.index;
+        OperationPlan { verb, window, target, offset, len, dtype, op, span, payload, form: Form::Plain }
     }
 
     /// A range of whole elements at `start` or later in the span, at most `most` bytes, whose beginning can be

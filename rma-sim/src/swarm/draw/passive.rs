@@ -3,7 +3,7 @@
 use rma_core::dtype::Dtype;
 use rma_core::op::ReduceOp;
 
-use super::super::plan::{Action, OperationPlan, Payload, Phase, Role, Span, Verb};
+use super::super::plan::{Action, Form, OperationPlan, Payload, Phase, Role, Span, Verb};
 use super::operation::{candidates, Uses};
 use super::Draw;
 
@@ -20,12 +20,22 @@ impl Draw<'_> {
     pub(super) fn passive_phase(&mut self) -> Phase {
         let rules = Rules { all_shared: self.random.chance(400) };
         let mut spans = Vec::new();
-        for window in 0..self.windows.len() {
-            self.spans(window, !rules.all_shared, &mut spans);
-        }
+        self.spans_of_all(&self.lockable(), !rules.all_shared, &mut spans);
         let stores = self.stores(&spans);
-        let scripts = (0..self.ranks).map(|rank| self.passive_script(rank, &spans, rules)).collect();
+        let mut scripts: Vec<_> =
+            (0..self.ranks).map(|rank| self.passive_script(rank, &spans, rules)).collect();
+        self.await_notices(&spans, &mut scripts);
         Phase { name: if rules.all_shared { "shared locks" } else { "locks" }, stores, spans, scripts }
+    }
+
+    /// The windows that may be locked.
+    pub(super) fn lockable(&self) -> Vec<usize> {
+        (0..self.windows.len()).filter(|&window| !self.windows[window].options.no_locks).collect()
+    }
+
+    fn any_lockable(&mut self) -> usize {
+        let windows = self.lockable();
+        self.random.pick(&windows)
     }
 
     fn passive_script(&mut self, rank: u32, spans: &[Span], rules: Rules) -> Vec<Action> {
@@ -54,7 +64,7 @@ impl Draw<'_> {
         uses: &mut Uses,
         script: &mut Vec<Action>,
     ) {
-        let window = self.random.index(self.windows.len());
+        let window = self.any_lockable();
         let target = self.target();
         let is_exclusive = !rules.all_shared && self.random.chance(500);
         let no_check = rules.all_shared && self.random.chance(300);
@@ -69,7 +79,7 @@ impl Draw<'_> {
     fn nested(&mut self, rank: u32, spans: &[Span], uses: &mut Uses, script: &mut Vec<Action>) {
         let mut locked: Vec<(usize, u32)> = Vec::new();
         for _ in 0..self.random.between(2, 6) {
-            let one = (self.random.index(self.windows.len()), self.target());
+            let one = (self.any_lockable(), self.target());
             if !locked.contains(&one) {
                 locked.push(one);
                 let no_check = self.random.chance(200);
@@ -95,7 +105,7 @@ impl Draw<'_> {
         uses: &mut Uses,
         script: &mut Vec<Action>,
     ) {
-        let window = self.random.index(self.windows.len());
+        let window = self.any_lockable();
         let no_check = rules.all_shared && self.random.chance(300);
         script.push(Action::LockAll { window, no_check });
         let chosen = candidates(rank, spans, window, None, None);
@@ -126,6 +136,7 @@ impl Draw<'_> {
                 op,
                 span: index,
                 payload,
+                form: Form::Plain,
             })
         };
         script.push(Action::Lock { window, target, is_exclusive: true, no_check: false });
@@ -153,23 +164,19 @@ impl Draw<'_> {
         // One operation is the case that the design optimizes most.
         let most = if self.random.chance(300) { 1 } else { self.operations };
         for _ in 0..self.random.below(most + 1) {
-            script.extend(self.operation(rank, spans, chosen, uses).map(Action::Operation));
-            if self.random.chance(150) {
-                let target = if self.random.chance(700) {
-                    Some(target.unwrap_or_else(|| self.target()))
-                } else {
-                    None
-                };
-                let is_local = self.random.chance(400);
-                script.push(Action::Flush { window, target, is_local });
-                if !is_local {
-                    uses.complete(spans, window, target);
-                }
+            if let Some(plan) = self.operation(rank, spans, chosen, uses) {
+                let form = self.form(&plan, uses);
+                script.push(Action::Operation(OperationPlan { form, ..plan }));
             }
+            if self.random.chance(150) {
+                self.flush(target, window, spans, uses, script);
+            }
+            self.order(window, target, spans, uses, script);
+            self.requests(spans, uses, script);
         }
     }
 
-    fn target(&mut self) -> u32 {
+    pub(super) fn target(&mut self) -> u32 {
         self.random.below(u64::from(self.ranks)) as u32
     }
 }

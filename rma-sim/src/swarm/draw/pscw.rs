@@ -43,7 +43,11 @@ impl Draw<'_> {
         let is_dense = self.random.chance(300);
         let lates = self.random.pick(&[0, 300, 700]);
         let is_late: Vec<bool> = (0..ranks).map(|_| self.random.chance(lates)).collect();
-        let mut round = Round { targets: vec![Members(0); ranks], origins: vec![Members(0); ranks], is_late };
+        let mut round = Round {
+            targets: vec![Members::default(); ranks],
+            origins: vec![Members::default(); ranks],
+            is_late,
+        };
         for origin in 0..ranks {
             for target in 0..ranks {
                 // A few partners each, or many.
@@ -51,8 +55,8 @@ impl Draw<'_> {
                 if (round.is_late[origin] && round.is_late[target]) || !self.random.chance(wanted) {
                     continue;
                 }
-                round.targets[origin].0 |= 1 << target;
-                round.origins[target].0 |= 1 << origin;
+                round.targets[origin].insert(target as u32);
+                round.origins[target].insert(origin as u32);
             }
         }
         round
@@ -72,8 +76,8 @@ impl Draw<'_> {
     ) {
         let (targets, origins) = (round.targets[rank as usize], round.origins[rank as usize]);
         // Empty groups are legal, and calls without a partner may as well be left out.
-        let posts = origins.0 != 0 || self.random.chance(100);
-        let starts = targets.0 != 0 || self.random.chance(100);
+        let posts = !origins.is_empty() || self.random.chance(100);
+        let starts = !targets.is_empty() || self.random.chance(100);
         let is_late = round.is_late[rank as usize] && !no_check;
         let post = Action::Post { window, group: origins, no_check };
         if posts && !is_late {
@@ -94,6 +98,7 @@ impl Draw<'_> {
             chosen.retain(|&index| targets.contains(spans[index].rank));
             for _ in 0..self.random.below(self.operations + 1) {
                 script.extend(self.operation(rank, spans, &chosen, &mut uses).map(Action::Operation));
+                self.order(window, None, spans, &mut uses, script);
             }
             script.push(Action::Complete { window });
         }

@@ -1,9 +1,11 @@
 //! Who may do what where.
 
+use std::ops::Range;
+
 use rma_core::dtype::{Dtype, DtypeClass};
 use rma_core::op::ReduceOp;
 
-use super::super::plan::{Role, Span, Store};
+use super::super::plan::{Over, Role, Span, Store, WindowPlan};
 use super::Draw;
 use crate::random::Random;
 
@@ -17,35 +19,76 @@ impl Draw<'_> {
     /// Cuts every rank's part of a window into spans with roles. Counters only where locks are exclusive.
     pub(super) fn spans(&mut self, window: usize, has_counters: bool, spans: &mut Vec<Span>) {
         for rank in 0..self.ranks {
-            let bytes = self.windows[window].bytes[rank as usize];
-            let mut offset = 0;
-            for left in (1..=self.random.between(1, SPANS_MAX)).rev() {
-                let rest = bytes - offset;
-                if rest < GRAIN {
-                    break;
-                }
-                let share = if left == 1 { rest } else { self.random.between(1, rest as u64) as usize };
-                let end = (offset + share).next_multiple_of(GRAIN).min(bytes);
-                let role = self.role(has_counters);
-                let len = match role {
-                    Role::Ticket | Role::Swap | Role::Counter => 8,
-                    _ => end - offset,
-                };
-                let parity = self.random.below(2) as u8;
-                // Now and then a hole, which nobody may touch.
-                if self.random.chance(900) {
-                    spans.push(Span { window, rank, offset, len, role, parity });
-                }
-                offset = end;
+            let part = 0..self.windows[window].bytes[rank as usize];
+            self.spans_of(window, rank, part, has_counters, spans);
+        }
+    }
+
+    /// The same for all of some windows at one time: memory that two of them have in common is shared out.
+    pub(super) fn spans_of_all(&mut self, windows: &[usize], has_counters: bool, spans: &mut Vec<Span>) {
+        let whole = |window: &WindowPlan| window.bytes.iter().map(|&bytes| 0..bytes).collect::<Vec<_>>();
+        let mut parts: Vec<Vec<Range<usize>>> = self.windows.iter().map(whole).collect();
+        for &upper in windows {
+            let Some(Over { window: lower, skip }) = self.windows[upper].over else { continue };
+            if !windows.contains(&lower) {
+                continue;
             }
+            for (rank, &bytes) in self.windows[lower].bytes.iter().enumerate() {
+                let cut = self.random.index(bytes / GRAIN + 1) * GRAIN;
+                let above = cut.saturating_sub(skip).min(parts[upper][rank].end);
+                if self.random.chance(500) {
+                    parts[lower][rank].end = cut;
+                    parts[upper][rank].start = above;
+                } else {
+                    parts[lower][rank].start = cut;
+                    parts[upper][rank].end = above;
+                }
+            }
+        }
+        for &window in windows {
+            for rank in 0..self.ranks {
+                let part = parts[window][rank as usize].clone();
+                self.spans_of(window, rank, part, has_counters, spans);
+            }
+        }
+    }
+
+    fn spans_of(
+        &mut self,
+        window: usize,
+        rank: u32,
+        part: Range<usize>,
+        has_counters: bool,
+        spans: &mut Vec<Span>,
+    ) {
+        let Range { start: mut offset, end: bytes } = part;
+        for left in (1..=self.random.between(1, SPANS_MAX)).rev() {
+            let rest = bytes.saturating_sub(offset);
+            if rest < GRAIN {
+                break;
+            }
+            let share = if left == 1 { rest } else { self.random.between(1, rest as u64) as usize };
+            let end = (offset + share).next_multiple_of(GRAIN).min(bytes);
+            let role = self.role(has_counters);
+            let len = match role {
+                Role::Ticket | Role::Swap | Role::Counter => 8,
+                _ => end - offset,
+            };
+            let parity = self.random.below(2) as u8;
+            // Now and then a hole, which nobody may touch.
+            if self.random.chance(900) {
+                spans.push(Span { window, rank, offset, len, role, parity });
+            }
+            offset = end;
         }
     }
 
     fn role(&mut self, has_counters: bool) -> Role {
         let random = &mut self.random;
         match random.below(100) {
-            0..45 => Role::Owned(random.below(u64::from(self.ranks)) as u32),
-            45..68 => shared(random),
+            0..38 => Role::Owned(random.below(u64::from(self.ranks)) as u32),
+            38..50 => Role::Noted(random.below(u64::from(self.ranks)) as u32),
+            50..68 => shared(random),
             68..78 => Role::Ticket,
             78..86 => Role::Swap,
             86..94 if has_counters => Role::Counter,
@@ -62,7 +105,7 @@ impl Draw<'_> {
                 Role::Shared(dtype, _) => numbers(dtype, &mut self.random, &mut bytes),
                 Role::Owned(_) | Role::ReadOnly if self.random.chance(300) => self.random.fill(&mut bytes),
                 Role::Owned(_) | Role::ReadOnly => continue,
-                Role::Ticket | Role::Swap | Role::Counter => {}
+                Role::Ticket | Role::Swap | Role::Counter | Role::Noted(_) => {}
             }
             stores.push(Store { window: span.window, rank: span.rank, offset: span.offset, bytes });
         }

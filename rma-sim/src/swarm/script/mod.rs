@@ -1,0 +1,342 @@
+//! One rank's part of a plan, run step by step, with the oracle asked at every return.
+
+mod operation;
+mod requests;
+
+use core::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use self::operation::{Graves, InFlight};
+use self::requests::FlushRequest;
+use super::library::{Call, Library, Progress};
+use super::memory::Buffer;
+use super::plan::{Action, Over};
+use super::shared::Shared;
+use crate::world::{Fault, RankProgram, Step};
+
+/// Where a script is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Creating(usize),
+    /// At the meeting of this number, having arrived.
+    Meeting(usize),
+    Phase {
+        index: usize,
+        action: usize,
+    },
+    /// So many windows are freed.
+    Freeing(usize),
+    Finished,
+}
+
+/// A lock that was called for.
+#[derive(Debug)]
+struct Section {
+    window: usize,
+    target: Option<u32>,
+    is_exclusive: bool,
+    no_check: bool,
+    /// Ranks that got operations: only there the lock must have been acquired.
+    touched: Vec<u32>,
+}
+
+/// A rank that runs its script on a library.
+pub(super) struct RankScript<L> {
+    rank: u32,
+    library: L,
+    shared: Rc<RefCell<Shared>>,
+    stage: Stage,
+    calling: Option<Call>,
+    away: u32,
+    in_flight: Vec<InFlight>,
+    flush_requests: Vec<FlushRequest>,
+    /// How many operations and requests there were: their names.
+    names: u64,
+    /// The latest operation to each rank of each window, by name.
+    last_posted: BTreeMap<(usize, u32), u64>,
+    sections: Vec<Section>,
+    /// The memory of created windows.
+    windows: Vec<Buffer>,
+    graves: Graves,
+    last_result: u64,
+    /// What each swap span was seen as last, and how many values were made up.
+    guesses: BTreeMap<usize, u64>,
+    unique: u64,
+    /// Calls returned and operations posted.
+    milestones: u64,
+}
+
+impl<L: Library> RankScript<L> {
+    pub(super) fn new(rank: u32, library: L, shared: Rc<RefCell<Shared>>) -> Self {
+        Self {
+            rank,
+            library,
+            shared,
+            stage: Stage::Creating(0),
+            calling: None,
+            away: 0,
+            in_flight: Vec::new(),
+            flush_requests: Vec::new(),
+            names: 0,
+            last_posted: BTreeMap::new(),
+            sections: Vec::new(),
+            windows: Vec::new(),
+            graves: Graves::default(),
+            last_result: 0,
+            guesses: BTreeMap::new(),
+            unique: 0,
+            milestones: 0,
+        }
+    }
+
+    pub(super) fn library(&self) -> &L {
+        &self.library
+    }
+
+    /// What comes next, when no call is under way.
+    fn proceed(&mut self) -> Result<Step, Fault> {
+        match self.stage {
+            Stage::Creating(window) => self.create(window),
+            Stage::Meeting(number) => self.wait_for_meeting(number),
+            Stage::Phase { index, action } => self.act(index, action),
+            Stage::Freeing(window) => self.free(window),
+            Stage::Finished => {
+                // Busy keeps the rank stepped; that it has finished is known already.
+                self.progress(Step::Finished)
+            }
+        }
+    }
+
+    fn progress(&mut self, otherwise: Step) -> Result<Step, Fault> {
+        match self.library.progress().map_err(Fault::Engine)? {
+            Progress::Moved => Ok(Step::Busy),
+            Progress::Returned | Progress::Waiting => Ok(otherwise),
+        }
+    }
+
+    fn create(&mut self, window: usize) -> Result<Step, Fault> {
+        let rank = self.rank as usize;
+        let Some(plan) = self.shared.borrow().plan.windows.get(window).cloned() else { return self.meet(0) };
+        let (len, disp_unit) = (plan.bytes[rank], plan.disp_unit[rank]);
+        let is_own = !plan.is_allocated && plan.over.is_none();
+        self.windows.push(Buffer::new(if is_own { len } else { 0 }));
+        let own = self.windows[window].base();
+        let memory = match plan.over {
+            // Where there is nothing below, there is nothing here.
+            Some(Over { window, skip }) => Some(self.library.exposed(window).place(skip).unwrap_or(own)),
+            None => is_own.then_some(own),
+        };
+        self.call(Call::Create { window, memory, len, disp_unit, options: plan.options })
+    }
+
+    /// The last one first: it may lie over the memory of one before it.
+    fn free(&mut self, freed: usize) -> Result<Step, Fault> {
+        if let Some(window) = self.windows.len().checked_sub(freed + 1) {
+            return self.call(Call::Free { window });
+        }
+        self.stage = Stage::Finished;
+        Ok(Step::Finished)
+    }
+
+    fn meet(&mut self, number: usize) -> Result<Step, Fault> {
+        self.stage = Stage::Meeting(number);
+        self.guesses.clear();
+        let is_last = self.shared.borrow_mut().arrive().map_err(Fault::Oracle)?;
+        Ok(if is_last { Step::WakesAll } else { Step::Busy })
+    }
+
+    fn wait_for_meeting(&mut self, number: usize) -> Result<Step, Fault> {
+        if self.shared.borrow().meetings <= number {
+            return self.progress(Step::Waiting);
+        }
+        let has_phase = number < self.shared.borrow().plan.phases.len();
+        self.stage = if has_phase { Stage::Phase { index: number, action: 0 } } else { Stage::Freeing(0) };
+        Ok(Step::Busy)
+    }
+
+    fn act(&mut self, index: usize, action: usize) -> Result<Step, Fault> {
+        let next = {
+            let shared = self.shared.borrow();
+            shared.plan.phases[index].scripts[self.rank as usize].get(action).copied()
+        };
+        let Some(next) = next else { return self.meet(index + 1) };
+        match next {
+            Action::Operation(plan) => self.post(&plan),
+            Action::Away(steps) => {
+                self.away = steps;
+                self.advance();
+                Ok(Step::Busy)
+            }
+            Action::Fence { window, assertions, .. } => self.call(Call::Fence { window, assertions }),
+            Action::Lock { window, target, is_exclusive, no_check } => {
+                self.open(window, Some(target), is_exclusive, no_check);
+                self.call(Call::Lock { window, target, is_exclusive, no_check })
+            }
+            Action::LockAll { window, no_check } => {
+                self.open(window, None, false, no_check);
+                self.call(Call::LockAll { window, no_check })
+            }
+            Action::Unlock { window, target } => {
+                self.shared.borrow_mut().oracle.on_release(window, Some(target), self.rank);
+                self.call(Call::Unlock { window, target })
+            }
+            Action::UnlockAll { window } => {
+                self.shared.borrow_mut().oracle.on_release(window, None, self.rank);
+                self.call(Call::UnlockAll { window })
+            }
+            Action::Flush { window, target, is_local } => self.call(Call::Flush { window, target, is_local }),
+            Action::FlushTargets { window, targets } => self.call(Call::FlushTargets { window, targets }),
+            Action::RequestFlush { window, target, is_local } => {
+                self.call(Call::RequestFlush { window, target, is_local, id: self.names })
+            }
+            Action::Await { which, by_test } => self.call(Call::Await { which, by_test }),
+            Action::Order { window, target } => self.call(Call::Order { window, target }),
+            Action::AwaitNotice { window, offset, until, .. } => {
+                let disp = self.disp(window, offset);
+                self.call(Call::AwaitNotice { window, disp, until })
+            }
+            Action::Post { window, group, no_check } => self.call(Call::Post { window, group, no_check }),
+            Action::Start { window, group, no_check } => self.call(Call::Start { window, group, no_check }),
+            Action::Complete { window } => self.call(Call::Complete { window }),
+            Action::Wait { window, by_test, .. } => self.call(Call::Wait { window, by_test }),
+        }
+    }
+
+    /// A place in this rank's own window, in its units.
+    fn disp(&self, window: usize, offset: usize) -> u64 {
+        offset as u64 / u64::from(self.shared.borrow().plan.windows[window].disp_unit[self.rank as usize])
+    }
+
+    /// The next action of the phase is due.
+    fn advance(&mut self) {
+        self.milestones += 1;
+        if let Stage::Phase { action, .. } = &mut self.stage {
+            *action += 1;
+        }
+    }
+
+    fn open(&mut self, window: usize, target: Option<u32>, is_exclusive: bool, no_check: bool) {
+        self.sections.push(Section { window, target, is_exclusive, no_check, touched: Vec::new() });
+    }
+
+    fn call(&mut self, call: Call) -> Result<Step, Fault> {
+        self.library.start(&call).map_err(|error| self.blame(&call, &error))?;
+        self.calling = Some(call);
+        self.poll(call)
+    }
+
+    fn poll(&mut self, call: Call) -> Result<Step, Fault> {
+        match self.library.poll().map_err(|error| self.blame(&call, &error))? {
+            Progress::Returned => {}
+            Progress::Moved => return Ok(Step::Busy),
+            Progress::Waiting => return Ok(Step::Waiting),
+        }
+        self.calling = None;
+        let stage = self.stage;
+        self.on_return(call).map_err(|text| Fault::Oracle(format!("after {call:?} in {stage:?}: {text}")))?;
+        self.advance();
+        Ok(Step::Busy)
+    }
+
+    fn blame(&self, call: &Call, error: &str) -> Fault {
+        Fault::Engine(format!("{call:?} in {:?}: {error}", self.stage))
+    }
+
+    fn on_return(&mut self, call: Call) -> Result<(), String> {
+        let shared = Rc::clone(&self.shared);
+        match call {
+            Call::Create { window, .. } => {
+                let exposed = self.library.exposed(window);
+                shared.borrow_mut().oracle.on_created(window, self.rank, exposed);
+                self.stage = Stage::Creating(window + 1);
+            }
+            Call::Free { window } => self.stage = Stage::Freeing(self.windows.len() - window),
+            Call::Fence { window, .. } => {
+                self.complete(window, None)?;
+                if let Some(parity) = self.closes() {
+                    shared.borrow().oracle.on_fence(self.rank, window, parity)?;
+                }
+            }
+            Call::Lock { .. } | Call::LockAll { .. } | Call::Post { .. } | Call::Start { .. } => {}
+            Call::Order { .. } => {}
+            Call::RequestFlush { window, target, is_local, id } => {
+                self.on_flush_requested(window, target, is_local, id);
+            }
+            Call::Await { .. } => self.on_awaited()?,
+            Call::AwaitNotice { .. } => self.on_noticed()?,
+            // Whether the operations have arrived is for the targets to say.
+            Call::Complete { window } => self.complete(window, None)?,
+            Call::Wait { window, .. } => {
+                if let Some(round) = self.closes() {
+                    shared.borrow().oracle.on_fence(self.rank, window, round)?;
+                }
+            }
+            Call::Unlock { window, target } => self.on_unlocked(window, Some(target))?,
+            Call::UnlockAll { window } => self.on_unlocked(window, None)?,
+            Call::Flush { window, target, is_local } => {
+                self.complete(window, target)?;
+                if !is_local {
+                    self.on_flushed(window, target)?;
+                }
+            }
+            Call::FlushTargets { window, targets } => {
+                for target in targets.iter() {
+                    self.complete(window, Some(target))?;
+                    self.on_flushed(window, Some(target))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_flushed(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
+        self.shared.borrow().oracle.on_complete(self.rank, window, target)?;
+        self.note_held(window, target)
+    }
+
+    fn on_unlocked(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
+        self.sections.retain(|section| section.window != window || section.target != target);
+        self.complete(window, target)?;
+        self.shared.borrow().oracle.on_complete(self.rank, window, target)
+    }
+
+    /// The parity of the epochs that the fence or wait just returned from has closed.
+    fn closes(&self) -> Option<u8> {
+        let Stage::Phase { index, action } = self.stage else { return None };
+        match self.shared.borrow().plan.phases[index].scripts[self.rank as usize].get(action) {
+            Some(Action::Fence { closes, .. }) => *closes,
+            Some(Action::Wait { closes, .. }) => Some(*closes),
+            _ => None,
+        }
+    }
+}
+
+impl<L: Library> RankProgram for RankScript<L> {
+    fn step(&mut self) -> Result<Step, Fault> {
+        if self.away > 0 {
+            self.away -= 1;
+            return Ok(Step::Busy);
+        }
+        match self.calling {
+            Some(call) => self.poll(call),
+            None => self.proceed(),
+        }
+    }
+
+    fn milestones(&self) -> u64 {
+        self.milestones
+    }
+
+    fn describe(&self) -> String {
+        let Self { stage, calling, away, in_flight, .. } = self;
+        let mut text = format!("{stage:?}");
+        if let Some(call) = calling {
+            text.push_str(&format!(" in {call:?}"));
+        }
+        if *away > 0 {
+            text.push_str(&format!(" away for {away} steps"));
+        }
+        format!("{text}, {} operations in flight; {}", in_flight.len(), self.library.describe())
+    }
+}

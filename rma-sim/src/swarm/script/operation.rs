@@ -1,0 +1,189 @@
+//! Operations of a script: what they write, what is in flight, and what came back.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use rma_core::dtype::Dtype;
+
+use super::super::draw::numbers;
+use super::super::library::{Library, OriginBuffers};
+use super::super::memory::Buffer;
+use super::super::oracle::Expectation;
+use super::super::plan::{OperationPlan, Payload, Role, Verb};
+use super::super::shape::Shape;
+use super::{RankScript, Section, Stage};
+use crate::random::Random;
+use crate::world::{Fault, Step};
+
+/// An operation that is posted and not known to be complete.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    /// Its name, which is also that of its request.
+    pub(super) id: u64,
+    pub(super) plan: OperationPlan,
+    expectation: Expectation,
+    origin: Buffer,
+    compare: Buffer,
+    result: Buffer,
+}
+
+/// Buffers that the library must not touch any more: poisoned, and kept for a while, so that a library
+/// which does touch them reads nonsense and does no harm.
+#[derive(Default, Debug)]
+pub(super) struct Graves {
+    buffers: VecDeque<Buffer>,
+    bytes: usize,
+}
+
+impl Graves {
+    const BYTES_MAX: usize = 1 << 20;
+
+    fn bury(&mut self, buffer: Buffer) {
+        buffer.poison();
+        self.bytes += buffer.len();
+        self.buffers.push_back(buffer);
+        while self.bytes > Self::BYTES_MAX {
+            self.bytes -= self.buffers.pop_front().map_or(0, |oldest| oldest.len());
+        }
+    }
+}
+
+impl<L: Library> RankScript<L> {
+    /// A flush has returned: where operations went, the lock must have been acquired.
+    pub(super) fn note_held(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
+        let mut shared = self.shared.borrow_mut();
+        let here = self.sections.iter().filter(|section| section.window == window && !section.no_check);
+        for section in here {
+            for &touched in &section.touched {
+                if target.is_none_or(|target| target == touched) {
+                    shared.oracle.on_held(window, touched, self.rank, section.is_exclusive)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The operations to `target` (to all, if `None`) are complete at this rank: results are there, and
+    /// sources may be overwritten.
+    pub(super) fn complete(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
+        let is_meant = |entry: &InFlight| {
+            entry.plan.window == window && target.is_none_or(|target| target == entry.plan.target)
+        };
+        self.complete_those(is_meant)
+    }
+
+    /// The same for some of the operations in flight.
+    pub(super) fn complete_those(&mut self, is_meant: impl FnMut(&InFlight) -> bool) -> Result<(), String> {
+        let (done, left): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(is_meant);
+        self.in_flight = left;
+        for InFlight { plan, expectation, origin, compare, result, .. } in done {
+            let mut bytes = result.exposed().read(0, result.len());
+            if let Some(shape) = self.shape(&plan).filter(|_| plan.verb.has_result()) {
+                bytes = shape.gather(&bytes, plan.len)?;
+            }
+            self.shared.borrow_mut().oracle.on_result(&plan, &expectation, &bytes)?;
+            if let Ok(number) = bytes.try_into().map(u64::from_ne_bytes) {
+                self.last_result = number;
+                self.guesses.insert(plan.span, number);
+            }
+            for buffer in [origin, compare, result] {
+                self.graves.bury(buffer);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn post(&mut self, plan: &OperationPlan) -> Result<Step, Fault> {
+        let shared = Rc::clone(&self.shared);
+        let disp_unit = shared.borrow().plan.windows[plan.window].disp_unit[plan.target as usize];
+        let role = self.role(plan);
+        let (payload, compare) = self.payload(plan, role);
+        let result_len = if plan.verb.has_result() { plan.len } else { 0 };
+        let (origin, result) = match self.shape(plan) {
+            Some(shape) => {
+                let origin = if payload.is_empty() { Vec::new() } else { shape.scatter(&payload) };
+                (Buffer::of(&origin), Buffer::of(&shape.empty_result(result_len)))
+            }
+            None => (Buffer::of(&payload), Buffer::new(result_len)),
+        };
+        let compare_buffer = Buffer::of(&compare);
+        let expectation = Expectation::Anything;
+        let id = self.names;
+        let entry = InFlight { id, plan: *plan, expectation, origin, compare: compare_buffer, result };
+        let buffers = OriginBuffers {
+            id,
+            origin: entry.origin.base(),
+            compare: entry.compare.base(),
+            result: entry.result.base(),
+        };
+        // SAFETY: the buffers are kept in `in_flight` until a call that completes the operation has
+        // returned, and in `graves` after that.
+        #[allow(unsafe_code)]
+        let posted = unsafe { self.library.post(plan, disp_unit, &buffers) };
+        let is_posted =
+            posted.map_err(|error| Fault::Engine(format!("{plan:?} in {:?}: {error}", self.stage)))?;
+        if !is_posted {
+            return self.progress(Step::Waiting);
+        }
+        let expectation = shared.borrow_mut().oracle.on_post(plan, &payload, &compare);
+        self.in_flight.push(InFlight { expectation, ..entry });
+        self.last_posted.insert((plan.window, plan.target), id);
+        self.touch(plan.window, plan.target);
+        self.unique += 1;
+        self.names += 1;
+        self.advance();
+        Ok(Step::Busy)
+    }
+
+    /// The layouts of an operation, where the library takes them.
+    fn shape(&self, plan: &OperationPlan) -> Option<Shape> {
+        if self.library.takes_layouts() {
+            Shape::of(plan)
+        } else {
+            None
+        }
+    }
+
+    fn role(&self, plan: &OperationPlan) -> Option<Role> {
+        let Stage::Phase { index, .. } = self.stage else { return None };
+        Some(self.shared.borrow().plan.phases[index].spans[plan.span].role)
+    }
+
+    /// The section under which an operation runs has now to be acquired.
+    pub(super) fn touch(&mut self, window: usize, target: u32) {
+        let is_meant = |section: &&mut Section| {
+            section.window == window && section.target.is_none_or(|locked| locked == target)
+        };
+        if let Some(section) = self.sections.iter_mut().find(is_meant) {
+            if !section.touched.contains(&target) {
+                section.touched.push(target);
+            }
+        }
+    }
+
+    /// What the operation writes and compares with.
+    pub(super) fn payload(&self, plan: &OperationPlan, role: Option<Role>) -> (Vec<u8>, Vec<u8>) {
+        let mut bytes = vec![0; if plan.verb == Verb::Get { 0 } else { plan.len }];
+        let seed = match plan.payload {
+            Payload::Seed(seed) => seed,
+            Payload::Number(number) => return (number.to_ne_bytes()[..bytes.len()].to_vec(), Vec::new()),
+            Payload::LastResultPlusOne => return ((self.last_result + 1).to_ne_bytes().to_vec(), Vec::new()),
+        };
+        let mut random = Random::new(seed);
+        let dtype = if plan.verb == Verb::Put { Dtype::U8 } else { plan.dtype };
+        numbers(dtype, &mut random, &mut bytes);
+        let compare = match (plan.verb, role) {
+            (Verb::CompareAndSwap, Some(Role::Swap)) => {
+                // Never used twice in a phase, and never the 0 with which a phase begins.
+                bytes.copy_from_slice(&(u64::from(self.rank + 1) << 32 | self.unique).to_ne_bytes());
+                self.guesses.get(&plan.span).copied().unwrap_or_default().to_ne_bytes().to_vec()
+            }
+            (Verb::CompareAndSwap, _) if random.chance(500) => {
+                self.shared.borrow().oracle.shadow_bytes(plan).to_vec()
+            }
+            (Verb::CompareAndSwap, _) => bytes.clone(),
+            _ => Vec::new(),
+        };
+        (bytes, compare)
+    }
+}
