@@ -6,11 +6,12 @@
 use std::ptr::NonNull;
 
 use clap::Parser;
-use rma::raw::RawWindow;
-use rma::{FenceAssert, Group, Job, LockType, PostAssert, Rank, StartAssert};
+use rma::raw::{Buffer, Layout, Notification, RawWindow, Request, TargetBuffer};
+use rma::{FenceAssert, Group, Job, LockType, PostAssert, Rank, StartAssert, WindowOptions};
+use rma_core::layout::Layouts;
 use rma_sim::swarm::{
-    plan, run_rank, Bounds, Call, Exposed, FenceAssertions, Library, Members, OperationPlan, OriginBuffers,
-    Progress, Verb,
+    layouts_of, plan, run_rank, Bounds, Call, Exposed, FenceAssertions, Form, Library, Members,
+    OperationPlan, OriginBuffers, Progress, Verb, Which,
 };
 use rma_sim::Fault;
 
@@ -32,6 +33,12 @@ struct RawLibrary {
     windows: Vec<Option<RawWindow>>,
     /// The window whose exposure epoch is asked for again and again.
     testing: Option<usize>,
+    /// Requests that were not found done, and their names.
+    requests: Vec<Request>,
+    names: Vec<u64>,
+    finished: Vec<u64>,
+    /// Which of them are asked for again and again.
+    asking: Option<Which>,
 }
 
 impl RawLibrary {
@@ -45,12 +52,20 @@ impl RawLibrary {
         Group::new(&ranks, self.job.size()).map_err(|error| error.to_string())
     }
 
-    fn create(&mut self, memory: Option<NonNull<u8>>, len: usize, disp_unit: u32) -> Result<(), String> {
+    fn create(
+        &mut self,
+        memory: Option<NonNull<u8>>,
+        len: usize,
+        disp_unit: u32,
+        options: &WindowOptions,
+    ) -> Result<(), String> {
         let window = match memory {
             // SAFETY: the script keeps the memory until the window is freed, and accesses it through pointers
             // only; after an error the process ends.
-            Some(base) => unsafe { RawWindow::create(&self.job, base.as_ptr(), len, disp_unit) },
-            None => RawWindow::allocate(&self.job, len, disp_unit),
+            Some(base) => unsafe {
+                RawWindow::create_with(&self.job, base.as_ptr(), len, disp_unit, options)
+            },
+            None => RawWindow::allocate_with(&self.job, len, disp_unit, options),
         };
         self.windows.push(Some(window.map_err(say)?));
         Ok(())
@@ -89,10 +104,172 @@ impl RawLibrary {
     }
 }
 
+/// Operations in their other forms, and requests.
+impl RawLibrary {
+    /// # Safety
+    /// As for [`Library::post`].
+    unsafe fn post_plain(
+        &mut self,
+        plan: &OperationPlan,
+        disp: u64,
+        buffers: &OriginBuffers,
+    ) -> Result<(), String> {
+        let (window, target) = (self.window(plan.window)?, Rank(plan.target));
+        let (origin, result) = (buffers.origin.as_ptr().cast_const(), buffers.result.as_ptr());
+        match plan.verb {
+            // SAFETY: the caller's promise is the library's.
+            Verb::Put => unsafe { window.put(origin, plan.len, target, disp) }.map_err(say),
+            // SAFETY: the caller's promise is the library's.
+            Verb::Get => unsafe { window.get(result, plan.len, target, disp) }.map_err(say),
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.accumulate(plan, disp, buffers) },
+        }
+    }
+
+    /// # Safety
+    /// As for [`Library::post`].
+    unsafe fn post_request(
+        &mut self,
+        plan: &OperationPlan,
+        disp: u64,
+        buffers: &OriginBuffers,
+    ) -> Result<(), String> {
+        let window = self.window(plan.window)?;
+        let &OperationPlan { len, dtype, op, .. } = plan;
+        let (target, count) = (Rank(plan.target), len / dtype.size());
+        let (origin, result) = (buffers.origin.as_ptr().cast_const(), buffers.result.as_ptr());
+        let request = match plan.verb {
+            // SAFETY: the caller's promise is the library's.
+            Verb::Put => unsafe { window.rput(origin, len, target, disp) },
+            // SAFETY: as above.
+            Verb::Get => unsafe { window.rget(result, len, target, disp) },
+            // SAFETY: as above.
+            Verb::Accumulate => unsafe { window.raccumulate(origin, count, dtype, target, disp, op) },
+            // SAFETY: as above.
+            _ => unsafe { window.rget_accumulate(origin, result, count, dtype, target, disp, op) },
+        };
+        self.keep(buffers.id, request.map_err(say)?);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`Library::post`]; the buffers were made for the layouts.
+    unsafe fn post_layouts(
+        &mut self,
+        plan: &OperationPlan,
+        disp: u64,
+        buffers: &OriginBuffers,
+        layouts: &Layouts,
+    ) -> Result<(), String> {
+        let &OperationPlan { verb, op, .. } = plan;
+        let whole = Layout::contiguous((plan.len / plan.dtype.size()) as u64, &Layout::of(plan.dtype));
+        let whole = whole.map_err(|error| error.to_string())?;
+        let window = self.window(plan.window)?;
+        let origin = layouts.origin.as_ref().unwrap_or(&whole);
+        let origin = Buffer::new(buffers.origin.as_ptr().cast_const(), 1, origin);
+        let result = Buffer::new(buffers.result.as_ptr(), 1, layouts.result.as_ref().unwrap_or(&whole));
+        let layout = layouts.target.as_ref().unwrap_or(&whole);
+        let target = TargetBuffer { rank: Rank(plan.target), disp, count: 1, layout };
+        let requested = match (verb, plan.form == Form::Request) {
+            // SAFETY: the caller's promise is the library's.
+            (Verb::Put, false) => unsafe { window.put_layout(origin, target) }.map(|()| None),
+            // SAFETY: as above.
+            (Verb::Get, false) => unsafe { window.get_layout(result, target) }.map(|()| None),
+            (Verb::Accumulate, false) => {
+                // SAFETY: as above.
+                unsafe { window.accumulate_layout(origin, target, op) }.map(|()| None)
+            }
+            (_, false) => {
+                // SAFETY: as above.
+                unsafe { window.get_accumulate_layout(Some(origin), result, target, op) }.map(|()| None)
+            }
+            // SAFETY: as above.
+            (Verb::Put, true) => unsafe { window.rput_layout(origin, target) }.map(Some),
+            // SAFETY: as above.
+            (Verb::Get, true) => unsafe { window.rget_layout(result, target) }.map(Some),
+            (Verb::Accumulate, true) => {
+                // SAFETY: as above.
+                unsafe { window.raccumulate_layout(origin, target, op) }.map(Some)
+            }
+            (_, true) => {
+                // SAFETY: as above.
+                unsafe { window.rget_accumulate_layout(Some(origin), result, target, op) }.map(Some)
+            }
+        };
+        if let Some(request) = requested.map_err(say)? {
+            self.keep(buffers.id, request);
+        }
+        Ok(())
+    }
+
+    fn request_flush(
+        &mut self,
+        window: usize,
+        target: Option<Rank>,
+        is_local: bool,
+        id: u64,
+    ) -> Result<(), String> {
+        let window = self.window(window)?;
+        let request = match (target, is_local) {
+            (Some(target), false) => window.iflush(target),
+            (Some(target), true) => window.iflush_local(target),
+            (None, false) => window.iflush_all(),
+            (None, true) => window.iflush_local_all(),
+        };
+        self.keep(id, request.map_err(say)?);
+        Ok(())
+    }
+
+    fn keep(&mut self, id: u64, request: Request) {
+        self.requests.push(request);
+        self.names.push(id);
+    }
+
+    fn wait(&mut self, which: Which) -> Result<(), String> {
+        let requests = &mut self.requests;
+        let done = match which {
+            Which::All => self.job.wait_all(requests),
+            Which::Any => self.job.wait_any(requests).map(drop),
+            Which::Oldest => requests.first_mut().map_or(Ok(()), |request| self.job.wait(request)),
+            Which::Newest => requests.last_mut().map_or(Ok(()), |request| self.job.wait(request)),
+        };
+        done.map_err(say)?;
+        self.settle();
+        Ok(())
+    }
+
+    fn test(&mut self, which: Which) -> Result<bool, String> {
+        let requests = &mut self.requests;
+        let is_over = match which {
+            Which::All => self.job.test_all(requests),
+            Which::Any if requests.is_empty() => Ok(true),
+            Which::Any => {
+                requests.iter_mut().try_fold(false, |any, request| Ok(any | self.job.test(request)?))
+            }
+            Which::Oldest => requests.first_mut().map_or(Ok(true), |request| self.job.test(request)),
+            Which::Newest => requests.last_mut().map_or(Ok(true), |request| self.job.test(request)),
+        };
+        self.settle();
+        is_over.map_err(say)
+    }
+
+    /// Takes the requests out that were found done.
+    fn settle(&mut self) {
+        let done: Vec<bool> = self.requests.iter().map(Request::is_null).collect();
+        let mut each = done.iter();
+        self.requests.retain(|_| each.next() == Some(&false));
+        for (id, is_done) in std::mem::take(&mut self.names).into_iter().zip(done) {
+            if is_done { &mut self.finished } else { &mut self.names }.push(id);
+        }
+    }
+}
+
 impl Library for RawLibrary {
     fn start(&mut self, call: &Call) -> Result<(), String> {
         let done = match *call {
-            Call::Create { memory, len, disp_unit, .. } => return self.create(memory, len, disp_unit),
+            Call::Create { memory, len, disp_unit, ref options, .. } => {
+                return self.create(memory, len, disp_unit, options)
+            }
             Call::Free { window } => {
                 let freed = self.windows.get_mut(window).and_then(Option::take);
                 freed.map_or(Ok(()), RawWindow::free)
@@ -126,11 +303,33 @@ impl Library for RawLibrary {
             }
             Call::Flush { window, target: None, is_local: false } => self.window(window)?.flush_all(),
             Call::Flush { window, target: None, is_local: true } => self.window(window)?.flush_local_all(),
+            Call::FlushTargets { window, targets } => {
+                self.window(window)?.flush_targets(&targets.iter().map(Rank).collect::<Vec<_>>())
+            }
+            Call::RequestFlush { window, target, is_local, id } => {
+                return self.request_flush(window, target.map(Rank), is_local, id);
+            }
+            Call::Await { which, by_test: false } => return self.wait(which),
+            Call::Await { which, by_test: true } => {
+                self.asking = Some(which);
+                Ok(())
+            }
+            Call::Order { window, target: Some(target) } => self.window(window)?.order(Rank(target)),
+            Call::Order { window, target: None } => self.window(window)?.order_all(),
+            Call::AwaitNotice { window, disp, until } => {
+                self.window(window)?.wait_notification(disp, until).map(drop)
+            }
         };
         done.map_err(say)
     }
 
     fn poll(&mut self) -> Result<Progress, String> {
+        if let Some(which) = self.asking {
+            if !self.test(which)? {
+                return Ok(Progress::Waiting);
+            }
+            self.asking = None;
+        }
         let Some(window) = self.testing else { return Ok(Progress::Returned) };
         if !self.window(window)?.test().map_err(say)? {
             return Ok(Progress::Waiting);
@@ -142,20 +341,34 @@ impl Library for RawLibrary {
     unsafe fn post(
         &mut self,
         plan: &OperationPlan,
-        disp: u64,
+        disp_unit: u32,
         buffers: &OriginBuffers,
     ) -> Result<bool, String> {
-        let (window, target) = (self.window(plan.window)?, Rank(plan.target));
-        let (origin, result) = (buffers.origin.as_ptr().cast_const(), buffers.result.as_ptr());
-        let posted = match plan.verb {
-            // SAFETY: the caller's promise is the library's.
-            Verb::Put => unsafe { window.put(origin, plan.len, target, disp) }.map_err(say),
-            // SAFETY: the caller's promise is the library's.
-            Verb::Get => unsafe { window.get(result, plan.len, target, disp) }.map_err(say),
+        let disp = plan.offset as u64 / u64::from(disp_unit);
+        match (plan.form, layouts_of(plan)) {
+            (Form::Notified { word, change }, _) => {
+                let (window, target) = (self.window(plan.window)?, Rank(plan.target));
+                let notification = Notification { disp: word as u64 / u64::from(disp_unit), change };
+                let origin = buffers.origin.as_ptr().cast_const();
+                // SAFETY: the caller's promise is the library's.
+                unsafe { window.put_notify(origin, plan.len, target, disp, notification) }.map_err(say)?;
+            }
+            // SAFETY: the caller's promise is the library's; the buffers were made for the layouts.
+            (_, Some(layouts)) => unsafe { self.post_layouts(plan, disp, buffers, &layouts) }?,
             // SAFETY: the caller's promise.
-            _ => unsafe { self.accumulate(plan, disp, buffers) },
-        };
-        posted.map(|()| true)
+            (Form::Request, None) => unsafe { self.post_request(plan, disp, buffers) }?,
+            // SAFETY: the caller's promise.
+            (Form::Plain, None) => unsafe { self.post_plain(plan, disp, buffers) }?,
+        }
+        Ok(true)
+    }
+
+    fn takes_layouts(&self) -> bool {
+        true
+    }
+
+    fn finished(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.finished)
     }
 
     fn progress(&mut self) -> Result<Progress, String> {
@@ -196,7 +409,15 @@ fn run(cli: &Cli) -> Result<(), String> {
     let (rank, ranks) = (job.rank().0, job.size());
     for seed in cli.from..cli.from.saturating_add(cli.seeds) {
         let drawn = plan(seed, Bounds { ranks_min: ranks, ranks_max: ranks });
-        let library = RawLibrary { job: job.clone(), windows: Vec::new(), testing: None };
+        let library = RawLibrary {
+            job: job.clone(),
+            windows: Vec::new(),
+            testing: None,
+            requests: Vec::new(),
+            names: Vec::new(),
+            finished: Vec::new(),
+            asking: None,
+        };
         let meeting = job.clone();
         let barrier = move || meeting.barrier().map_err(say);
         if let Err(fault) = run_rank(&drawn, rank, library, barrier) {
