@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
-use rma::{Error, Job, LockType, Rank, ReduceOp, Window};
+use rma::{Blocks, Change, Error, Group, Job, LockType, Notification, Rank, ReduceOp, Request, Window};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -73,18 +73,72 @@ fn everything(job: &Job, window: &Window<u64>, small: &[u64], large: &[u64]) -> 
     window.local().read(0, &mut seen)
 }
 
+/// What is made once, before the epochs that use it.
+struct Made {
+    group: Group,
+    column: Blocks<u64>,
+    row: Blocks<u64>,
+    targets: Vec<Rank>,
+}
+
+impl Made {
+    fn new(job: &Job) -> Result<Self, Error> {
+        let targets: Vec<Rank> = (0..job.size()).map(Rank).collect();
+        let (column, row) = (Blocks::vector(64, 2, 8)?, Blocks::row(128)?);
+        Ok(Self { group: job.group(&targets)?, column, row, targets })
+    }
+}
+
+/// Requests, notified puts, order, flushes without waiting, layouts, and post-start-complete-wait.
+fn the_rest(job: &Job, window: &Window<u64>, made: &Made, large: &[u64]) -> Result<(), Error> {
+    let (mut block, mut source, mut seen) = ([0; 1024], [7; 1024], [0; 128]);
+    let note = Notification { disp: 2047, change: Change::Add(1) };
+    for &target in &made.targets {
+        window.lock_all(|epoch| {
+            let mut requests =
+                [epoch.rput(target, 0, &mut source[..])?, epoch.rget(target, 1024, &mut block)?];
+            while Request::wait_any(&mut requests)?.is_some() {}
+            let [put, get] = requests;
+            let (source, block) = (put.wait()?, get.wait()?);
+            epoch.raccumulate(target, 0, &*source, ReduceOp::Sum)?.wait().map(drop)?;
+            epoch.rget_accumulate(target, 0, &*source, block, ReduceOp::Max)?.wait().map(drop)?;
+            let mut flushed = [epoch.iflush(target)?, epoch.iflush_all()?];
+            epoch.put_notify(target, 0, large, note)?;
+            epoch.order(target)?;
+            epoch.put_notify(target, 0, &large[..1], note)?;
+            Request::wait_all(&mut flushed)?;
+            epoch.put_blocks(target, 0, &made.column, large, &made.row)?;
+            epoch.get_blocks(target, 0, &made.column, &mut seen, &made.row)?;
+            epoch.flush_targets(&made.targets)
+        })?;
+    }
+    window.test_notification(2047)?;
+    // A window that is locked cannot be exposed.
+    job.barrier()?;
+    let exposure = window.post(&made.group)?;
+    window.start(&made.group, |epoch| {
+        epoch.put(made.targets[0], 0, large)?;
+        epoch.accumulate(made.targets[1], 1024, &large[..4], ReduceOp::Sum)?;
+        epoch.put_blocks(made.targets[1], 0, &made.column, large, &made.row)
+    })?;
+    exposure.wait()?;
+    job.barrier()
+}
+
 #[test]
 fn nothing_is_allocated_after_creation() {
     ranks("nothing_is_allocated_after_creation", 2, |job| {
         let window = job.allocate::<u64>(2048)?;
-        let (small, large) = ([1, 2, 3, 4], [5; 1024]);
+        let (small, large, made) = ([1, 2, 3, 4], [5; 1024], Made::new(job)?);
         for _ in 0..5 {
             everything(job, &window, &small, &large)?;
+            the_rest(job, &window, &made, &large)?;
         }
         job.barrier()?;
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         for _ in 0..50 {
             everything(job, &window, &small, &large)?;
+            the_rest(job, &window, &made, &large)?;
         }
         let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
         assert_eq!(allocated, 0, "allocations at rank {}", job.rank());
