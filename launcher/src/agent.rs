@@ -95,10 +95,10 @@ pub(crate) fn run() -> Result<(), Failure> {
     if let Some(why) = failure {
         behind.iter().for_each(|host| agent.send_up(Up::HostLost { host: host.host, why: why.clone() }));
     }
-    let first = own.ranks.first().map_or(0, |task| task.rank);
+    let numbers: Vec<u32> = own.ranks.iter().map(|task| task.rank).collect();
     match HostRanks::prepare(&job, own, branches::FAN_OUT.min(behind.len()), 0) {
         Ok(ranks) => agent.start(ranks, connected.local),
-        Err(failure) => agent.not_started(first, &failure),
+        Err(failure) => agent.not_started(&numbers, &failure),
     }
     agent.carry().map_err(Failure::system)
 }
@@ -133,13 +133,15 @@ impl Agent {
                     self.send_up(Up::Note { host: self.host, text });
                 }
             }
-            Err((rank, failure)) => self.not_started(rank, &failure),
+            Err((ranks, failure)) => self.not_started(&ranks, &failure),
         }
     }
 
-    fn not_started(&mut self, rank: u32, failure: &Failure) {
-        let why = fit_text(&failure.message).to_owned();
-        self.send_up(Up::NotStarted { rank, code: failure.code, why });
+    fn not_started(&mut self, ranks: &[u32], failure: &Failure) {
+        let why = fit_text(&failure.message);
+        for rank in ranks {
+            self.send_up(Up::NotStarted { rank: *rank, code: failure.code, why: why.to_owned() });
+        }
     }
 
     /// Hands on until the job is over or nobody is above.
@@ -234,6 +236,11 @@ impl Agent {
     }
 
     fn send_up(&mut self, up: Up) {
+        let up = match up {
+            // What was said on the way to the host may be much.
+            Up::HostLost { host, why } => Up::HostLost { host, why: fit_text(&why).to_owned() },
+            up => up,
+        };
         if self.above.queue(&up).is_err() {
             self.end.get_or_insert(End::Lost);
         }

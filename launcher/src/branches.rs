@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use rma_bootstrap::control::{Control, ControlError};
 use rma_bootstrap::description::{Description, HostTask, JobTask};
 use rma_bootstrap::tree::{Down, Up};
-use rma_bootstrap::wire::fit_text;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::helper::Helper;
@@ -100,10 +99,12 @@ impl Branches {
         let candidates: Vec<String> = listener.candidates().iter().map(ToString::to_string).collect();
         branches.listener = Some(listener);
         for group in groups(hosts) {
+            // Less than this side waits, so that an agent's list of what it has tried arrives.
+            let patience_ms = u32::try_from(patience.as_millis() * 3 / 4).unwrap_or(u32::MAX);
             let description = Description {
                 secret: secret.to_hex(),
                 candidates: candidates.clone(),
-                patience_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+                patience_ms,
                 job: job.clone(),
                 hosts: group.to_vec(),
             };
@@ -391,7 +392,7 @@ impl Branches {
         }
         let mut hosts = branch.hosts.iter();
         let Some((head, name)) = hosts.next() else { return };
-        self.events.push_back(Up::HostLost { host: *head, why: fit_text(&why).to_owned() });
+        self.events.push_back(Up::HostLost { host: *head, why });
         for (host, _) in hosts {
             let why = format!("it was reached through host {name}, which is lost");
             self.events.push_back(Up::HostLost { host: *host, why });

@@ -174,7 +174,10 @@ impl Driver {
         let Some(ranks) = self.ranks_here.take() else { return Ok(()) };
         if self.job.is_ending() {
             let now = self.now();
-            ranks.numbers().for_each(|rank| self.job.on_never_run(rank, now));
+            for rank in ranks.numbers() {
+                self.close_streams(rank);
+                self.job.on_never_run(rank, now);
+            }
             return Ok(());
         }
         let notes = ranks.start(&mut self.local, address).map_err(|(_, failure)| failure)?;
@@ -201,10 +204,7 @@ impl Driver {
                 patience = patience.saturating_sub(self.now() - begun);
             }
         }
-        for rank in 0..self.views.len() {
-            self.views[rank].close(0, &mut self.sinks);
-            self.views[rank].close(STDERR, &mut self.sinks);
-        }
+        (0..self.job.size()).for_each(|rank| self.close_streams(rank));
         self.send(Down::Leave);
         let leave_by = self.now() + LEAVE_PATIENCE;
         while !self.branches.is_over() && self.now() < leave_by {
@@ -297,7 +297,10 @@ impl Driver {
         let now = self.now();
         match up {
             Up::Started { rank, process } => self.on_started(rank, process),
-            Up::NotStarted { rank, code, why } => self.job.on_not_started(rank, code, why, now),
+            Up::NotStarted { rank, code, why } => {
+                self.close_streams(rank);
+                self.job.on_not_started(rank, code, why, now);
+            }
             Up::Said { rank, request } => {
                 if self.views[rank as usize].may_speak {
                     self.job.on_request(rank, request, now);
@@ -351,10 +354,12 @@ impl Driver {
 
     fn on_host_lost(&mut self, host: u32, why: String) {
         let now = self.now();
-        for rank in (0..self.job.size()).filter(|rank| self.hosts_of_ranks[*rank as usize] == host) {
+        for rank in 0..self.job.size() {
+            if self.hosts_of_ranks[rank as usize] != host {
+                continue;
+            }
             self.stdin.close(rank);
-            self.views[rank as usize].close(0, &mut self.sinks);
-            self.views[rank as usize].close(STDERR, &mut self.sinks);
+            self.close_streams(rank);
         }
         self.job.on_host_lost(host, why, now);
     }
@@ -396,9 +401,16 @@ impl Driver {
         }
     }
 
+    /// Nothing more comes from a rank.
+    fn close_streams(&mut self, rank: u32) {
+        let view = &mut self.views[rank as usize];
+        [0, STDERR].into_iter().for_each(|which| view.close(which, &mut self.sinks));
+    }
+
     /// Lets ranks write again as far as what they wrote has gone on its way.
     fn give_room(&mut self) {
-        let has_files = self.views.iter().any(View::has_file);
+        // Either all ranks have files or none has.
+        let has_files = self.views.first().is_some_and(View::has_file);
         let is_full = [0, STDERR].map(|which| self.sinks[which].is_full() && !has_files);
         let (held, free): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.taken)
             .into_iter()

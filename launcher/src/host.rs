@@ -80,12 +80,12 @@ impl HostRanks {
     /// Starts all ranks. `address` is this host's, if the job has others. Returns what there is to say.
     ///
     /// # Errors
-    /// The first rank that cannot be started, and why. Nothing has been started after it.
+    /// The ranks that have not been started, because the first of them cannot be, and why.
     pub(crate) fn start(
         self,
         local: &mut LocalRanks,
         address: Option<IpAddr>,
-    ) -> Result<Vec<String>, (u32, Failure)> {
+    ) -> Result<Vec<String>, (Vec<u32>, Failure)> {
         let programs: Vec<Program> =
             self.job.programs.iter().map(|program| self.program(program, address)).collect();
         let local_size = self.task.ranks.len() as u32;
@@ -102,9 +102,10 @@ impl HostRanks {
             let place = Place { rank, size, local_rank, local_size, job_id };
             // A description is only taken when its ranks' programs are in it.
             let Some(program) = programs.get(task.program as usize) else { continue };
-            local
-                .start(program, &place, &own)
-                .map_err(|error| (rank, start_failure(program, rank, &error)))?;
+            if let Err(error) = local.start(program, &place, &own) {
+                let rest = self.numbers().skip(local_rank as usize).collect();
+                return Err((rest, start_failure(program, rank, &error)));
+            }
         }
         Ok(notes)
     }

@@ -36,7 +36,7 @@ struct World {
 pub(crate) fn feed(input: &[u8]) {
     let grace = Duration::from_secs(2);
     let (job_id, timeout, hosts) = ("j".into(), Some(100 * grace), vec![0, 1, 1]);
-    let wishes = Wishes { size: RANKS, job_id, timeout, grace, keep_going: false, hosts };
+    let wishes = Wishes { size: RANKS, job_id, timeout, grace, keep_going: false, patience: grace, hosts };
     let mut links: [Link; RANKS as usize] = Default::default();
     for link in &mut links {
         (link.is_open, link.speaks_pmi) = (true, true);

@@ -1,7 +1,7 @@
 //! A job: its ranks, its key-value space, and how it ends. Pure: what happens goes in by `on_*`, what
 //! is to be done comes out of [`Job::poll_action`], and time is an argument (since the job's start).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rma_bootstrap::pmi::wire::{Message, Syntax};
@@ -84,6 +84,8 @@ pub(crate) enum Report {
     Killing,
     /// Killed processes do not disappear.
     GaveUp,
+    /// A rank has not joined the job for so long, while this one waits for it.
+    NeverJoined(u32, u32, Duration),
     /// A rank cannot be started, which ends the job.
     NotStarted(u32, String),
     /// A host with these many ranks that had not ended cannot be reached, or not any more.
@@ -120,6 +122,8 @@ pub(crate) struct Wishes {
     pub(crate) grace: Duration,
     /// Whether the job goes on when a rank fails.
     pub(crate) keep_going: bool,
+    /// How long a rank may wait for another that has not joined.
+    pub(crate) patience: Duration,
     /// The host of each rank, by its number; empty when all are on one.
     pub(crate) hosts: Vec<u32>,
 }
@@ -134,6 +138,8 @@ pub(crate) struct Job {
     pmi: PmiServer,
     /// Whether each rank has joined over its control connection and not finalized there.
     has_own_link: Vec<bool>,
+    /// Ranks that have not joined and are waited for: since when, and by whom.
+    awaited: BTreeMap<u32, (Duration, u32)>,
     running_count: u32,
     /// Ranks that may still wait for others: not finalized and not ended.
     unfinished_count: u32,
@@ -152,6 +158,7 @@ impl Job {
             kvs: Kvs::new(wishes.size),
             pmi: PmiServer::new(&wishes.job_id, wishes.size, &wishes.hosts),
             has_own_link: vec![false; size],
+            awaited: BTreeMap::new(),
             running_count: wishes.size,
             unfinished_count: wishes.size,
             phase: Phase::Running,
@@ -175,7 +182,7 @@ impl Job {
     /// When [`Job::on_time`] is to be called next, if at all.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Running => self.wishes.timeout,
+            Phase::Running => self.wishes.timeout.into_iter().chain(self.awaited_until()).min(),
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Killed { give_up_at } => Some(give_up_at),
             Phase::GaveUp => None,
@@ -216,7 +223,7 @@ impl Job {
                 effect => self.refuse(rank, effect, "a put"),
             },
             Request::Get { request, rank: of, key } => match self.step(rank, Event::PutOrGet) {
-                Effect::Serve => self.on_get(Waiter { rank, request }, of, key),
+                Effect::Serve => self.on_get(Waiter { rank, request }, of, key, now),
                 effect => self.refuse(rank, effect, "a get"),
             },
             Request::Finalize => self.on_finalize(rank, now),
@@ -401,10 +408,10 @@ impl Job {
             return;
         }
         match self.phase {
-            Phase::Running => {
-                let limit = self.wishes.timeout.unwrap_or(now);
-                self.end(CODE_TIMED_OUT, Report::TimedOut(limit), SIGTERM, now);
-            }
+            Phase::Running => match self.wishes.timeout.filter(|limit| now >= *limit) {
+                Some(limit) => self.end(CODE_TIMED_OUT, Report::TimedOut(limit), SIGTERM, now),
+                None => self.give_up_awaited(now),
+            },
             Phase::Ending { .. } => self.kill(now),
             Phase::Killed { .. } | Phase::GaveUp => {
                 self.phase = Phase::GaveUp;
@@ -413,11 +420,37 @@ impl Job {
         }
     }
 
+    /// When the first of the ranks that are waited for will have been so for too long.
+    fn awaited_until(&self) -> Option<Duration> {
+        let since = self.awaited.values().map(|(since, _)| *since).min();
+        since.map(|since| since + self.wishes.patience)
+    }
+
+    /// Ranks that have not joined for too long are not waited for any more.
+    fn give_up_awaited(&mut self, now: Duration) {
+        let patience = self.wishes.patience;
+        let is_late = |(since, _): &(Duration, u32)| now >= *since + patience;
+        let late: Vec<_> = self
+            .awaited
+            .iter()
+            .filter(|(_, wait)| is_late(wait))
+            .map(|(rank, wait)| (*rank, wait.1))
+            .collect();
+        for (rank, asker) in late {
+            self.awaited.remove(&rank);
+            self.on_failure(CODE_MISBEHAVED, Report::NeverJoined(rank, asker, patience), now);
+            self.withdraw(rank);
+        }
+    }
+
     fn step(&mut self, rank: u32, event: Event) -> Effect {
         let state = &mut self.states[rank as usize];
         let (next, effect) = state.on(event);
         let finishes = state.may_wait() && !next.may_wait();
         *state = next;
+        if next != State::Started {
+            self.awaited.remove(&rank);
+        }
         if finishes {
             self.unfinished_count -= 1;
             self.tell_all_finalized();
@@ -479,7 +512,7 @@ impl Job {
         }
     }
 
-    fn on_get(&mut self, asker: Waiter, of: u32, key: String) {
+    fn on_get(&mut self, asker: Waiter, of: u32, key: String, now: Duration) {
         let Waiter { rank, request } = asker;
         let size = self.wishes.size;
         let reply = if of >= size {
@@ -488,6 +521,10 @@ impl Job {
             match self.kvs.get(asker, of, key) {
                 Get::Found(value) => Reply::Value { request, value },
                 Get::Refused(reason) => Reply::Refused { request, reason },
+                Get::Waiting if self.state(of) == State::Started => {
+                    self.awaited.entry(of).or_insert((now, rank));
+                    return;
+                }
                 Get::Waiting if self.state(of).may_put() => return,
                 Get::Waiting => return self.withdraw(of),
             }

@@ -3,10 +3,11 @@ use rma_bootstrap::wire::Reply;
 
 const START: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn job(size: u32) -> Job {
     let (job_id, timeout, hosts) = ("j".into(), Some(100 * GRACE), Vec::new());
-    Job::new(Wishes { size, job_id, timeout, grace: GRACE, keep_going: false, hosts })
+    Job::new(Wishes { size, job_id, timeout, grace: GRACE, keep_going: false, patience: PATIENCE, hosts })
 }
 
 fn actions(job: &mut Job) -> Vec<Action> {
@@ -454,7 +455,8 @@ fn pmi_sessions(size: u32) -> usize {
 #[test]
 fn a_job_that_keeps_going_ends_with_its_last_rank_and_its_first_failure() {
     let (job_id, timeout, hosts) = ("j".into(), Some(100 * GRACE), Vec::new());
-    let wishes = Wishes { size: 3, job_id, timeout, grace: GRACE, keep_going: true, hosts };
+    let wishes =
+        Wishes { size: 3, job_id, timeout, grace: GRACE, keep_going: true, patience: PATIENCE, hosts };
     let mut job = Job::new(wishes);
     (0..3).for_each(|rank| job.on_request(rank, hello(rank), START));
     actions(&mut job);
@@ -475,7 +477,15 @@ fn a_job_that_keeps_going_ends_with_its_last_rank_and_its_first_failure() {
 /// A job of 4 ranks on the hosts 0 and 1, joined.
 fn on_two_hosts(keep_going: bool) -> Job {
     let (job_id, hosts) = ("j".into(), vec![0, 1, 0, 1]);
-    let mut job = Job::new(Wishes { size: 4, job_id, timeout: None, grace: GRACE, keep_going, hosts });
+    let mut job = Job::new(Wishes {
+        size: 4,
+        job_id,
+        timeout: None,
+        grace: GRACE,
+        keep_going,
+        patience: PATIENCE,
+        hosts,
+    });
     (0..4).for_each(|rank| job.on_request(rank, hello(rank), START));
     actions(&mut job);
     job
@@ -539,5 +549,39 @@ fn a_rank_that_cannot_be_started_ends_the_job_with_its_code() {
         (0..3).for_each(|rank| job.on_exit(rank, ExitStatus::Signal(SIGTERM), START));
         actions(&mut job);
         assert_eq!(job.verdict(), Some(127));
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_at_its_start_is_named_when_somebody_waits_for_it() {
+    for keep_going in [false, true] {
+        let (job_id, hosts) = ("j".into(), vec![0, 1, 1]);
+        let mut job = Job::new(Wishes {
+            size: 3,
+            job_id,
+            timeout: None,
+            grace: GRACE,
+            keep_going,
+            patience: PATIENCE,
+            hosts,
+        });
+        job.on_request(0, hello(0), START);
+        assert_eq!(job.deadline(), None, "nobody waits for those that have not joined");
+        job.on_request(0, get(1), START);
+        job.on_request(0, get(2), START);
+        // One joins, the other does not.
+        job.on_request(1, hello(1), START);
+        assert_eq!(job.deadline(), Some(START + PATIENCE));
+        job.on_time(START + PATIENCE - Duration::from_millis(1));
+        assert_eq!(actions(&mut job).len(), 2, "welcomes");
+        job.on_time(START + PATIENCE);
+        let told = actions(&mut job);
+        assert_eq!(told[0], Action::Say(Report::NeverJoined(2, 0, PATIENCE)), "{told:?}");
+        let is_missing = |action: &Action| matches!(action, Action::Send(0, Reply::Missing { .. }));
+        assert!(told.iter().any(is_missing), "{told:?}");
+        assert_eq!(told.contains(&Action::Signal(SIGTERM)), !keep_going);
+        (0..3).for_each(|rank| job.on_exit(rank, ExitStatus::Signal(SIGTERM), START + PATIENCE));
+        actions(&mut job);
+        assert_eq!(job.verdict(), Some(CODE_MISBEHAVED));
     }
 }

@@ -65,6 +65,9 @@ use stdin::Stdin;
 /// What holds where no setting says how long agents may take to connect.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
 
+/// How much of what ranks wait for each other the launcher waits for a rank that does not join.
+const HANG_SHARE: f64 = 0.9;
+
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == keeper::ARGUMENT) {
         keeper::run();
@@ -142,8 +145,10 @@ fn carry(cli: &Cli, plan: Plan, patience: Duration) -> Result<u8, Failure> {
     let branches =
         Branches::start(&secret, &task, &elsewhere, patience, keeper.as_ref()).map_err(Failure::system)?;
     let (timeout, grace, keep_going) = (cli.timeout, cli.grace, cli.keep_going);
-    let wishes =
-        Wishes { size, job_id: task.job_id, timeout, grace, keep_going, hosts: hosts_of_ranks.clone() };
+    // A little less than what ranks have, so that who hangs is named and not who waits.
+    let (job_id, hosts_of_all) = (task.job_id, hosts_of_ranks.clone());
+    let patience = patience.mul_f64(HANG_SHARE);
+    let wishes = Wishes { size, job_id, timeout, grace, keep_going, patience, hosts: hosts_of_all };
     let local = LocalRanks::new(keeper);
     let parts = Parts { local, branches, ranks_here, hosts, hosts_of_ranks, files };
     let manner = Manner { is_verbose: cli.verbose, tags_output: cli.tag_output };

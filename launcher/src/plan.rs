@@ -19,7 +19,8 @@ use crate::places::{self, is_own_name, Placed};
 use crate::slurm;
 
 /// Variables by which libfabric's providers are told their network interface.
-const IFACE_VARIABLES: [&str; 4] = ["FI_TCP_IFACE", "FI_SOCKETS_IFACE", "FI_UDP_IFACE", "FI_VERBS_IFACE"];
+const IFACE_VARIABLES: [&str; 5] =
+    ["FI_TCP_IFACE", "FI_NET_IFACE", "FI_SOCKETS_IFACE", "FI_UDP_IFACE", "FI_VERBS_IFACE"];
 
 /// What ranks on other hosts are given of this process's environment besides settings and what is asked for: where
 /// programs and libraries are.

@@ -1,6 +1,7 @@
 //! What the launcher tells the user, as text.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use crate::job::{ExitStatus, Job, Report, SIGKILL};
 use crate::session::State;
@@ -78,6 +79,9 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks) -> String {
             let stuck: Vec<String> = stuck.map(|rank| name(&rank)).collect();
             format!("killed and still there, probably stuck in the kernel: {}", stuck.join(", "))
         }
+        Report::NeverJoined(rank, asker, limit) => {
+            with_lines(rank, never_joined(&name(rank), *asker, *limit, then))
+        }
         Report::NotStarted(rank, why) => {
             format!("rank {rank} cannot be started on host {}: {why}; the job ends", ranks.host(*rank))
         }
@@ -85,6 +89,13 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks) -> String {
         Report::ControlClosed(rank, why) => format!("closed the control connection of {}: {why}", name(rank)),
     };
     format!("rmarun: {text}\n")
+}
+
+fn never_joined(name: &str, asker: u32, limit: Duration, then: &str) -> String {
+    let limit = limit.as_secs_f64();
+    format!(
+        "{name} has not joined the job for {limit} s (RMA_BOOTSTRAP_TIMEOUT), and rank {asker} waits for it; {then}"
+    )
 }
 
 fn host_lost(host: &str, count: u32, why: &str, then: &str) -> String {

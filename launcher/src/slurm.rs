@@ -7,7 +7,7 @@ use crate::hosts::{parse_list, Host};
 /// The hosts of the allocation that this process is in, with their slots; `None` outside of one.
 ///
 /// A host has as many slots as the allocation has tasks there; where the user asks for `ranks`, also as many as it has
-/// processors.
+/// processors. For more ranks than these the slots do not count.
 ///
 /// # Errors
 /// A message that names the variable that is malformed.
@@ -28,6 +28,11 @@ pub(crate) fn hosts(environment: &Environment, ranks: Option<u32>) -> Result<Opt
     for (index, host) in hosts.iter_mut().enumerate() {
         let of = |numbers: &Option<Vec<u32>>| numbers.as_ref().map(|numbers| numbers[index]);
         host.slots = of(&tasks).max(of(&processors));
+    }
+    let slots = hosts.iter().map(|host| host.slots).sum::<Option<u32>>();
+    // Who asks for more ranks than that gets them, as on a host of one's own.
+    if slots.zip(ranks).is_some_and(|(slots, ranks)| slots < ranks) {
+        hosts.iter_mut().for_each(|host| host.slots = None);
     }
     Ok(Some(hosts))
 }
@@ -68,6 +73,7 @@ mod tests {
         assert_eq!(slots(&[nodes], None).unwrap(), "n1:0 n2:0 n3:0 x:0");
         assert_eq!(slots(&[nodes, tasks, processors], None).unwrap(), "n1:2 n2:2 n3:2 x:1");
         assert_eq!(slots(&[nodes, tasks, processors], Some(8)).unwrap(), "n1:4 n2:2 n3:2 x:1");
+        assert_eq!(slots(&[nodes, tasks, processors], Some(10)).unwrap(), "n1:0 n2:0 n3:0 x:0");
     }
 
     #[test]

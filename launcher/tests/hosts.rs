@@ -191,7 +191,9 @@ fn a_failing_rank_is_named_with_its_host() {
     for part in ["rank 1 (pid ", ", host b) was killed by SIGSEGV", "| disk full"] {
         assert!(outcome.stderr.contains(part), "no '{part}' in {outcome:?}");
     }
-    let outcome = cluster.run("a,b", &["no-such-program"]);
+    // The ranks that were not started because of the first one are not waited for.
+    let outcome = cluster.run("a:2,b:3", &["no-such-program"]);
+    assert!(outcome.took < Duration::from_secs(9), "{outcome:?}");
     assert_eq!(outcome.code, Some(127), "{outcome:?}");
     assert!(outcome.stderr.contains("cannot be started on host"), "{outcome:?}");
     assert!(outcome.stderr.contains("program no-such-program not found"), "{outcome:?}");
@@ -287,6 +289,46 @@ fn a_killed_launcher_leaves_nothing_anywhere() {
         job.signal(Signal::KILL);
         wait_until("no process is left", || processes_marked(&mark).is_empty());
         assert_eq!(job.finish().code, None);
+    }
+}
+
+/// Moments of a job's start are what is tested, hence the sleep: there is no event to wait for.
+#[test]
+fn whoever_is_killed_at_whatever_moment_nothing_is_left() {
+    let rounds = std::env::var("RMA_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8_u32);
+    for round in 0..rounds {
+        let cluster = Cluster::new(&format!("moments-{round}"), "");
+        let mark = format!("RMA_TEST_MOMENT={}-{round}", std::process::id());
+        let (name, value) = mark.split_once('=').unwrap();
+        let mut command =
+            cluster.rmarun("localhost:2,b:2,c:2", &["sh", "-c", &format!("{SLEEP} & {SLEEP} & wait")]);
+        command.env(name, value);
+        let job = Running::start(command);
+        let share = f64::from(round.wrapping_add(1).wrapping_mul(2_654_435_769)) / f64::from(u32::MAX);
+        std::thread::sleep(Duration::from_millis(200).mul_f64(share));
+        let is_launcher = round % 2 == 0;
+        if is_launcher {
+            job.signal(Signal::KILL);
+        } else {
+            wait_until("an agent runs", || !cluster.agents().is_empty());
+            kill(cluster.agents()[0].1);
+        }
+        let outcome = job.finish();
+        assert_eq!(outcome.code, (!is_launcher).then_some(1), "{outcome:?}");
+        wait_until("no process is left", || processes_marked(&mark).is_empty());
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_at_its_start_is_named_with_its_host() {
+    let cluster = Cluster::new("hangs", "");
+    let script = format!("[ $RMA_RANK = 1 ] && exec {SLEEP}; exec {RANK} publish lookup=1 finalize");
+    let mut command = cluster.rmarun("a,b", &["sh", "-c", &script]);
+    command.env("RMA_BOOTSTRAP_TIMEOUT", "3");
+    let outcome = finish(command);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for part in ["rank 1 (pid ", ", host b) has not joined the job for 2.7 s", "rank 0 waits for it"] {
+        assert!(outcome.stderr.contains(part), "no '{part}' in {outcome:?}");
     }
 }
 

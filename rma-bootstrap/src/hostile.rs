@@ -1,10 +1,12 @@
 //! Bytes of any kind, to everything that takes bytes from the other side of a connection: they are refused or
 //! understood, and nothing panics or grows. For the fuzzer and the tests that replay its corpus.
 
+use crate::description::{Description, HEAD_BYTES};
 use crate::pmi::mapping::Mapping;
 use crate::pmi::wire::{Message, Reader, Syntax, MESSAGE_BYTES_MAX};
 use crate::pmi::Session;
-use crate::wire::{encode_frame, FrameReader, Reply, Request};
+use crate::tree::{Down, Up};
+use crate::wire::{encode_frame, FrameReader, Message as Frame, Reply, Request};
 
 /// Most messages that one input is taken for.
 const MESSAGES_MAX: usize = 1000;
@@ -20,6 +22,8 @@ pub fn feed(input: &[u8]) {
         1 => pmi(Syntax::Counted, bytes, piece),
         2 => frames(bytes, piece),
         3 => mapping(&String::from_utf8_lossy(bytes)),
+        6 => tree(bytes, piece),
+        7 => description(bytes),
         choice => session(choice, bytes, piece),
     }
 }
@@ -77,6 +81,37 @@ fn frames(bytes: &[u8], piece: usize) {
             encode_frame(&reply, &mut Vec::new()).expect("what was decoded fits");
         }
     }
+}
+
+/// What agents and their launcher say to each other.
+fn tree(bytes: &[u8], piece: usize) {
+    let mut readers = (FrameReader::default(), FrameReader::default());
+    for piece in bytes.chunks(piece) {
+        readers.0.push(piece);
+        while let Ok(Some(up)) = readers.0.poll::<Up>() {
+            frame_again(&up);
+        }
+        readers.1.push(piece);
+        while let Ok(Some(down)) = readers.1.poll::<Down>() {
+            frame_again(&down);
+        }
+    }
+}
+
+/// A frame that was decoded is the same when it is encoded and decoded again.
+fn frame_again<M: Frame + PartialEq + std::fmt::Debug>(message: &M) {
+    let mut body = Vec::new();
+    message.encode_body(&mut body).expect("what was decoded fits");
+    assert_eq!(M::decode_body(&body).as_ref(), Ok(message));
+}
+
+fn description(bytes: &[u8]) {
+    if let Some(head) = bytes.first_chunk::<HEAD_BYTES>() {
+        let _ = Description::body_len(head);
+    }
+    let Ok(description) = Description::decode(bytes) else { return };
+    let encoded = description.encode().expect("what was decoded fits");
+    assert_eq!(Description::decode(&encoded[HEAD_BYTES..]), Ok(description));
 }
 
 fn mapping(text: &str) {
