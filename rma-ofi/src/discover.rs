@@ -240,7 +240,7 @@ impl Offer {
     /// Orders usable offers: the larger the better.
     fn rank(&self, options: &Options) -> (bool, u8, u8) {
         let exact = options.provider.as_deref() == Some(self.provider.as_str());
-        (exact, self.profile().preference, interface::reach(self.info(), &self.domain(), options.single_host))
+        (exact, self.profile().preference, interface::reach(self.info(), &self.domain(), options))
     }
 
     fn reason_chosen(&self, options: &Options) -> String {
@@ -262,13 +262,6 @@ fn list(library: &Arc<Library>, options: &Options) -> Result<Vec<Offer>, Provide
     if let Some(address) = interface::wanted_address(options)? {
         offers.retain(|offer| !offer.uses_ip());
         offers.extend(query(library, options, Some(&address), MR_MODES)?.into_iter().filter(Offer::uses_ip));
-    } else if let Some(address) = interface::proven_address(options) {
-        // A hint: providers that have nothing there, such as RDMA devices on another network, stay as they are.
-        let there = query(library, options, Some(&address), MR_MODES)?;
-        let there: Vec<Offer> = there.into_iter().filter(Offer::uses_ip).collect();
-        let is_there = |offer: &Offer| there.iter().any(|other| other.provider == offer.provider);
-        offers.retain(|offer| !offer.uses_ip() || !is_there(offer));
-        offers.extend(there);
     }
     if offers.iter().any(Offer::prefers_offsets) {
         offers.retain(|offer| !offer.prefers_offsets());

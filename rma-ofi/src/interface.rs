@@ -21,33 +21,25 @@ pub(crate) fn wanted_address(options: &Options) -> Result<Option<CString>, Provi
     }
 }
 
-/// libfabric's own choice of an interface for its providers in software; it stays in force.
-const IFACE_VARIABLES: [&str; 3] = ["FI_TCP_IFACE", "FI_SOCKETS_IFACE", "FI_UDP_IFACE"];
-
 /// The address by which the launcher has reached this host or been reached from it, if nobody has chosen another
 /// one: of several interfaces some may lead nowhere, and this one does not.
-pub(crate) fn proven_address(options: &Options) -> Option<CString> {
-    if options.interface.is_some()
-        || options.single_host
-        || IFACE_VARIABLES.iter().any(|name| std::env::var_os(name).is_some())
-    {
-        return None;
-    }
-    let address: IpAddr = options.host_address.as_deref()?.parse().ok()?;
-    match address {
-        // Without its scope it cannot be bound to, and its scope means nothing to the others.
-        IpAddr::V6(address) if is_link_local(address) => None,
-        address => c_string(&address.to_string()).ok(),
-    }
+fn proven_address(options: &Options) -> Option<IpAddr> {
+    let address = options.host_address.as_deref()?.parse().ok()?;
+    (options.interface.is_none() && !options.single_host).then_some(address)
 }
 
-/// How far an offer's address reaches, the larger the better. Offers that name no IP address come
-/// first: their fabric knows better.
-pub(crate) fn reach(info: &fi::fi_info, domain: &str, single_host: bool) -> u8 {
-    match source(info).map(|address| address.ip()) {
+/// How far an offer's address reaches, the larger the better. Offers that name no IP address come before others but
+/// the proven one: their fabric knows better.
+pub(crate) fn reach(info: &fi::fi_info, domain: &str, options: &Options) -> u8 {
+    reach_of(source(info).map(|address| address.ip()), domain, options)
+}
+
+fn reach_of(address: Option<IpAddr>, domain: &str, options: &Options) -> u8 {
+    match address {
         None => 5,
+        Some(address) if proven_address(options) == Some(address) => 6,
         Some(IpAddr::V4(address)) if address.is_loopback() => {
-            if single_host {
+            if options.single_host {
                 6
             } else {
                 1
@@ -188,16 +180,30 @@ mod tests {
     }
 
     #[test]
-    fn the_launchers_address_is_a_hint_that_choices_override() {
-        let mut options = Options { host_address: Some("10.1.2.3".to_owned()), ..Options::default() };
-        assert_eq!(proven_address(&options).as_deref(), Some(c"10.1.2.3"));
-        options.single_host = true;
-        assert_eq!(proven_address(&options), None);
-        options = Options { interface: Some("lo".to_owned()), single_host: false, ..options };
-        assert_eq!(proven_address(&options), None);
-        for address in ["fe80::1", "", "nonsense", "10.1.2.3:80"] {
-            let options = Options { host_address: Some(address.to_owned()), ..Options::default() };
-            assert_eq!(proven_address(&options), None, "{address}");
+    fn the_launchers_address_comes_first_and_bridges_to_containers_last() {
+        let reach = |address: &str, domain: &str, options: &Options| {
+            reach_of(Some(address.parse().unwrap()), domain, options)
+        };
+        let proven = Options { host_address: Some("10.66.0.2".to_owned()), ..Options::default() };
+        let ordered = [
+            ("10.66.0.2", "eth1"),
+            ("10.77.0.2", "eth0"),
+            ("fd77::2", "eth0"),
+            ("172.17.0.1", "docker0"),
+            ("127.0.0.1", "lo"),
+            ("fe80::2", "eth0"),
+        ];
+        let values = ordered.map(|(address, domain)| reach(address, domain, &proven));
+        assert!(values.windows(2).all(|pair| pair[0] > pair[1]), "{values:?}");
+
+        // What somebody chose overrides it, and what is no address is no hint.
+        let usual = reach("10.66.0.2", "eth1", &Options::default());
+        for options in [
+            Options { interface: Some("eth0".to_owned()), ..proven.clone() },
+            Options { single_host: true, ..proven },
+            Options { host_address: Some("10.66.0.2:80".to_owned()), ..Options::default() },
+        ] {
+            assert_eq!(reach("10.66.0.2", "eth1", &options), usual);
         }
     }
 
