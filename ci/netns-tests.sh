@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Four hosts on this machine: each with namespaces of its own (network, processes, host name, mounts), an sshd as
-# its first process, and a cable to a switch. Jobs run across them over ssh.
+# its first process, and a cable to a switch. Jobs run across them by rmarun over ssh, and by Hydra's mpiexec; then
+# cables are cut, agents and hosts are killed, disks are filled. Every outcome is asserted, and has a bound.
 #
 #   ci/netns-tests.sh              all of it
 #   ci/netns-tests.sh STEP...      only these, as they are named in the output
@@ -14,6 +15,8 @@ export PATH="$PATH:/usr/sbin:/sbin"
 # Longest time of a step, and of waiting for a host, in seconds.
 step_limit=60
 host_limit=30
+# Longest time until a cut cable or a host that is gone has ended the job, in seconds.
+loss_limit=30
 hosts=(a b c d)
 ranks=8
 
@@ -263,11 +266,71 @@ says() {
     fi
 }
 
+# The job of a step, in the background on host a; `ended` waits for it.
+job_pid=
+begun=0
+
+# begin COMMAND...: starts the command on host a.
+begin() {
+    begun="$(now_ms)"
+    : >"$directory/out"
+    on a timeout --kill-after=5 "$step_limit" env "PATH=$directory/bin:$PATH" "$@" \
+        >"$directory/out" 2>"$directory/err" </dev/null &
+    job_pid="$!"
+}
+
+# printed TEXT COUNT: whether so many lines of the job have this text in them.
+printed() { (($(grep -cF -- "$1" "$directory/out") >= $2)); }
+
+# reach NAME TEXT COUNT: waits until the job has printed that.
+reach() {
+    within "$host_limit" printed "$2" "$3" && return
+    fail "$1" "not $3 times '$2' within $host_limit s"
+    kill -KILL "$job_pid" 2>/dev/null || true
+    wait "$job_pid" 2>/dev/null || true
+    return 1
+}
+
+# ended NAME SECONDS STATUS TEXT: waits for the job, which has to end in this time.
+ended() {
+    local status=0 since="$SECONDS"
+    wait "$job_pid" || status="$?"
+    if ((SECONDS - since > $2)); then
+        fail "$1" "it took $((SECONDS - since)) s and not at most $2"
+        return 1
+    fi
+    judge "$1" "$3" "$4" "$status" "a job with a loss"
+}
+
+# gone HOST...: whether nothing of a job is left on these hosts: no process, no socket that listens, no shared memory.
+gone() {
+    local host
+    for host in "$@"; do
+        ! on "$host" pgrep -f "^$target/" || return 1
+        [[ -z "$(on "$host" ss -Hltn sport != 2022)" ]] || return 1
+        [[ -z "$(on "$host" ls /dev/shm)" ]] || return 1
+    done
+}
+
+# clean NAME HOST...: nothing is left on the hosts, soon; and so the step has passed.
+clean() {
+    local name="$1"
+    shift
+    if ! within "$host_limit" gone "$@"; then
+        for host in "$@"; do on "$host" ps -ef; on "$host" ss -ltnp; on "$host" ls /dev/shm; done >>"$directory/out" 2>&1
+        fail "$name" "something is left"
+    else
+        pass "$name" "$(($(now_ms) - begun))"
+    fi
+}
+
 install_packages
-cargo build --locked --quiet -p rma --example ring
+cargo build --locked --quiet -p launcher -p rma -p rma-processes --bins --example ring
 target="${CARGO_TARGET_DIR:-$PWD/target}/debug"
 [[ "$target" == /* ]] || target="$PWD/$target"
+rmarun="$target/rmarun"
 ring="$target/examples/ring"
+processes="$target/rma-processes"
 export RMA_BOOTSTRAP_TIMEOUT=20 RMA_TIMEOUT=40
 
 connect_cables
@@ -285,6 +348,151 @@ for provider in net 'tcp;ofi_rxm' sockets; do
     says "hydra-${provider//;/-}" 0 "$checksum" env RMA_PROVIDER="$provider" RMA_INTERFACE=eth0 "${hydra[@]}" "$ring"
 done
 says hydra-wrong-interface + "RMA_INTERFACE" env RMA_INTERFACE=dead0 "${hydra[@]}" "$ring"
+
+eight=(--host "$all" --ppn 2 -n "$ranks")
+
+# Jobs of rmarun, over ssh. Names mean 127.0.1.1 on their own hosts, dead0 and docker0 lead nowhere.
+for provider in net 'tcp;ofi_rxm' sockets; do
+    says "rmarun-${provider//;/-}" 0 "$checksum" "$rmarun" "${eight[@]}" --provider "$provider" "$ring"
+done
+says rmarun-pmi 0 "$checksum" "$rmarun" "${eight[@]}" -x RMA_BOOTSTRAP=pmi1 "$ring"
+only=()
+while read -r behaviour; do
+    # Memory is shared on one host only.
+    [[ "$behaviour" == *shared_memory* ]] || only+=(--only "$behaviour")
+done < <("$processes" --list)
+says behaviours 0 "behaviours passed on $ranks ranks" "$rmarun" "${eight[@]}" "$processes" --limit 50 "${only[@]}"
+says no-such-host + "Could not resolve hostname host-x" "$rmarun" --host host-a,host-x -n 2 "$ring"
+
+# While agents are waited for: what listens does so on the chosen interface only, whoever does not know the secret
+# keeps nobody out, and the secret is on no command line and in no environment.
+strangers() {
+    local listening port
+    listening="$(on a ss -Hltn sport != 2022 | awk '{ print $4 }')"
+    [[ -n "$listening" ]] || return 1
+    if grep -vE '^(10\.77\.0\.1|\[fd77::1\]|\[fe80::[0-9a-f:]*\]%eth0):' <<<"$listening"; then
+        echo "listens on other interfaces as well"
+        return 2
+    fi
+    port="$(sed -n 's/^10\.77\.0\.1://p' <<<"$listening")"
+    on b bash -c "exec 3<>/dev/tcp/10.77.0.1/$port; head -c 1000000 /dev/urandom >&3; cat <&3" 2>/dev/null || true
+    # These stay open, and say nothing, until the job has long ended.
+    on c bash -c "for i in {1..300}; do exec {fd}<>/dev/tcp/10.77.0.1/$port; done; : >$directory/open; sleep 20" &
+    within "$host_limit" test -e "$directory/open" || return 1
+    # Agents run on b; the one of d waits, as its starter does on a.
+    if {
+        on a sh -c 'cat /proc/[0-9]*/cmdline'
+        on b sh -c 'cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ'
+    } 2>/dev/null | tr '\0' '\n' | grep -aE '(^|=)[0-9a-f]{64}$'; then
+        echo "a secret can be seen"
+        return 2
+    fi
+}
+if is_wanted strangers; then
+    # Only the agent of host d has to wait, so that the others run meanwhile.
+    cat >"$directory/bin/slow" <<SCRIPT
+#!/bin/sh
+[ "\$1" != host-d ] || until [ -e "$directory/go" ]; do sleep 0.1; done
+exec ssh "\$@"
+SCRIPT
+    chmod 755 "$directory/bin/slow"
+    begin "$rmarun" "${eight[@]}" --iface eth0 --launch-agent slow "$ring"
+    within "$host_limit" on b pgrep -f "^$rmarun --agent" || true
+    status=0
+    strangers >"$directory/strangers" 2>&1 || status="$?"
+    : >"$directory/go"
+    if ((status != 0)); then
+        wait "$job_pid" || true
+        fail strangers "status $status: $(<"$directory/strangers")"
+    elif ended strangers "$step_limit" 0 "$checksum"; then
+        clean strangers "${hosts[@]}"
+    fi
+fi
+
+# Losses. The job is one of eight ranks that put to the next host until they cannot.
+puts=("$processes" --only a_loss_is_heard_of --limit 55)
+
+# loss NAME STATUS TEXT SECONDS BREAK [OPTION...]: begins the job, breaks something when all ranks put, and the job
+# ends in this time and says so.
+loss() {
+    local name="$1" status="$2" text="$3" limit="$4" break="$5"
+    shift 5
+    # Not by their own limits do the calls learn it.
+    begin env RMA_TIMEOUT=200 "$rmarun" "${eight[@]}" "$@" "${puts[@]}"
+    reach "$name" "puts to rank" "$ranks" || return 1
+    "$break"
+    ended "$name" "$limit" "$status" "$text"
+}
+
+# As when a cable is pulled: both ends see it.
+cut_c() { ip -n "$tag-switch" link set port-c down; }
+# As when a switch fails: nobody sees anything.
+silence_c() { ip -n "$tag-switch" link set port-c nomaster; }
+mend_c() { ip -n "$tag-switch" link set port-c master br0 up; }
+kill_agent() { on b pkill -KILL -f "^$rmarun --agent"; }
+kill_rank() { on c pkill -KILL -o -f "^$processes"; }
+kill_launcher() { on a pkill -KILL -f "^$rmarun --host"; }
+kill_host() {
+    kill -KILL "${init[d]}"
+    unset "init[d]"
+}
+
+if is_wanted cut-link; then
+    if loss cut-link + "host host-c is lost with 2 ranks" "$loss_limit" cut_c; then
+        mend_c
+        clean cut-link "${hosts[@]}"
+    fi
+    mend_c
+fi
+if is_wanted silent-link; then
+    if loss silent-link + "host host-c is lost with 2 ranks" "$loss_limit" silence_c; then
+        mend_c
+        clean silent-link "${hosts[@]}"
+    fi
+    mend_c
+fi
+if is_wanted killed-agent && loss killed-agent + "host host-b is lost with 2 ranks" 15 kill_agent; then
+    clean killed-agent "${hosts[@]}"
+fi
+if is_wanted killed-rank && loss killed-rank + "was killed by SIGKILL" 15 kill_rank; then
+    if grep -q "rank [45].*host-c" "$directory/err"; then
+        clean killed-rank "${hosts[@]}"
+    else
+        fail killed-rank "the message does not name rank and host"
+    fi
+fi
+if is_wanted killed-launcher && loss killed-launcher + "puts to rank" 15 kill_launcher; then
+    clean killed-launcher "${hosts[@]}"
+fi
+if is_wanted killed-host; then
+    if loss killed-host + "host host-d is lost with 2 ranks" 15 kill_host; then
+        clean killed-host a b c
+    fi
+    start_host d
+fi
+
+# A disk that is full.
+if is_wanted full-disk; then
+    mkdir "$directory/small"
+    on a mount -t tmpfs -o size=64k tmpfs "$directory/small"
+    # Agents that have not connected when the job ends do not go on trying.
+    begin env RMA_BOOTSTRAP_TIMEOUT=100 "$rmarun" "${eight[@]}" --output-dir "$directory/small" sh -c 'head -c 200000 /dev/zero | tr "\0" x'
+    if ended full-disk 15 + "No space left on device"; then
+        clean full-disk "${hosts[@]}"
+    fi
+    on a umount "$directory/small"
+fi
+
+# IPv6 only, and one family of addresses is gone.
+if is_wanted ipv6; then
+    name_hosts by-address6
+    for host in "${hosts[@]}"; do
+        for interface in dead0 eth0 dead1 docker0; do
+            ip -n "$tag-$host" -4 address flush dev "$interface"
+        done
+    done
+    says ipv6 0 "$checksum" "$rmarun" "${eight[@]}" "$ring"
+fi
 
 printf '\ntest result: %s. %d passed; %d failed; in %d s\n' \
     "$( ((${#failed[@]} == 0)) && echo ok || echo FAILED)" "$passed" "${#failed[@]}" "$SECONDS"

@@ -10,6 +10,7 @@ use rma_bootstrap::interfaces::Interface;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{sockopt, AddressFamily, SocketFlags, SocketType};
+use rustix::process::{getppid, Pid};
 
 use super::addresses::Candidate;
 use super::proof::{Guest, Heard, Secret};
@@ -20,6 +21,9 @@ const STAGGER: Duration = Duration::from_millis(250);
 
 /// Before addresses that have failed, in a way that may pass, are tried again.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How often this side looks whether whoever started it is still there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Bytes read at once; no message of the other side is longer.
 const READ_BYTES: usize = 128;
@@ -62,7 +66,8 @@ impl fmt::Display for Unreachable {
 
 /// Connects to whoever listens at one of `candidates` and knows `secret`, as number `id` of the job. Takes at most
 /// about `bound`. Addresses are tried in their order, each [`STAGGER`] after the one before or as soon as that has
-/// failed, and again if they failed in a way that may pass.
+/// failed, and again if they failed in a way that may pass. When the process that started this one ends, nobody waits
+/// for it any more, and it gives up.
 ///
 /// # Errors
 /// All that was tried, and how each failed.
@@ -90,6 +95,8 @@ struct Race<'a> {
     ends_at: Instant,
     /// When the next address may be tried.
     next_at: Instant,
+    /// Who started this process.
+    parent: Option<Pid>,
 }
 
 /// One address, and what is known about it.
@@ -147,7 +154,7 @@ impl<'a> Race<'a> {
                 ways.push(Way { address, tries_at: Some(now), attempt: None, failure: "not tried".into() });
             }
         }
-        Self { ways, secret, id, ends_at, next_at: now }
+        Self { ways, secret, id, ends_at, next_at: now, parent: getppid() }
     }
 
     fn run(&mut self) -> Option<Connected> {
@@ -158,7 +165,7 @@ impl<'a> Race<'a> {
                 return Some(connected);
             }
             let is_over = |way: &Way| way.tries_at.is_none() && way.attempt.is_none();
-            if now >= self.ends_at || self.ways.iter().all(is_over) {
+            if now >= self.ends_at || self.ways.iter().all(is_over) || getppid() != self.parent {
                 return None;
             }
             self.wait(now);
@@ -218,7 +225,8 @@ impl<'a> Race<'a> {
         let next = self.ways.iter().filter(|way| way.attempt.is_none()).filter_map(|way| way.tries_at).min();
         let next = next.filter(|_| !has_claim).map(|at| at.max(self.next_at));
         let until = attempts().map(|attempt| attempt.ends_at).chain(next).chain([self.ends_at]).min();
-        let left = until.unwrap_or(now).saturating_duration_since(now) + Duration::from_millis(1);
+        let left = until.unwrap_or(now).saturating_duration_since(now).min(LOOK_INTERVAL);
+        let left = left + Duration::from_millis(1);
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let watched = attempts().filter(|attempt| !has_claim || attempt.stage != Stage::Asks);
         let mut fds: Vec<PollFd<'_>> = watched.map(Attempt::poll_fd).collect();
