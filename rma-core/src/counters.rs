@@ -41,9 +41,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Packets and native operations sent towards targets.
+    /// Packets and native operations sent towards targets; what first contact with a ghost costs is no
+    /// operation's.
     pub fn out(&self) -> u64 {
-        self.packets_sent.iter().sum::<u64>() + self.native_puts + self.native_gets + self.native_atomics
+        let packets = self.packets_sent.iter().sum::<u64>();
+        let natives = self.native_puts + self.native_gets + self.native_atomics;
+        packets - self.packets_sent[PacketKind::Introduction as usize] + natives
     }
 
     /// Packets received.

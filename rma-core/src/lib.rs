@@ -21,6 +21,7 @@ pub mod engine;
 pub mod epoch;
 pub mod error;
 mod flush;
+pub mod ghost;
 pub mod group;
 pub mod half;
 pub mod ids;

@@ -16,7 +16,8 @@ use rma_ofi::{Description, Ofi, OfiEndpoint};
 
 use crate::driver::Driver;
 use crate::error::Result;
-use crate::options::Options;
+use crate::ghost::Child;
+use crate::options::{Options, Progress};
 use crate::platform::Engine;
 use crate::runtime::Core;
 
@@ -51,6 +52,8 @@ struct Shared {
     core: Arc<Core>,
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     place: Place,
+    /// The process id of this rank's ghost.
+    ghost: Option<u32>,
     launcher: String,
     description: Description,
     candidates: String,
@@ -80,6 +83,9 @@ impl Job {
     /// # Errors
     /// As for [`Job::init`].
     pub fn init_with(options: Options) -> Result<Self> {
+        // Before anything is there that a process cannot share.
+        let child = (options.progress == Progress::Ghost).then(|| Child::fork(&options)).transpose()?;
+        let ghost = child.as_ref().map(Child::pid);
         let bootstrap = rma_bootstrap::detect_with(&Environment::of_this_process(), &options.settings)?;
         // `rmarun` has said it for its ranks; of the others one is enough.
         if !matches!(bootstrap, JobBootstrap::Launcher(_)) && bootstrap.rank() == Rank(0) {
@@ -95,12 +101,26 @@ impl Job {
         let choice = Ofi::discover(&fabric)?;
         let endpoint = OfiEndpoint::open(&choice, &fabric)?;
         let description = endpoint.description().clone();
-        let engine = Engine::open(endpoint, bootstrap, options.config)?;
+        let engine = match child {
+            None => Engine::open(endpoint, bootstrap, options.config)?,
+            Some(child) => {
+                let link = child.join(bootstrap.rank().0, bootstrap.size(), fabric.single_host)?;
+                Engine::open_with_ghost(endpoint, bootstrap, options.config, Box::new(link))?
+            }
+        };
         let core = Arc::new(Core::new(engine, options.timeout)?);
         let driver = Driver::start(&core, options.progress, options.signal)?;
         let kept = Mutex::new(Vec::new());
-        let shared =
-            Shared { driver, core, kept, place, launcher, description, candidates: choice.to_string() };
+        let shared = Shared {
+            driver,
+            core,
+            kept,
+            place,
+            ghost,
+            launcher,
+            description,
+            candidates: choice.to_string(),
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -127,6 +147,12 @@ impl Job {
     /// Which launcher this process belongs to and how it is spoken to, for people.
     pub fn launcher(&self) -> &str {
         &self.shared.launcher
+    }
+
+    /// The process that has the target role of this rank's windows (`RMA_PROGRESS=ghost`), by its number; `None`:
+    /// this one has.
+    pub fn ghost(&self) -> Option<u32> {
+        self.shared.ghost
     }
 
     /// Returns when every rank has called it. It says nothing about operations on windows.

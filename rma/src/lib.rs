@@ -38,6 +38,7 @@ mod element;
 mod epoch;
 mod error;
 mod exposure;
+mod ghost;
 mod job;
 mod local;
 mod notify;

@@ -21,7 +21,8 @@ pub enum Progress {
     /// A timer that interrupts the thread which joins the job: no thread is started. Linux on x86-64 and
     /// aarch64 only, and with restrictions (docs/progress.md).
     Signal,
-    /// A process beside each rank. Not available in this version: joining says so.
+    /// A process beside each rank, which serves the windows that the library allocates; the others wait as
+    /// with [`Progress::None`]. At all ranks or at none. Joining forks, so join before starting threads.
     Ghost,
 }
 

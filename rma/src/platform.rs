@@ -37,7 +37,7 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
 }
 
 /// The program's signals are for its own threads.
-fn block_signals() {
+pub(crate) fn block_signals() {
     // SAFETY: an all-zero set is a valid place for sigfillset to write to.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `all` is writable.

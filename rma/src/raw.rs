@@ -171,6 +171,12 @@ impl RawWindow {
         guarded.engine.window_paths(self.id, dtype).unwrap_or([Path::Message; 3])
     }
 
+    /// Whether ghosts serve the window (`RMA_PROGRESS=ghost`): those that were allocated. Memory of the program's
+    /// own, and shared and dynamic windows, are served by their ranks' calls.
+    pub fn is_served(&self) -> bool {
+        self.core.enter_anyway().engine.is_served(self.id).unwrap_or(false)
+    }
+
     /// Writes `len` bytes to `target` (MPI_Put).
     ///
     /// # Safety

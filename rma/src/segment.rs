@@ -175,6 +175,37 @@ impl Segment {
     }
 }
 
+/// Memory of one rank that another process maps as well.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    segment: Segment,
+}
+
+impl Shared {
+    /// A file of `len` bytes, all zeros, that nothing can take away or make shorter; `None`: there is not as
+    /// much memory.
+    pub(crate) fn file(len: usize) -> Option<OwnedFd> {
+        let file = fs::memfd_create("rma-window", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+        reserve(&file, len as u64).ok()?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fs::fcntl_add_seals(&file, seals).ok()?;
+        Some(file)
+    }
+
+    /// Maps all of it, at a multiple of `alignment` (0 or a power of two) and of a page.
+    ///
+    /// # Errors
+    /// When the file is shorter than `len`, which is at least 1, or the address space is full.
+    pub(crate) fn map(file: &impl AsFd, len: usize, alignment: usize) -> std::result::Result<Self, RmaError> {
+        Segment::map(file, len, alignment, 1).map(|segment| Self { segment })
+    }
+
+    /// The first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.segment.base.as_ptr()
+    }
+}
+
 /// A new file with room for the table.
 fn new_file(ranks: u32) -> std::result::Result<OwnedFd, RmaError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -300,6 +300,11 @@ impl<T: Element> Window<T> {
         self.raw.paths(T::DTYPE)
     }
 
+    /// Whether ghosts serve the window, and not the calls of its ranks (`RMA_PROGRESS=ghost`).
+    pub fn is_served(&self) -> bool {
+        self.raw.is_served()
+    }
+
     /// The options that are in force.
     ///
     /// # Errors

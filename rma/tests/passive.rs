@@ -83,6 +83,13 @@ fn a_sleeping_target_is_served_by_signals() {
     ranks_with(name, 2, &[("RMA_PROGRESS", "signal")], |job| compare(job, FACTOR_SIGNAL));
 }
 
+/// Shows: notes: agent as a process, MPI-4.1 13.7.3.
+#[test]
+fn a_sleeping_target_is_served_by_its_ghost() {
+    let name = "a_sleeping_target_is_served_by_its_ghost";
+    ranks_with(name, 2, &[("RMA_PROGRESS", "ghost")], |job| compare(job, FACTOR));
+}
+
 /// Without a driver the origin waits until the target is back: what the others are compared with.
 #[test]
 fn without_a_driver_a_sleeping_target_serves_nobody() {

@@ -253,8 +253,4 @@ fn wrong_choices_are_refused() {
         let message = Job::init_with(options).unwrap_err().to_string();
         assert!(message.contains(why) && message.contains("RMA_PROGRESS=thread"), "{message}");
     }
-    let mut options = Options::load().unwrap();
-    options.progress = Progress::Ghost;
-    let message = Job::init_with(options).unwrap_err().to_string();
-    assert!(message.contains("not available") && message.contains("thread or signal"), "{message}");
 }

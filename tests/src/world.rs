@@ -46,6 +46,10 @@ pub trait Driver {
     fn advance(&mut self) -> bool;
     /// Virtual time, where time is virtual: every message takes 1000 ns.
     fn now_ns(&self) -> Option<u64>;
+    /// The counters of what has a rank's target role, where that is not the rank's engine.
+    fn target_counters(&self, _rank: u32) -> Option<Counters> {
+        None
+    }
 }
 
 /// N engines and their fabric.
@@ -115,6 +119,16 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
     /// The counters of one rank.
     pub fn counters(&self, rank: u32) -> Counters {
         self.engines[rank as usize].counters()
+    }
+
+    /// The counters of what executes the operations on one rank's windows.
+    pub fn target_counters(&self, rank: u32) -> Counters {
+        self.driver.target_counters(rank).unwrap_or_else(|| self.counters(rank))
+    }
+
+    /// Whether others than the ranks execute the operations on their windows.
+    pub fn has_ghosts(&self) -> bool {
+        self.driver.target_counters(0).is_some()
     }
 
     /// Polls a call of one rank to its end.

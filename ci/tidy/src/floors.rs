@@ -12,7 +12,7 @@ pub const ROOT: &str = "rma-core/src/";
 pub const FLOORS: [(u8, &[&str]); 7] = [
     (6, &["engine"]),
     (5, &["progress", "flush", "restore"]),
-    (4, &["window", "table", "path"]),
+    (4, &["window", "table", "path", "ghost"]),
     (3, &["epoch", "lock", "message"]),
     (2, &["provider", "bootstrap"]),
     (

@@ -129,7 +129,7 @@ pub const SETTINGS: &[Setting] = &[
         "RMA_PROGRESS",
         Kind::OneOf(&["auto", "none", "thread", "signal", "ghost"]),
         "auto",
-        "who makes progress when the program does not",
+        "who serves other ranks when the program does not",
     ),
     user(
         "RMA_BOOTSTRAP",

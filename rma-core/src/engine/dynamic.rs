@@ -29,7 +29,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let (call, flavor) = (Call::CreateDynamic, Flavor::Dynamic);
         // SAFETY: no byte.
         let memory = unsafe { WindowMemory::new(core::ptr::null_mut(), 0) };
-        self.start_window(Making { call, flavor, memory, owned: None, disp_unit: 1, options, error: None })
+        self.start_window(Making {
+            call,
+            flavor,
+            memory,
+            owned: None,
+            disp_unit: 1,
+            options,
+            remote: None,
+            error: None,
+        })
     }
 
     /// Attaches `len` bytes at `base` to a dynamic window, at this rank. The others must learn of it by other

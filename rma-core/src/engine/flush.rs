@@ -118,8 +118,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Some(target) = target {
             self.check_rank(call, target)?;
         }
-        let own = target == Some(self.process.rank);
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let own = target.is_some_and(|target| w.is_own(self.process.rank, target));
         let state = w.state();
         if !state.is_passive() {
             return Err(epoch_error(call, state, Rule::FlushOutsidePassive));

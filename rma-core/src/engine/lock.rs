@@ -49,6 +49,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if own && w.exposure.is_open() {
             return Err(epoch_error(call, state, Rule::LockedAndExposed));
         }
+        let own = own && !w.is_served;
         let held =
             if own { w.self_lock != SelfLock::None } else { w.find(&self.process.targets, target).is_some() };
         if held && state == WindowState::PerTarget {
@@ -82,13 +83,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(t) = self.process.poll_target_element(w, target) else {
             return Poll::Pending;
         };
+        let is_at_once = w.flavor == Flavor::Shared || target == self.process.rank;
         let te = &mut self.process.targets[t];
         (te.lock_type, te.no_check) = (lock_type, no_check);
         if no_check {
             te.lock.on_no_check().unwrap_or_default();
             self.process.resolve(w, t);
         }
-        if w.flavor == Flavor::Shared {
+        if is_at_once {
             // Its memory may be accessed as soon as the call returns.
             sync.stage = Stage::LockGrant { target };
             return self.poll_lock_grant(sync, target);
@@ -132,7 +134,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Gives up a call that did not become ready in the caller's time. A lock or lock_all has then opened
-    /// no epoch, and nobody waits for it; any other call has to be polled to its end all the same.
+    /// no epoch, and nobody waits for it; any other call has to be polled to its end all the same. (Where the lock
+    /// is another process's to grant the request cannot be taken back: the epoch is open and wants to be closed.)
     #[cold]
     #[inline(never)]
     pub fn abandon(&mut self, sync: &SyncCall) {
@@ -165,8 +168,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let call = Call::Unlock;
         self.check_endpoint(call)?;
         self.check_rank(call, target)?;
-        let own = target == self.process.rank;
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
+        let own = w.is_own(self.process.rank, target);
         let state = w.state();
         let missing = Err(epoch_error(call, state, Rule::NoSuchEpoch));
         if state != WindowState::PerTarget {
@@ -187,10 +190,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     pub(super) fn poll_unlock(&mut self, sync: &mut SyncCall, target: Rank) -> Poll<Result<(), RmaError>> {
-        let own = target == self.process.rank;
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
+        let own = w.is_own(self.process.rank, target);
         let t = match w.find(&self.process.targets, target) {
             Some(t) => t,
             None if own => {

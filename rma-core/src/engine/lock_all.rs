@@ -44,11 +44,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let event = if no_check { WindowState::on_lock_all_no_check } else { WindowState::on_lock_all };
         w.transition(event).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
         w.lock_all_no_check = no_check;
-        w.self_lock = if no_check { SelfLock::NoCheck } else { SelfLock::Waiting };
-        let stage = if no_check {
-            Stage::Done
-        } else {
-            Stage::SelfLock { lock_type: LockType::Shared, queued: false }
+        let stage = match (no_check, w.is_served) {
+            (true, _) => Stage::Done,
+            (false, true) => Stage::OwnGrant,
+            (false, false) => Stage::SelfLock { lock_type: LockType::Shared, queued: false },
+        };
+        w.self_lock = match (no_check, w.is_served) {
+            (_, true) => SelfLock::None,
+            (true, false) => SelfLock::NoCheck,
+            (false, false) => SelfLock::Waiting,
         };
         Ok(SyncCall::new(call, window, stage))
     }

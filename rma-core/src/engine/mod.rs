@@ -16,6 +16,7 @@ mod order;
 mod own;
 mod pscw;
 mod request;
+mod serve;
 mod shared;
 mod window;
 
@@ -30,7 +31,7 @@ use crate::group::Group;
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::Arena;
-use crate::progress::{Failure, Process, Windows};
+use crate::progress::{Failure, Place, Process, Windows};
 use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
 use crate::table::{OperationElement, TargetElement};
@@ -68,6 +69,7 @@ enum Stage {
     Lock { target: Rank, lock_type: LockType, no_check: bool },
     LockGrant { target: Rank },
     LockAllGrant,
+    OwnGrant,
     StartGrant,
     SelfLock { lock_type: LockType, queued: bool },
     Unlock { target: Rank },
@@ -113,7 +115,7 @@ impl SyncCall {
             Stage::Lock { .. } => "a target element",
             Stage::StartGrant => "the posts of ranks whose memory is shared",
             Stage::LockGrant { .. } | Stage::LockAllGrant => "the locks of ranks whose memory is shared",
-            Stage::SelfLock { .. } => "the lock of this rank's own window",
+            Stage::SelfLock { .. } | Stage::OwnGrant => "the lock of this rank's own window",
             Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
                 "the target's acknowledgement of unlock"
             }
@@ -197,7 +199,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// The endpoint's name for a rank that was contacted before.
     pub fn peer(&mut self, rank: Rank) -> Option<PeerAddr> {
-        self.process.peers.get(rank)
+        self.process.peers.get(Place::of(rank))
     }
 
     /// Whether ranks that were never contacted are left alone for now. First contact is all that allocates
@@ -302,6 +304,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::Lock { target, lock_type, no_check } => self.poll_lock(sync, target, lock_type, no_check),
             Stage::LockGrant { target } => self.poll_lock_grant(sync, target),
             Stage::LockAllGrant => self.poll_lock_all_grant(sync),
+            Stage::OwnGrant => self.poll_own_grant(sync),
             Stage::StartGrant => self.poll_start_grant(sync),
             Stage::SelfLock { lock_type, queued } => self.poll_self_lock(sync, lock_type, queued),
             Stage::Unlock { target } => self.poll_unlock(sync, target),

@@ -65,7 +65,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Err(error) = self.check_note(window, &note) {
             return Poll::Ready(Err(error));
         }
-        let own = target == self.process.rank;
+        let rank = self.process.rank;
+        let own = self.windows.get(window).is_some_and(|w| w.is_own(rank, target));
         if len > 0 && !own {
             // SAFETY: the caller's promise.
             let posted =

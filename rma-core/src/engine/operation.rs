@@ -275,7 +275,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // Only the fabric's atomicity domain keeps an operation on the own window from the CPU.
         let by_cpu = matches!(operation.kind, OpKind::Put | OpKind::Get)
             || w.paths.of(operation.kind, operation.dtype) == Path::Message;
-        if operation.target == self.process.rank && by_cpu {
+        if w.is_own(self.process.rank, operation.target) && by_cpu {
             // After start, direct access waits for the own post.
             let rank = operation.target;
             let waits_for_post = w.state().is_pscw() && w.access.contains(rank) && !w.access.is_granted(rank);
@@ -452,7 +452,8 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let Some(t) = self.poll_target_element(w, target) else {
             return Poll::Pending;
         };
-        self.adopt_target(w, t, target == self.rank);
+        let is_own = w.is_own(self.rank, target);
+        self.adopt_target(w, t, is_own);
         Poll::Ready(Ok(t))
     }
 
@@ -480,7 +481,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             // It was given up while its lock was held; the table has it again.
             w.locks_recycled -= 1;
         }
-        te.no_check = is_self || (state == WindowState::LockAllGranted && w.lock_all_no_check);
+        let is_unlocked = state == WindowState::LockAllGranted && w.lock_all_no_check;
+        // Who is told of COMPLETE is not who executes: `complete_untouched` tells him.
+        te.no_check = is_self || is_unlocked || (state.is_pscw() && w.is_served);
         self.resolve(w, t);
     }
 

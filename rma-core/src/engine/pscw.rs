@@ -69,10 +69,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.check_group(call, group)?;
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
+        // Where a ghost has the lock, this rank knows of those that it holds itself.
+        let element = w.slots.find(&self.process.targets, self.process.rank);
+        let is_locked_here = state.is_lock_all() || state == WindowState::PerTarget && element.is_some();
+        let has_own_lock = w.is_served && is_locked_here;
         let broken = match () {
             () if w.exposure.is_open() => Some(Rule::ExposureOpen),
             () if state.is_fence() && w.fence_active => Some(Rule::OtherEpochOpen),
-            () if w.is_locked() => Some(Rule::LockedAndExposed),
+            () if w.is_locked() || has_own_lock => Some(Rule::LockedAndExposed),
             () => None,
         };
         if let Some(rule) = broken {
@@ -219,7 +223,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // COMPLETE for a member without element that the fabric had no room for.
         let mut from = 0;
         while let Some((place, rank)) = w.access.poll_close(from) {
-            if w.slots.find(&self.process.targets, rank).is_none() {
+            if w.is_served || w.slots.find(&self.process.targets, rank).is_none() {
                 return Poll::Pending;
             }
             from = place + 1;

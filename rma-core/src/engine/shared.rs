@@ -99,7 +99,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         // SAFETY: the caller's promise; the window keeps the mapping, and is dropped with it.
         let memory = unsafe { WindowMemory::new(base, len) };
-        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, error })
+        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote: None, error })
     }
 
     /// Waits for the lock of a rank whose memory is accessed directly.

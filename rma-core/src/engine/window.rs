@@ -9,6 +9,7 @@ use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
+use crate::ghost::Registered;
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::mem::{Regions, WindowMemory};
@@ -21,7 +22,7 @@ use crate::window::{OwnedMemory, SelfLock, Window};
 use crate::wire::Metadata;
 
 /// First registration key: fabrics treat the lowest ones specially.
-const KEY_BASE: u64 = 0x1000;
+pub(super) const KEY_BASE: u64 = 0x1000;
 
 /// What this rank brings to the agreement, and the index of each number's complement: equal everywhere
 /// exactly when the maximum of the one is the complement of the maximum of the other.
@@ -46,6 +47,8 @@ pub(super) struct Making<'a> {
     pub(super) owned: Option<OwnedMemory>,
     pub(super) disp_unit: u32,
     pub(super) options: &'a WindowOptions,
+    /// Where the ghost has it, if it is served.
+    pub(super) remote: Option<Registered>,
     /// Why this rank cannot take part.
     pub(super) error: Option<RmaError>,
 }
@@ -93,8 +96,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let len = if error.is_some() { 0 } else { len };
         // SAFETY: the caller's promise.
         let memory = unsafe { WindowMemory::new(base, len) };
-        let flavor = Flavor::Create;
-        self.start_window(Making { call, flavor, memory, owned: None, disp_unit, options, error })
+        let (flavor, owned, remote) = (Flavor::Create, None, None);
+        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote, error })
     }
 
     /// Begins to make a window whose memory, zeroed and page-aligned, belongs to the library (section
@@ -118,6 +121,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         disp_unit: u32,
         options: &WindowOptions,
     ) -> Result<(WindowId, SyncCall), RmaError> {
+        if self.may_be_served(options) {
+            return self.start_served(len, disp_unit, options);
+        }
         let (call, flavor) = (Call::Allocate, Flavor::Allocate);
         let owned = OwnedMemory::new(len, options.memory_alignment as usize);
         let (base, len_had) = owned.as_ref().map_or((core::ptr::null_mut(), 0), |owned| (owned.base(), len));
@@ -125,11 +131,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // through the window.
         let memory = unsafe { WindowMemory::new(base, len_had) };
         let error = owned.is_none().then_some(RmaError::Memory { call, bytes: len });
-        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, error })
+        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote: None, error })
     }
 
     pub(super) fn start_window(&mut self, making: Making<'_>) -> Result<(WindowId, SyncCall), RmaError> {
-        let Making { call, flavor, memory, owned, disp_unit, options, mut error } = making;
+        let Making { call, flavor, memory, owned, disp_unit, options, remote, mut error } = making;
         self.check_endpoint(call)?;
         let id = self.windows.next_id();
         let process = &mut self.process;
@@ -146,7 +152,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let mut region = None;
         if let (true, None, Some(base)) =
-            (paths.any() && !memory.is_empty(), &error, NonNull::new(memory.base_ptr()))
+            (paths.any() && !memory.is_empty() && remote.is_none(), &error, NonNull::new(memory.base_ptr()))
         {
             let key = RemoteKey(KEY_BASE + u64::from(id.0));
             // SAFETY: the memory is valid and shared until the window is dropped, and the region is
@@ -156,11 +162,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 Err(refused) => error = Some(RmaError::Provider { call, message: refused.message }),
             }
         }
+        let served = remote.unwrap_or_default();
         let own = Metadata {
             // Any address may be attached.
             size: if is_dynamic { u64::MAX } else { memory.len() as u64 },
-            base: region.as_ref().map_or(0, MemoryRegion::remote_base),
-            key: region.as_ref().map_or(RemoteKey(0), MemoryRegion::remote_key),
+            base: region.as_ref().map_or(served.base, MemoryRegion::remote_base),
+            key: region.as_ref().map_or(RemoteKey(served.key), MemoryRegion::remote_key),
             disp_unit: disp_unit.max(1),
         };
         let operations = process.operations.reserve(process.config.operation_pool);
@@ -178,6 +185,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             targets,
         );
         (w.paths, w.flavor, w.options) = (paths, flavor, options);
+        w.is_served = remote.is_some();
         w.regions = is_dynamic.then(Regions::new);
         w.checker = (w.options.check == Some(true)).then(Box::default);
         self.windows.insert(w);
@@ -311,9 +319,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Drops a window and keeps its elements for the next one.
-    fn remove_window(&mut self, window: WindowId) {
+    pub(super) fn remove_window(&mut self, window: WindowId) {
         if let Some(w) = self.windows.remove(window) {
             let w = *w;
+            if let Some(ghost) = self.process.ghost.as_mut().filter(|_| w.is_served) {
+                ghost.release(window);
+            }
             self.process.operations.retire(w.operations);
             self.process.targets.retire(w.targets);
         }
@@ -367,7 +378,7 @@ fn agreement<R>(w: &Window<R>) -> u64 {
         Flavor::Dynamic => 1,
         Flavor::Shared => 2,
     };
-    w.options.agreement() | kind << 56
+    w.options.agreement() | (kind | u64::from(w.is_served) << 2) << 56
 }
 
 fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
@@ -394,7 +405,8 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
         if values[OPTIONS] >> 56 != !values[OPTIONS + AGREED] >> 56 {
             return Err((
                 ErrorClass::RmaFlavor,
-                "not every rank makes the same kind of window; make them all alike",
+                "not every rank makes the same kind of window; make them all alike, and give all ranks the same \
+                 RMA_PROGRESS",
             ));
         }
         w.options.disagree();

@@ -1,6 +1,6 @@
 //! CLEANUP_OPS_*: operation elements of completed operations go back to the pool.
 
-use super::{Process, Windows};
+use super::{Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::layout::Layouts;
 use crate::mutation::Mutation;
@@ -108,7 +108,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         debug_assert!(te.pending.is_empty() && te.issued.is_empty() && te.native_outstanding() == 0);
         let rank = te.rank;
         if te.peer.is_some() {
-            self.peers.unpin(rank);
+            self.peers.unpin(Place::of_target(w, rank));
         }
         w.forget(t);
         if w.issue_cursor == t {

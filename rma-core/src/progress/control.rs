@@ -121,7 +121,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             sender: self.rank,
             token: 0,
         };
-        let code = match self.peer(rank) {
+        let code = match self.target_peer(w, rank) {
             Ok(Some(peer)) => match self.send(peer, PacketKind::Batch, &header.encode(), &[]) {
                 Ok(()) => return Ok(true),
                 Err(PostError::Again) => return Err(Again),
@@ -144,7 +144,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         while let Some(rank) = w.cursor.poll_rank() {
             let element = w.slots.find(&self.targets, rank);
-            if rank == self.rank {
+            if w.is_own(self.rank, rank) {
                 w.cursor.on_skipped();
             } else if let (Walk::Lock, Some(t)) = (w.walk, element) {
                 // Its own element asks for its lock.

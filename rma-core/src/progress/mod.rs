@@ -21,6 +21,7 @@ mod tag;
 mod target_role;
 mod windows;
 
+pub(crate) use peers::Place;
 pub(crate) use process::{Failure, Process, REDUCE_VALUES};
 pub(crate) use tag::TagKind;
 pub(crate) use windows::Windows;

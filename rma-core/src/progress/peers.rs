@@ -5,10 +5,51 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::ids::{PeerAddr, Rank};
+use crate::window::Window;
+
+/// Where a peer is: a rank's own process, or its ghost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32);
+
+/// Set in the places of ghosts. Jobs are smaller.
+const GHOST: u32 = 1 << 31;
+
+impl Place {
+    /// The rank's own process.
+    #[inline]
+    pub(crate) fn of(rank: Rank) -> Self {
+        Self(rank.0)
+    }
+
+    /// The rank's ghost.
+    #[inline]
+    pub(crate) fn ghost_of(rank: Rank) -> Self {
+        Self(rank.0 | GHOST)
+    }
+
+    /// Where the operations on a rank's part of the window go.
+    #[inline]
+    pub(crate) fn of_target<R>(w: &Window<R>, rank: Rank) -> Self {
+        if w.is_served {
+            Self::ghost_of(rank)
+        } else {
+            Self::of(rank)
+        }
+    }
+
+    pub(crate) fn rank(self) -> Rank {
+        Rank(self.0 & !GHOST)
+    }
+
+    pub(crate) fn is_ghost(self) -> bool {
+        self.0 & GHOST != 0
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    rank: u32,
+    /// A [`Place`].
+    place: u32,
     pins: u32,
     peer: PeerAddr,
     recent: bool,
@@ -28,7 +69,7 @@ pub(crate) struct PeerTable {
 impl PeerTable {
     pub(crate) fn new(capacity: usize) -> Self {
         let places = (2 * capacity).next_power_of_two();
-        let vacant = Entry { rank: VACANT, pins: 0, peer: PeerAddr(0), recent: false };
+        let vacant = Entry { place: VACANT, pins: 0, peer: PeerAddr(0), recent: false };
         Self { entries: vec![vacant; places].into_boxed_slice(), count: 0, capacity, hand: 0 }
     }
 
@@ -36,10 +77,10 @@ impl PeerTable {
         (rank.wrapping_mul(0x9e37_79b9) as usize) & (self.entries.len() - 1)
     }
 
-    fn position(&self, rank: Rank) -> Result<usize, usize> {
-        let mut at = self.home(rank.0);
-        while self.entries[at].rank != rank.0 {
-            if self.entries[at].rank == VACANT {
+    fn position(&self, place: Place) -> Result<usize, usize> {
+        let mut at = self.home(place.0);
+        while self.entries[at].place != place.0 {
+            if self.entries[at].place == VACANT {
                 return Err(at);
             }
             at = (at + 1) & (self.entries.len() - 1);
@@ -48,29 +89,29 @@ impl PeerTable {
     }
 
     #[inline]
-    pub(crate) fn get(&mut self, rank: Rank) -> Option<PeerAddr> {
-        let at = self.position(rank).ok()?;
+    pub(crate) fn get(&mut self, place: Place) -> Option<PeerAddr> {
+        let at = self.position(place).ok()?;
         self.entries[at].recent = true;
         Some(self.entries[at].peer)
     }
 
-    /// The rank that has this address.
+    /// The rank that has this address, or whose ghost has it.
     pub(crate) fn rank_of(&self, peer: PeerAddr) -> Option<Rank> {
         self.entries
             .iter()
-            .find(|entry| entry.rank != VACANT && entry.peer == peer)
-            .map(|entry| Rank(entry.rank))
+            .find(|entry| entry.place != VACANT && entry.peer == peer)
+            .map(|entry| Place(entry.place).rank())
     }
 
     /// A target element keeps the rank's address: it must not be forgotten meanwhile.
-    pub(crate) fn pin(&mut self, rank: Rank) {
-        if let Ok(at) = self.position(rank) {
+    pub(crate) fn pin(&mut self, place: Place) {
+        if let Ok(at) = self.position(place) {
             self.entries[at].pins += 1;
         }
     }
 
-    pub(crate) fn unpin(&mut self, rank: Rank) {
-        if let Ok(at) = self.position(rank) {
+    pub(crate) fn unpin(&mut self, place: Place) {
+        if let Ok(at) = self.position(place) {
             self.entries[at].pins -= 1;
         }
     }
@@ -85,7 +126,7 @@ impl PeerTable {
             let at = self.hand;
             self.hand = (at + 1) & (self.entries.len() - 1);
             let entry = &mut self.entries[at];
-            if entry.rank == VACANT || entry.pins > 0 {
+            if entry.place == VACANT || entry.pins > 0 {
                 continue;
             }
             if core::mem::take(&mut entry.recent) {
@@ -103,7 +144,7 @@ impl PeerTable {
     #[cold]
     fn grow(&mut self) {
         let mut larger = Self::new(2 * self.capacity);
-        for entry in self.entries.iter().filter(|entry| entry.rank != VACANT) {
+        for entry in self.entries.iter().filter(|entry| entry.place != VACANT) {
             larger.put(*entry);
         }
         *self = larger;
@@ -113,8 +154,8 @@ impl PeerTable {
         let mask = self.entries.len() - 1;
         self.count -= 1;
         let mut next = (at + 1) & mask;
-        while self.entries[next].rank != VACANT {
-            let home = self.home(self.entries[next].rank);
+        while self.entries[next].place != VACANT {
+            let home = self.home(self.entries[next].place);
             // Move back what could not be found any more from its home.
             if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(at) & mask) {
                 self.entries[at] = self.entries[next];
@@ -122,18 +163,18 @@ impl PeerTable {
             }
             next = (next + 1) & mask;
         }
-        self.entries[at].rank = VACANT;
+        self.entries[at].place = VACANT;
     }
 
     fn put(&mut self, entry: Entry) {
-        if let Err(at) = self.position(Rank(entry.rank)) {
+        if let Err(at) = self.position(Place(entry.place)) {
             self.entries[at] = entry;
             self.count += 1;
         }
     }
 
-    pub(crate) fn insert(&mut self, rank: Rank, peer: PeerAddr) {
-        self.put(Entry { rank: rank.0, pins: 0, peer, recent: true });
+    pub(crate) fn insert(&mut self, place: Place, peer: PeerAddr) {
+        self.put(Entry { place: place.0, pins: 0, peer, recent: true });
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -154,11 +195,11 @@ mod tests {
             if let Some(forgotten) = table.make_room() {
                 assert!(kept.remove(&forgotten.0).is_some());
             }
-            table.insert(Rank(rank), PeerAddr(rank.into()));
+            table.insert(Place(rank), PeerAddr(rank.into()));
             kept.insert(u64::from(rank), ());
             assert!(table.count <= 8);
             for &peer in kept.keys() {
-                assert_eq!(table.get(Rank(peer as u32)), Some(PeerAddr(peer)));
+                assert_eq!(table.get(Place(peer as u32)), Some(PeerAddr(peer)));
             }
         }
     }
@@ -167,16 +208,16 @@ mod tests {
     fn pinned_peers_stay() {
         let mut table = PeerTable::new(2);
         for rank in 0..2 {
-            table.insert(Rank(rank), PeerAddr(u64::from(rank)));
-            table.pin(Rank(rank));
+            table.insert(Place(rank), PeerAddr(u64::from(rank)));
+            table.pin(Place(rank));
         }
         assert_eq!(table.make_room(), None, "grows instead");
-        table.insert(Rank(2), PeerAddr(2));
-        assert!((0..3).all(|rank| table.get(Rank(rank)).is_some()));
-        table.unpin(Rank(0));
+        table.insert(Place(2), PeerAddr(2));
+        assert!((0..3).all(|rank| table.get(Place(rank)).is_some()));
+        table.unpin(Place(0));
         table.capacity = 3;
         assert_eq!(table.rank_of(PeerAddr(1)), Some(Rank(1)));
-        table.unpin(Rank(1));
+        table.unpin(Place(1));
         assert!(table.make_room().is_some());
     }
 }

@@ -5,14 +5,16 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec;
 
+use super::control::NO_WINDOW;
 use super::issue::Again;
-use super::peers::PeerTable;
+use super::peers::{PeerTable, Place};
 use super::replies::Replies;
-use crate::bootstrap::{Bootstrap, Lookup};
+use crate::bootstrap::{AddressBytes, Bootstrap, Lookup};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::epoch::Dissemination;
 use crate::error::{Call, FabricCode, RmaError};
+use crate::ghost::{self, Ghost};
 use crate::ids::{PeerAddr, Rank};
 use crate::info::WindowOptions;
 use crate::mutation::Mutation;
@@ -23,7 +25,7 @@ use crate::provider::{
 use crate::state::TargetLockState;
 use crate::table::{Direct, Marks, OperationElement, OperationState, Order, TargetElement, TargetError};
 use crate::window::Window;
-use crate::wire::PacketKind;
+use crate::wire::{Header, PacketKind, WireError};
 
 /// Numbers in the reduction with which windows are made.
 pub(crate) const REDUCE_VALUES: usize = 13;
@@ -31,6 +33,9 @@ pub(crate) const REDUCE_VALUES: usize = 13;
 /// The reason in errors about a rank whose address cannot be had; the bootstrap's own message is
 /// reported once beside it.
 const NO_ADDRESS: FabricCode = FabricCode { code: 0, text: "its provider address cannot be had" };
+
+/// The reason in errors about a rank without ghost.
+const NO_GHOST: FabricCode = FabricCode { code: 0, text: "it has no ghost process" };
 
 /// Something that ends the usefulness of the whole engine, or of one peer, for good.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,6 +93,12 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) failure: Option<Failure>,
     /// Nobody may be contacted for the first time now.
     pub(crate) is_deferring: bool,
+    /// The process that has the target role of this rank's served windows.
+    pub(crate) ghost: Option<Box<dyn Ghost>>,
+    /// This process is the ghost of the rank, and has no other role.
+    pub(crate) is_ghost: bool,
+    /// A ghost that was contacted and does not know yet where to answer.
+    introducing: Option<(Place, PeerAddr)>,
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -96,6 +107,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let limits = *endpoint.limits();
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         Self {
+            ghost: None,
+            is_ghost: false,
+            introducing: None,
             endpoint,
             bootstrap,
             rank,
@@ -130,20 +144,43 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// The peer of a rank; `None` while its address is being looked up.
     pub(crate) fn peer(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
-        if let Some(peer) = self.peers.get(rank) {
+        if let Some(peer) = self.peers.get(Place::of(rank)) {
             return Ok(Some(peer));
         }
-        self.connect_slow(rank)
+        self.connect_slow(Place::of(rank))
+    }
+
+    /// The peer to which operations on a rank's part of the window go.
+    pub(crate) fn target_peer(
+        &mut self,
+        w: &Window<E::Region>,
+        rank: Rank,
+    ) -> Result<Option<PeerAddr>, FabricCode> {
+        let place = Place::of_target(w, rank);
+        if let Some(peer) = self.peers.get(place) {
+            return Ok(Some(peer));
+        }
+        self.connect_slow(place)
     }
 
     #[cold]
     #[inline(never)]
-    fn connect_slow(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
+    fn connect_slow(&mut self, place: Place) -> Result<Option<PeerAddr>, FabricCode> {
         if self.is_deferring {
             return Ok(None);
         }
-        let address = match self.bootstrap.lookup(rank) {
-            Ok(Lookup::Found(address)) => address,
+        if let Some((first, _)) = self.introducing {
+            let introduced = self.introduce();
+            if first == place || (introduced.is_none() && place.is_ghost()) {
+                return Ok(introduced);
+            }
+        }
+        let address = match self.bootstrap.lookup(place.rank()) {
+            Ok(Lookup::Found(joined)) => match (place.is_ghost(), ghost::split(&joined)) {
+                (false, (own, _)) => own,
+                (true, (_, Some(ghost))) => ghost,
+                (true, (_, None)) => return Err(NO_GHOST),
+            },
             Ok(Lookup::Pending) => return Ok(None),
             Err(error) => {
                 self.failure.get_or_insert(Failure::Bootstrap(error.message));
@@ -154,8 +191,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.endpoint.disconnect(forgotten);
         }
         match self.endpoint.connect(&address) {
+            Ok(peer) if place.is_ghost() => {
+                self.introducing = Some((place, peer));
+                Ok(self.introduce())
+            }
             Ok(peer) => {
-                self.peers.insert(rank, peer);
+                self.peers.insert(place, peer);
                 Ok(Some(peer))
             }
             Err(error) => {
@@ -165,15 +206,51 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// Tells a ghost that was contacted where to answer; packets that follow find it knowing. Its peer
+    /// address then; `None`: the fabric has no room yet.
+    fn introduce(&mut self) -> Option<PeerAddr> {
+        let (place, peer) = self.introducing?;
+        if self.reintroduce(peer) == Err(PostError::Again) {
+            return None;
+        }
+        // One that is gone is found out by what follows.
+        self.peers.insert(place, peer);
+        self.introducing = None;
+        Some(peer)
+    }
+
+    /// Says it once, or once more, which changes nothing.
+    pub(crate) fn reintroduce(&mut self, peer: PeerAddr) -> Result<(), PostError> {
+        let kind = PacketKind::Introduction;
+        let header = Header { kind, flags: 0, count: 0, window: NO_WINDOW, sender: self.rank, token: 0 };
+        let address = self.endpoint.address();
+        self.send(peer, kind, &header.encode(), address.as_slice())
+    }
+
+    /// Remembers, in a ghost, where an origin is to be answered.
+    pub(crate) fn on_introduction(&mut self, sender: Rank, address: &[u8]) -> Result<(), WireError> {
+        if self.peers.get(Place::of(sender)).is_some() {
+            return Ok(());
+        }
+        let malformed = WireError::Length(address.len() as u32);
+        let address = AddressBytes::new(address).ok_or(malformed)?;
+        let peer = self.endpoint.connect(&address).map_err(|_| malformed)?;
+        // For good: nobody could tell the address again. One that is known takes no room from others.
+        let _ = self.peers.make_room();
+        self.peers.insert(Place::of(sender), peer);
+        self.peers.pin(Place::of(sender));
+        Ok(())
+    }
+
     /// Makes sure that a target element knows its peer. `false`: not yet, or never (then it has an error).
     pub(crate) fn resolve(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
         if self.targets[t].peer.is_some() {
             return true;
         }
         let rank = self.targets[t].rank;
-        match self.peer(rank) {
+        match self.target_peer(w, rank) {
             Ok(Some(peer)) => {
-                self.peers.pin(rank);
+                self.peers.pin(Place::of_target(w, rank));
                 self.targets[t].peer = Some(peer);
                 self.refresh_direct(t);
                 true

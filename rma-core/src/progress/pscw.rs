@@ -196,21 +196,24 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Sends COMPLETE to the members that have posted and have no element to which it is left.
+    /// Sends COMPLETE to the members that have posted and have no element to which it is left; where ghosts
+    /// serve, to those whose ghosts have acknowledged everything.
     pub(crate) fn complete_untouched(&mut self, w: &mut Window<E::Region>) {
+        if w.is_served && !w.acks.is_empty() {
+            // Ghosts owe them, whose packets nothing orders before those that go from rank to rank.
+            return;
+        }
         let mut from = 0;
         while let Some((place, rank)) = w.access.poll_close(from) {
             from = place + 1;
             let element = w.slots.find(&self.targets, rank);
-            if rank == self.rank {
-                let is_complete = element.is_none_or(|t| self.sync_phase(t).is_none());
-                if is_complete {
-                    w.exposure.on_complete(rank);
-                    self.close_member(w, rank);
-                }
+            let is_told_here = rank == self.rank || w.is_served;
+            if element.is_some_and(|t| !is_told_here || self.sync_phase(t).is_some()) {
                 continue;
             }
-            if element.is_some() {
+            if rank == self.rank {
+                w.exposure.on_complete(rank);
+                self.close_member(w, rank);
                 continue;
             }
             let header = self.header_about(w, PacketKind::Batch, BatchFlags::COMPLETE.0, 0);
@@ -255,8 +258,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let te = &self.targets[index];
             let rank = te.rank;
             let is_done = te.sync == Sync::Complete && self.sync_phase(index).is_none();
-            // This process's own part is told by `complete_untouched`, to itself.
-            if is_done && (rank != self.rank || w.access.is_closed(rank)) {
+            // This process's own part is told by `complete_untouched`, to itself; and every one with ghosts.
+            if is_done && (rank != self.rank && !w.is_served || w.access.is_closed(rank)) {
                 error = error.or_else(|| te.error.map(|error| (rank, error)));
                 self.free_target(w, index);
             }

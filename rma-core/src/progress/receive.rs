@@ -3,7 +3,7 @@
 
 use super::issue::Again;
 use super::tag::TagKind;
-use super::{Failure, Process, Windows};
+use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::error::FabricCode;
 use crate::ids::{PeerAddr, Tag};
@@ -206,15 +206,36 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.endpoint.release(packet);
     }
 
+    /// Whether such a packet can come from such a sender. Nobody sends packets to himself, but a rank and its
+    /// ghost; and who has not said where he is cannot be answered by a ghost.
+    fn may_come(&mut self, header: &Header) -> bool {
+        use PacketKind::{Batch, Introduction, MetadataReply, MetadataRequest, Reply};
+        if self.is_ghost {
+            let is_known = self.peers.get(Place::of(header.sender)).is_some();
+            return match header.kind {
+                Introduction => true,
+                Batch | MetadataRequest => is_known,
+                _ => false,
+            };
+        }
+        match header.kind {
+            Introduction => false,
+            Reply | MetadataReply => header.sender != self.rank || self.ghost.is_some(),
+            _ => header.sender != self.rank,
+        }
+    }
+
     /// Acts on one packet, whatever its bytes are.
     fn dispatch(&mut self, windows: &mut Windows<E::Region>, bytes: &[u8]) -> Result<(), WireError> {
         let mut reader = Reader::new(bytes);
         let header = Header::decode(&mut reader)?;
         self.counters.packets_received[header.kind as usize] += 1;
         self.counters.packet_bytes_received += bytes.len() as u64;
-        // Nobody sends packets to himself, so one that says so is forged.
-        if header.sender.0 >= self.size || header.sender == self.rank {
+        if header.sender.0 >= self.size || !self.may_come(&header) {
             return Err(WireError::Length(header.sender.0));
+        }
+        if header.kind == PacketKind::Introduction {
+            return self.on_introduction(header.sender, reader.take(reader.remaining())?);
         }
         if header.kind == PacketKind::Reduce {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
@@ -225,7 +246,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         match header.kind {
             PacketKind::Batch => {
-                if w.refuses_lock(BatchFlags(header.flags)) {
+                if w.refuses_lock(BatchFlags(header.flags)) || w.is_served && !is_mere_complete(&header) {
                     return Err(WireError::Flags(header.flags));
                 }
                 let operations = reader.take(reader.remaining())?;
@@ -244,7 +265,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 self.on_post_query(w, &header);
                 Ok(())
             }
-            PacketKind::Reduce => Ok(()),
+            PacketKind::Reduce | PacketKind::Introduction => Ok(()),
         }
     }
 
@@ -260,4 +281,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         });
         self.replies = replies;
     }
+}
+
+/// Whether a batch says that its origin has completed, and nothing else: all that a rank is told of a window
+/// that its ghost serves.
+fn is_mere_complete(header: &Header) -> bool {
+    header.flags == BatchFlags::COMPLETE.0 && header.count == 0
 }

@@ -91,7 +91,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn serve_grants(&mut self, w: &mut Window<E::Region>) {
         while w.lock.has_grant() && self.replies.has_room() {
             let Some(waiter) = w.lock.poll_grant() else { return };
-            if waiter.origin == self.rank {
+            if waiter.origin == self.rank && !self.is_ghost {
                 w.self_lock = SelfLock::Held;
                 continue;
             }

@@ -26,7 +26,8 @@ impl<R> Windows<R> {
 
     pub(crate) fn insert(&mut self, window: Window<R>) {
         let index = window.id.0 as usize;
-        if index == self.entries.len() {
+        // A ghost has some of its rank's windows only.
+        while index >= self.entries.len() {
             self.entries.push(None);
         }
         self.entries[index] = Some(Box::new(window));

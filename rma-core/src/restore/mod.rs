@@ -29,7 +29,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn take_target_element(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
         let t = self.targets.take(&mut w.targets)?;
         self.targets[t] = TargetElement::new(w.id, rank);
-        self.targets[t].metadata = w.symmetric;
+        let own = (rank == self.rank).then_some(w.own);
+        self.targets[t].metadata = w.symmetric.or(own);
         w.slots.insert(&mut self.targets, t);
         Some(t)
     }
@@ -110,7 +111,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Brings one element to where it can be freed, and frees it.
     fn recycle_step(&mut self, w: &mut Window<E::Region>, t: u32) {
         // This process's lock on its own window is no business of its element's.
-        let per_target = w.state() == WindowState::PerTarget && self.targets[t].rank != self.rank;
+        let is_own = w.is_own(self.rank, self.targets[t].rank);
+        let per_target = w.state() == WindowState::PerTarget && !is_own;
         let te = &mut self.targets[t];
         if te.is_dead() {
             if let (None, Some(error)) = (w.detached_error, te.error) {

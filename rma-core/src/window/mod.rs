@@ -63,6 +63,8 @@ pub(crate) struct Window<R> {
     /// Implements: seed: optimizations off under pressure.
     pub(crate) pressure: bool,
     pub(crate) usable: bool,
+    /// The ghosts of the ranks have its target role.
+    pub(crate) is_served: bool,
     pub(crate) own: Metadata,
     /// One record for everybody, when all ranks have the same.
     pub(crate) symmetric: Option<Metadata>,
@@ -146,6 +148,7 @@ impl<R> Window<R> {
             dirty: false,
             pressure: false,
             usable: false,
+            is_served: false,
             own,
             symmetric: None,
             uniform: None,
@@ -211,6 +214,12 @@ impl<R> Window<R> {
     #[inline]
     pub(crate) fn has_leftover(&self) -> bool {
         self.access.is_open() && !self.state.is_pscw()
+    }
+
+    /// Whether operations on `target`'s part are this process's own loads and stores, `rank` being its own.
+    #[inline]
+    pub(crate) fn is_own(&self, rank: Rank, target: Rank) -> bool {
+        target == rank && !self.is_served
     }
 
     /// Whether this rank's window is locked, by whomever.

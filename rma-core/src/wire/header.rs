@@ -23,11 +23,13 @@ pub enum PacketKind {
     Post = 6,
     /// Origin asks whether the target's window is exposed to it.
     PostQuery = 7,
+    /// Origin to a ghost, before anything else: where to answer.
+    Introduction = 8,
 }
 
 impl PacketKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     const ALL: [Self; Self::COUNT] = [
         Self::Batch,
@@ -38,6 +40,7 @@ impl PacketKind {
         Self::MetadataReply,
         Self::Post,
         Self::PostQuery,
+        Self::Introduction,
     ];
 
     /// Name for tables.
@@ -51,12 +54,13 @@ impl PacketKind {
             Self::MetadataReply => "metadata-reply",
             Self::Post => "post",
             Self::PostQuery => "post-query",
+            Self::Introduction => "introduction",
         }
     }
 
     /// Whether a packet of this kind is answered, so that it may have to wait for room.
     pub const fn is_request(self) -> bool {
-        matches!(self, Self::Batch | Self::MetadataRequest | Self::PostQuery)
+        matches!(self, Self::Batch | Self::MetadataRequest | Self::PostQuery | Self::Introduction)
     }
 
     /// The kind of a packet that is not decoded yet, by its first byte.

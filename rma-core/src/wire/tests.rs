@@ -86,7 +86,7 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
         assert_eq!(Header::decode(&mut Reader::new(&bytes)), Err(WireError::Flags(flags)), "{kind:?}");
     }
     assert_eq!(PacketKind::of_first_byte(0xf6), Ok(PacketKind::Post));
-    assert_eq!(PacketKind::of_first_byte(8), Err(WireError::Kind(8)));
+    assert_eq!(PacketKind::of_first_byte(9), Err(WireError::Kind(9)));
 }
 
 #[test]

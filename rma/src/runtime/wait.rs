@@ -39,6 +39,12 @@ const SLEEPS_FIRST: u32 = 100;
 /// The longer sleeps.
 const SLEEP_LATER: Duration = Duration::from_millis(10);
 
+/// Sleeps between two times that ghosts which owe an answer are looked for.
+const SLEEPS_TO_PROBE: u32 = 50;
+
+/// How long a ghost that takes nothing at all is believed to live.
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
+
 /// Naps where the fabric has no descriptor.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -157,11 +163,21 @@ struct Patience {
     /// Times in a row that it was told of progress which was not its own.
     vain: u32,
     is_reported: bool,
+    /// The fabric does not take all that is to find out which ghosts are gone.
+    probing_since: Option<Instant>,
 }
 
 impl Patience {
     const fn new(may_spin: bool) -> Self {
-        Self { may_spin, started: None, idle_since: None, sleeps: 0, vain: 0, is_reported: false }
+        Self {
+            may_spin,
+            started: None,
+            idle_since: None,
+            sleeps: 0,
+            vain: 0,
+            is_reported: false,
+            probing_since: None,
+        }
     }
 
     /// What to do after a batch of polls.
@@ -299,10 +315,16 @@ impl Core {
     #[inline(never)]
     fn sleep<'core>(
         &'core self,
-        guarded: MutexGuard<'core, Guarded>,
+        mut guarded: MutexGuard<'core, Guarded>,
         patience: &mut Patience,
     ) -> MutexGuard<'core, Guarded> {
         let length = patience.sleep_length(self.sleeper.is_some());
+        if patience.probing_since.is_some() || patience.sleeps % SLEEPS_TO_PROBE == 0 {
+            let now = Instant::now();
+            let since = patience.probing_since.unwrap_or(now);
+            let is_hopeless = now.saturating_duration_since(since) >= PROBE_LIMIT;
+            patience.probing_since = guarded.engine.probe_ghosts(is_hopeless).then_some(since);
+        }
         let Some(sleeper) = &self.sleeper else { return self.sleep_deaf(guarded, length) };
         if patience.vain >= VAIN_MAX {
             patience.vain = 0;
