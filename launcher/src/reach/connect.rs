@@ -10,7 +10,6 @@ use rma_bootstrap::interfaces::Interface;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{sockopt, AddressFamily, SocketFlags, SocketType};
-use rustix::process::{getppid, Pid};
 
 use super::addresses::Candidate;
 use super::proof::{Guest, Heard, Secret};
@@ -22,7 +21,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// Before addresses that have failed, in a way that may pass, are tried again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How often this side looks whether whoever started it is still there.
+/// How often this side looks whether anybody still hears it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Bytes read at once; no message of the other side is longer.
@@ -66,8 +65,8 @@ impl fmt::Display for Unreachable {
 
 /// Connects to whoever listens at one of `candidates` and knows `secret`, as number `id` of the job. Takes at most
 /// about `bound`. Addresses are tried in their order, each [`STAGGER`] after the one before or as soon as that has
-/// failed, and again if they failed in a way that may pass. When the process that started this one ends, nobody waits
-/// for it any more, and it gives up.
+/// failed, and again if they failed in a way that may pass. When whoever reads this process's standard error has gone,
+/// nobody waits for it any more, and it gives up.
 ///
 /// # Errors
 /// All that was tried, and how each failed.
@@ -95,8 +94,6 @@ struct Race<'a> {
     ends_at: Instant,
     /// When the next address may be tried.
     next_at: Instant,
-    /// Who started this process.
-    parent: Option<Pid>,
 }
 
 /// One address, and what is known about it.
@@ -154,7 +151,7 @@ impl<'a> Race<'a> {
                 ways.push(Way { address, tries_at: Some(now), attempt: None, failure: "not tried".into() });
             }
         }
-        Self { ways, secret, id, ends_at, next_at: now, parent: getppid() }
+        Self { ways, secret, id, ends_at, next_at: now }
     }
 
     fn run(&mut self) -> Option<Connected> {
@@ -165,7 +162,7 @@ impl<'a> Race<'a> {
                 return Some(connected);
             }
             let is_over = |way: &Way| way.tries_at.is_none() && way.attempt.is_none();
-            if now >= self.ends_at || self.ways.iter().all(is_over) || getppid() != self.parent {
+            if now >= self.ends_at || self.ways.iter().all(is_over) || !is_heard() {
                 return None;
             }
             self.wait(now);
@@ -342,6 +339,15 @@ impl Stage {
             Self::Claims => "the job's launcher has refused this part of it",
         }
     }
+}
+
+/// Whether somebody reads standard error, if it is a pipe: that of an agent goes to ssh, and ends with it.
+fn is_heard() -> bool {
+    let stderr = io::stderr();
+    // Whether it is broken is told unasked.
+    let mut fds = [PollFd::new(&stderr, PollFlags::empty())];
+    let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+    polled.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Starts to connect, without waiting.
