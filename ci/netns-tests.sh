@@ -363,6 +363,7 @@ while read -r behaviour; do
 done < <("$processes" --list)
 says behaviours 0 "behaviours passed on $ranks ranks" "$rmarun" "${eight[@]}" "$processes" --limit 50 "${only[@]}"
 says no-such-host + "Could not resolve hostname host-x" "$rmarun" --host host-a,host-x -n 2 "$ring"
+says dead-interface + "10.66.0.1" env RMA_BOOTSTRAP_TIMEOUT=12 "$rmarun" "${eight[@]}" --iface dead0 "$ring"
 
 # While agents are waited for: what listens does so on the chosen interface only, whoever does not know the secret
 # keeps nobody out, and the secret is on no command line and in no environment.
