@@ -265,6 +265,8 @@ same slurm-rmarun "$ranks" srun --mpi=none -N1 -n1 "$rmarun" -n "$ranks" "$ring"
 same slurm-batch 4 sh -c 'sbatch --quiet --wait --nodes=2 --ntasks-per-node=2 --export=ALL,RMA_JOB_MPI=pmi2 \
     --output="$0/batch.out" --error="$0/batch.err" docker/job.sbatch "$1"
     status="$?"; cat "$0/batch.out"; cat "$0/batch.err" >&2; exit "$status"' "$directory" "$ring"
+# In an allocation rmarun starts its agents by srun.
+same slurm-agents "$ranks" salloc --quiet -N2 -n2 "$rmarun" -n "$ranks" "$ring"
 says slurm-none + "srun --mpi=pmi2" srun --mpi=none -N2 -n2 "$ring"
 says slurm-allocation + "SLURM_JOB_ID" salloc --quiet -N2 -n2 "$ring"
 

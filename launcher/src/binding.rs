@@ -96,9 +96,9 @@ pub(crate) fn bindings(
 pub(crate) fn report(rank: u32, binding: Option<&Binding>) -> String {
     match binding {
         Some(Binding { processors, place }) => {
-            format!("rmarun: rank {rank} is bound to processors {} ({place})\n", list_text(processors))
+            format!("rank {rank} is bound to processors {} ({place})", list_text(processors))
         }
-        None => format!("rmarun: rank {rank} is not bound\n"),
+        None => format!("rank {rank} is not bound"),
     }
 }
 
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn in_words() {
         let bindings = bindings(&topology(), MapBy::Slot, BindTo::Core, 1).unwrap();
-        let line = "rmarun: rank 0 is bound to processors 0,4 (a core of NUMA node 0, socket 0)\n";
+        let line = "rank 0 is bound to processors 0,4 (a core of NUMA node 0, socket 0)";
         assert_eq!(report(0, bindings.first()), line);
-        assert_eq!(report(1, None), "rmarun: rank 1 is not bound\n");
+        assert_eq!(report(1, None), "rank 1 is not bound");
     }
 }

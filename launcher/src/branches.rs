@@ -21,7 +21,7 @@ use crate::reach::{Arrival, Listener, Secret};
 pub(crate) const FAN_OUT: usize = 32;
 
 /// Messages taken from one agent before the others have their turn.
-const MESSAGES_PER_TURN: u32 = 64;
+const MESSAGES_PER_TURN: u32 = 1024;
 
 /// What may wait to be sent to an agent, in bytes. An agent reads always, so this fills only when its host is gone or
 /// the network cannot keep up.

@@ -1,7 +1,7 @@
 //! The loop that carries a job: it feeds what happens to the [`Job`], on this host and on the others, and does what
 //! the job says. One thread; nothing in it blocks but the poll.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -85,6 +85,8 @@ pub(crate) struct Driver {
     hosts: Vec<String>,
     hosts_of_ranks: Vec<u32>,
     views: Vec<View>,
+    /// Ranks that have written the beginning of a line. Nothing that is done in each turn looks at all ranks.
+    unfinished: BTreeSet<u32>,
     /// Standard output, then standard error.
     sinks: [Sink; 2],
     stdin: Stdin,
@@ -126,6 +128,7 @@ impl Driver {
             hosts,
             hosts_of_ranks,
             views,
+            unfinished: BTreeSet::new(),
             sinks,
             stdin,
             signals,
@@ -255,8 +258,7 @@ impl Driver {
         }
         self.branches.on_time();
         self.take_events();
-        let now = self.now();
-        self.views.iter_mut().for_each(|view| view.flush_idle(now, &mut self.sinks));
+        self.flush_idle();
         Ok(is_asked_to_end)
     }
 
@@ -280,8 +282,18 @@ impl Driver {
         let parked = self.stdin.is_parked().then(|| self.now() + FOREGROUND_INTERVAL);
         let of_branches = self.branches.deadline();
         let of_branches = of_branches.map(|deadline| deadline.saturating_duration_since(self.started_at));
-        let deadlines = self.views.iter().filter_map(View::deadline);
+        let deadlines = self.unfinished.iter().filter_map(|rank| self.views[*rank as usize].deadline());
         deadlines.chain(self.job.deadline()).chain(parked).chain(of_branches).min()
+    }
+
+    /// Passes on unfinished lines whose ends do not come.
+    fn flush_idle(&mut self) {
+        let (now, views, sinks) = (self.now(), &mut self.views, &mut self.sinks);
+        self.unfinished.retain(|rank| {
+            let view = &mut views[*rank as usize];
+            view.flush_idle(now, sinks);
+            view.deadline().is_some()
+        });
     }
 
     /// Deals with all that has happened, and with what follows from it.
@@ -398,6 +410,9 @@ impl Driver {
             // The rank learns it as if it wrote there itself.
             self.send(Down::CloseStream { rank, stream });
             self.say(&format!("rmarun: {why}\n"));
+        }
+        if self.views[rank as usize].deadline().is_some() {
+            self.unfinished.insert(rank);
         }
     }
 

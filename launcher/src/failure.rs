@@ -45,6 +45,13 @@ pub(crate) fn start_failure(program: &Program, rank: u32, error: &io::Error) -> 
     let is_path = name.contains('/');
     let in_directory =
         |path: &OsStr| program.directory.as_deref().unwrap_or_else(|| Path::new(".")).join(path);
+    if let Some(directory) = program.directory.as_ref().filter(|directory| !directory.is_dir()) {
+        let message = format!(
+            "{} is no directory there; ranks start in it, or say where with --wdir",
+            directory.display()
+        );
+        return Failure { code: CODE_NOT_RUNNABLE, message };
+    }
     match error.kind() {
         ErrorKind::NotFound if is_path && in_directory(&program.path).exists() => Failure {
             code: CODE_NOT_RUNNABLE,

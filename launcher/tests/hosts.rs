@@ -183,6 +183,49 @@ fn signals_and_the_time_limit_reach_other_hosts() {
 }
 
 #[test]
+fn stop_and_continue_reach_other_hosts() {
+    let cluster = Cluster::new("stops", "");
+    let mut job = Running::start(cluster.rmarun("a", &["sh", "-c", &format!("echo $$; exec {SLEEP}")]));
+    let rank: i32 = job.stdout_line().parse().unwrap();
+    let launcher = job.pid().as_raw_nonzero().get();
+    job.signal(Signal::TSTP);
+    let is = |pid, state| process_state(pid) == Some(state);
+    wait_until("both are stopped", || is(rank, 'T') && is(launcher, 'T'));
+    job.signal(Signal::CONT);
+    wait_until("both go on", || is(rank, 'S') && is(launcher, 'S'));
+    job.signal(Signal::INT);
+    let outcome = job.finish();
+    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+}
+
+/// Ranks elsewhere learn that nobody reads what they write, and do not fill anybody's memory before.
+#[test]
+fn a_reader_that_leaves_ends_writers_on_other_hosts() {
+    let cluster = Cluster::new("reader", "");
+    let mut job = Running::start(cluster.rmarun("a,b", &["yes"]));
+    assert_eq!(job.stdout_line(), "y");
+    let outcome = job.close_stdout();
+    assert!(matches!(outcome.code, Some(141 | 1)), "{outcome:?}");
+}
+
+#[test]
+fn places_on_other_hosts_are_reported_and_checked() {
+    let cluster = Cluster::new("places", "");
+    let outcome = cluster.run("a", &["--bind-to", "core", "--report-bindings", "true"]);
+    assert!(outcome.stderr.starts_with("rmarun: host a: rank 0 is bound to processors "), "{outcome:?}");
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(0), 1), "{outcome:?}");
+    let outcome = cluster.run("a", &["--wdir", "/nonexistent", "true"]);
+    assert_eq!(outcome.code, Some(126), "{outcome:?}");
+    assert!(outcome.stderr.contains("host a: /nonexistent is no directory there"), "{outcome:?}");
+    let outcome = cluster.run("a", &["-n", "60000", "--bind-to", "core", "true"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("cannot be started on host a: --bind-to core: 60000 ranks"),
+        "{outcome:?}"
+    );
+}
+
+#[test]
 fn a_failing_rank_is_named_with_its_host() {
     let cluster = Cluster::new("fails", "");
     let script = format!("[ $RMA_RANK = 1 ] || exec {SLEEP}; echo 'disk full' >&2; kill -SEGV $$");
