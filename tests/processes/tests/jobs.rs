@@ -117,6 +117,16 @@ fn without_an_agent() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
+/// A ghost beside every rank serves what the ranks have allocated.
+#[test]
+fn with_ghosts() {
+    let ghost = ("RMA_PROGRESS", "ghost");
+    for provider in ["net", "tcp;ofi_rxm"] {
+        passes(3, provider, &[ghost]);
+        passes(2, provider, &[ghost, FORCED]);
+    }
+}
+
 #[test]
 fn a_failure_names_the_behaviour_and_the_rank() {
     let output = job(3, "net", &[], &["--only", "fails_on_purpose", "--limit", "60"]);
