@@ -166,6 +166,8 @@ fi
 # The dev profile: optimised enough for the multi-process tests, and debug assertions are on. The
 # fuzz corpus is replayed by tests of the crates that decode.
 second_libfabric
+# Each endpoint of ofi_rxm touches 75 MB of receive buffers when it is opened, which is most of what its tests cost.
+export FI_OFI_RXM_MSG_RX_SIZE=256
 lane test 1500 cargo test --locked --workspace --no-fail-fast
 lane sim 420 cargo run --locked --release -p rma-sim -- run --seeds 2000
 lane sim-deaths 420 cargo run --locked --release -p rma-sim -- run --deaths --seeds 500

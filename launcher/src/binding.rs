@@ -1,5 +1,7 @@
 //! On which processors each rank runs.
 
+use std::collections::BTreeSet;
+
 use clap::ValueEnum;
 
 use crate::topology::{list_text, Core, Topology};
@@ -92,6 +94,13 @@ pub(crate) fn bindings(
     Ok(order.iter().copied().cycle().take(ranks as usize).map(binding).collect())
 }
 
+/// How many processors the ranks of a host have together, if they are bound: each alone sees only its own.
+pub(crate) fn processors_together(bindings: &[Binding]) -> Option<usize> {
+    let together: BTreeSet<usize> =
+        bindings.iter().flat_map(|binding| binding.processors.iter().copied()).collect();
+    (!bindings.is_empty()).then_some(together.len())
+}
+
 /// The line that `--report-bindings` prints.
 pub(crate) fn report(rank: u32, binding: Option<&Binding>) -> String {
     match binding {
@@ -145,6 +154,17 @@ mod tests {
         }
         assert!(processors(MapBy::Core, BindTo::None, 9).is_empty());
         assert_eq!(processors(MapBy::Slot, BindTo::Numa, 5)[4], "0-1,4-5", "the fifth begins again");
+    }
+
+    #[test]
+    fn what_bound_ranks_have_together() {
+        let together = |bind_to, ranks| {
+            processors_together(&bindings(&topology(), MapBy::Slot, bind_to, ranks).unwrap())
+        };
+        assert_eq!(together(BindTo::Core, 3), Some(6));
+        assert_eq!(together(BindTo::Numa, 2), Some(4));
+        assert_eq!(together(BindTo::Numa, 9), Some(8));
+        assert_eq!(together(BindTo::None, 3), None);
     }
 
     #[test]

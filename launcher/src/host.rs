@@ -89,6 +89,7 @@ impl HostRanks {
         let programs: Vec<Program> =
             self.job.programs.iter().map(|program| self.program(program, address)).collect();
         let local_size = self.task.ranks.len() as u32;
+        let processors_together = binding::processors_together(&self.bindings);
         let mut notes = Vec::new();
         for (local_rank, task) in (0..).zip(&self.task.ranks) {
             let rank = task.rank;
@@ -97,7 +98,7 @@ impl HostRanks {
                 notes.push(binding::report(rank, binding));
             }
             let processors = binding.map(|binding| processor_set(&binding.processors));
-            let own = Own { processors, reads_stdin: task.reads_input };
+            let own = Own { processors, processors_together, reads_stdin: task.reads_input };
             let (size, job_id) = (self.job.size, self.job.job_id.clone());
             let place = Place { rank, size, local_rank, local_size, job_id };
             // A description is only taken when its ranks' programs are in it.

@@ -168,6 +168,12 @@ impl Job {
         }
     }
 
+    /// The job, whose ranks run these programs, by their numbers; without it, all run one.
+    pub(crate) fn with_programs(mut self, programs: Vec<u32>) -> Self {
+        self.pmi.set_programs(programs);
+        self
+    }
+
     /// The next thing to do, in order.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()

@@ -117,7 +117,7 @@ fn run(parts: &[Cli]) -> Result<u8, Failure> {
 
 /// Runs the job.
 fn carry(cli: &Cli, plan: Plan, patience: Duration) -> Result<u8, Failure> {
-    let Plan { job: task, here, elsewhere, hosts, hosts_of_ranks } = plan;
+    let Plan { job: task, here, elsewhere, hosts, hosts_of_ranks, programs } = plan;
     let size = task.size;
     let mut files = Vec::new();
     let file_count = if cli.output_dir.is_some() { 2 * u64::from(size) } else { 0 };
@@ -152,7 +152,9 @@ fn carry(cli: &Cli, plan: Plan, patience: Duration) -> Result<u8, Failure> {
     let local = LocalRanks::new(keeper);
     let parts = Parts { local, branches, ranks_here, hosts, hosts_of_ranks, files };
     let manner = Manner { is_verbose: cli.verbose, tags_output: cli.tag_output };
-    Driver::new(Job::new(wishes), parts, stdin, signals, manner).map_err(Failure::system)?.run()
+    Driver::new(Job::new(wishes).with_programs(programs), parts, stdin, signals, manner)
+        .map_err(Failure::system)?
+        .run()
 }
 
 /// The man page or the completions, if one of them is asked for.

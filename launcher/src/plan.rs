@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) hosts: Vec<String>,
     /// The host of each rank.
     pub(crate) hosts_of_ranks: Vec<u32>,
+    /// The program of each rank, counted from 0.
+    pub(crate) programs: Vec<u32>,
 }
 
 /// Makes the plan of a job, called `job_id`.
@@ -60,8 +62,9 @@ pub(crate) fn plan(parts: &[Cli], environment: &Environment, job_id: String) -> 
     let hosts_of_ranks = places::hosts_of_ranks(&placed);
     let size = hosts_of_ranks.len() as u32;
     let counts = std::iter::once(cli.ranks.unwrap_or(size)).chain(of_others);
-    let programs: Vec<u32> =
-        (0..).zip(counts).flat_map(|(program, count)| std::iter::repeat_n(program, count as usize)).collect();
+    let of_ranks =
+        (0..).zip(counts).flat_map(|(program, count)| std::iter::repeat_n(program, count as usize));
+    let programs: Vec<u32> = of_ranks.collect();
 
     // In an allocation this host has the name that Slurm gives it.
     let node = environment.get("SLURMD_NODENAME").filter(|_| is_in_allocation);
@@ -101,7 +104,7 @@ pub(crate) fn plan(parts: &[Cli], environment: &Environment, job_id: String) -> 
             .collect::<Result<_, _>>()?,
     };
     let hosts = if is_alone { vec![own_name] } else { placed.into_iter().map(|host| host.name).collect() };
-    Ok(Plan { job, here, elsewhere, hosts, hosts_of_ranks })
+    Ok(Plan { job, here, elsewhere, hosts, hosts_of_ranks, programs })
 }
 
 /// The name of this host.

@@ -81,6 +81,8 @@ pub(crate) struct PmiServer {
     mapping: String,
     /// The host of each rank.
     hosts: Vec<u32>,
+    /// The program of each rank, which PMI calls its application number; nothing if there is one.
+    programs: Vec<u32>,
     ranks: Vec<Rank>,
     in_barrier_count: u32,
     gone_count: u32,
@@ -95,11 +97,21 @@ impl PmiServer {
             job: job.to_owned(),
             mapping: mapping::describe(&hosts),
             hosts,
+            programs: Vec::new(),
             ranks: vec![Rank { stage: Stage::Silent, wait: None }; size as usize],
             in_barrier_count: 0,
             gone_count: 0,
             outcomes: VecDeque::new(),
         }
+    }
+
+    /// Says which program each rank runs.
+    pub(crate) fn set_programs(&mut self, programs: Vec<u32>) {
+        self.programs = programs;
+    }
+
+    fn program(&self, rank: u32) -> u32 {
+        self.programs.get(rank as usize).copied().unwrap_or(0)
     }
 
     /// The next thing to do, in order.
@@ -184,7 +196,7 @@ impl PmiServer {
                 maxes.with("keylen_max", KEY_BYTES_MAX).with("vallen_max", VALUE_BYTES_MAX)
             }
             "get_universe_size" => Message::new("universe_size").with("rc", 0).with("size", size),
-            "get_appnum" => Message::new("appnum").with("rc", 0).with("appnum", 0),
+            "get_appnum" => Message::new("appnum").with("rc", 0).with("appnum", self.program(rank)),
             "get_my_kvsname" => Message::new("my_kvsname").with("rc", 0).with("kvsname", &self.job),
             "put" => {
                 let value = message.get("value").unwrap_or_default();
@@ -225,7 +237,7 @@ impl PmiServer {
         let reply = match message.name() {
             "fullinit" => {
                 let reply = reply.with("pmi-version", 2).with("pmi-subversion", 0).with("rank", rank);
-                let reply = reply.with("size", self.ranks.len()).with("appnum", 0);
+                let reply = reply.with("size", self.ranks.len()).with("appnum", self.program(rank));
                 reply.with("debugged", "FALSE").with("pmiverbose", "FALSE").with("rc", 0)
             }
             "job-getid" => reply.with("jobid", &self.job).with("rc", 0),

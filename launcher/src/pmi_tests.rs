@@ -198,3 +198,25 @@ fn any_messages_in_any_order_are_harmless() {
         }
     }
 }
+
+#[test]
+fn each_rank_learns_which_program_it_runs() {
+    let (mut server, mut kvs) = (PmiServer::new("job", 3, &[]), Kvs::new(3));
+    server.set_programs(vec![0, 1, 1]);
+    let mut ask = |rank: u32, message: Message| {
+        server.on_message(rank, &message, &mut kvs).unwrap();
+        let replies = std::iter::from_fn(|| server.poll_outcome());
+        let replies = replies.filter_map(|outcome| match outcome {
+            Outcome::Reply(to, reply) if to == rank => Some(reply),
+            _ => None,
+        });
+        replies.last().unwrap()
+    };
+    let init = |version: u32| Message::new("init").with("pmi_version", version).with("pmi_subversion", 0);
+    ask(0, init(1));
+    assert_eq!(ask(0, Message::new("get_appnum")).number("appnum"), Some(0));
+    ask(1, init(1));
+    assert_eq!(ask(1, Message::new("get_appnum")).number("appnum"), Some(1));
+    ask(2, init(2));
+    assert_eq!(ask(2, Message::new("fullinit").with("pmirank", 2)).number("appnum"), Some(1));
+}

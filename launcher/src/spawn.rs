@@ -39,6 +39,8 @@ pub(crate) struct Program {
 pub(crate) struct Own {
     /// The processors that it may use, if not those of this process.
     pub(crate) processors: Option<CpuSet>,
+    /// How many processors the ranks of this host have together, if they are bound.
+    pub(crate) processors_together: Option<usize>,
     /// Whether it reads this process's standard input; the others read `/dev/null`.
     pub(crate) reads_stdin: bool,
 }
@@ -80,6 +82,11 @@ pub(crate) fn start(
         command.current_dir(directory);
     }
     set_place(&mut command, place, &theirs);
+    match own.processors_together {
+        Some(count) => command.env("RMA_HOST_PROCESSORS", count.to_string()),
+        // That of an outer job is none of this one's.
+        None => command.env_remove("RMA_HOST_PROCESSORS"),
+    };
     set_pmi(&mut command, place, &their_pmi);
     let watches = program.stderr_is_terminal && place.rank == 0;
     command.env("RMA_STDERR_IS_TERMINAL", if watches { "1" } else { "0" });

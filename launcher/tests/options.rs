@@ -87,6 +87,13 @@ fn ranks_are_bound_and_it_is_reported() {
     }
     let outcome = finish(shell(1, &["--map-by", "core"], script));
     assert_eq!(outcome.stdout, bound.stdout, "mapping by cores binds to them");
+    // A bound rank sees its own processors only, and is told how many all have together.
+    let told = "echo ${RMA_HOST_PROCESSORS:-nothing}; nproc";
+    let outcome = finish(shell(1, &["--bind-to", "core"], told));
+    let [together, own] = outcome.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:?}") };
+    assert_eq!(together, own, "one rank's are all that there are");
+    let outcome = finish(shell(1, &["--genv", "RMA_HOST_PROCESSORS", "7"], told));
+    assert!(outcome.stdout.starts_with("nothing"), "{outcome:?}");
     refused(&["-n", "60000", "--bind-to", "core", "true"], "--bind-to core: 60000 ranks and");
     refused(&["-n", "1", "--bind-to", "moon", "true"], "possible values: none, core, numa, socket");
 }

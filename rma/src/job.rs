@@ -108,7 +108,7 @@ impl Job {
                 Engine::open_with_ghost(endpoint, bootstrap, options.config, Box::new(link))?
             }
         };
-        let core = Arc::new(Core::new(engine, options.timeout)?);
+        let core = Arc::new(Core::new(engine, options.timeout, options.host_processors)?);
         let driver = Driver::start(&core, options.progress, options.signal)?;
         let kept = Mutex::new(Vec::new());
         let shared = Shared {

@@ -46,6 +46,9 @@ pub struct Options {
     pub progress: Progress,
     /// The real-time signal of [`Progress::Signal`]; `None`: the last one that the program does not handle.
     pub signal: Option<u64>,
+    /// Processors that the ranks of this host have together: more ranks than that do not spin while they wait.
+    /// `None`: those that this process may use, which are too few where each rank is bound to its own.
+    pub host_processors: Option<usize>,
     /// Longest time that a blocking call may take before it fails with
     /// [`rma_core::error::RmaError::Stalled`]; `None`: as long as it takes.
     pub timeout: Option<Duration>,
@@ -78,6 +81,10 @@ impl Options {
             fabric: fabric_of(&settings)?,
             progress,
             signal: settings.count("RMA_SIGNAL"),
+            host_processors: settings
+                .count("RMA_HOST_PROCESSORS")
+                .and_then(|count| usize::try_from(count).ok())
+                .filter(|count| *count > 0),
             timeout: settings.seconds("RMA_TIMEOUT"),
             settings,
         })
@@ -210,6 +217,7 @@ mod tests {
             ("RMA_PROGRESS", "none"),
             ("RMA_TIMEOUT", "2.5"),
             ("RMA_SIGNAL", "50"),
+            ("RMA_HOST_PROCESSORS", "12"),
         ]);
         let expected = Config {
             force_message_path: true,
@@ -241,7 +249,7 @@ mod tests {
         };
         assert_eq!(options.fabric, expected);
         assert_eq!((options.progress, options.timeout), (Progress::None, Some(Duration::from_millis(2500))));
-        assert_eq!(options.signal, Some(50));
+        assert_eq!((options.signal, options.host_processors), (Some(50), Some(12)));
     }
 
     #[test]

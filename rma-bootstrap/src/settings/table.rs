@@ -137,6 +137,12 @@ pub const SETTINGS: &[Setting] = &[
         "auto",
         "how to speak to the launcher (default: the first of these that it shows)",
     ),
+    user(
+        "RMA_HOST_PROCESSORS",
+        Kind::Count,
+        "",
+        "processors that the ranks of a host have together (rmarun sets it; default: those that this rank may use)",
+    ),
     user("RMA_PMIX", Kind::Text, "", "path of the PMIx library to load (default: the system's)"),
     user(
         "RMA_SIGNAL",

@@ -101,8 +101,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(mut engine: Engine, timeout: Option<Duration>) -> Result<Self> {
-        let processors = processors();
+    /// `host_processors`: those of all ranks of this host together, where it is known.
+    pub(crate) fn new(
+        mut engine: Engine,
+        timeout: Option<Duration>,
+        host_processors: Option<usize>,
+    ) -> Result<Self> {
+        let processors = host_processors.unwrap_or_else(processors);
         let (rank, size) = (engine.rank().0, engine.size());
         let wait_fd = engine.endpoint().wait_fd();
         let descriptors: Vec<i32> = match wait_fd {

@@ -113,7 +113,7 @@ fn core(fabric: &SimFabric, network: &Arc<Network>, rank: u32) -> Arc<Core> {
     assert_eq!(bootstrap.rank(), Rank(rank));
     let config = Config { operation_pool: 8, operation_pool_global: 8, ..Config::default() };
     let engine = Engine::open(endpoint, bootstrap, config).unwrap();
-    Arc::new(Core::new(engine, None).unwrap())
+    Arc::new(Core::new(engine, None, None).unwrap())
 }
 
 fn make_window(core: &Arc<Core>) -> Rig {
