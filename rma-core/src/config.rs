@@ -40,6 +40,15 @@ pub struct Config {
     /// Smallest average piece, in bytes, of a put or get with layouts that the fabric moves piece by piece;
     /// smaller ones are packed, and unpacked by the target's process (`RMA_NATIVE_BLOCK_BYTES`).
     pub native_block_bytes_min: usize,
+    /// Smallest put or get, in bytes, that goes natively to a region of a dynamic window, and smallest region
+    /// that is registered for it (`RMA_NATIVE_REGION_BYTES`).
+    pub native_region_bytes_min: usize,
+    /// Regions of other ranks that each dynamic window remembers how to access (`RMA_REGION_RECORDS`), at
+    /// least 1; the oldest makes room.
+    pub region_records: usize,
+    /// Ranks that may access the regions of a dynamic window at this rank natively (`RMA_REGION_HOLDERS`);
+    /// the others use messages.
+    pub region_holders: usize,
     /// Slots of the operation table of each window (`RMA_SLOTS`), at least 1.
     pub slots: usize,
     /// Operation elements of each window (`RMA_OPERATION_POOL`), at least 1.
@@ -82,6 +91,9 @@ impl Default for Config {
             force_message_path: false,
             small_bytes_max: 2048,
             native_block_bytes_min: 512,
+            native_region_bytes_min: 16 << 10,
+            region_records: 64,
+            region_holders: 64,
             slots: 64,
             operation_pool: 128,
             operation_pool_global: 256,
@@ -119,6 +131,7 @@ impl Config {
         self.operation_pool = self.operation_pool.max(1);
         self.target_pool = self.target_pool.max(1);
         self.lock_waiters = self.lock_waiters.max(1);
+        self.region_records = self.region_records.max(1);
         self.peers = self.peers.max(2);
         self.reply_buffers = self.reply_buffers.max(1);
         self.piggyback_threshold = self.piggyback_threshold.max(1);

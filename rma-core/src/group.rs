@@ -10,9 +10,18 @@ use crate::ids::Rank;
 /// the list.
 ///
 /// Implements: MPI_Win_post, MPI_Win_start.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Group {
-    ranks: Arc<[Rank]>,
+    members: Members,
+}
+
+/// Who is in a group.
+#[derive(Clone, Debug)]
+enum Members {
+    /// Every rank below this.
+    Below(u32),
+    /// These, lowest first.
+    List(Arc<[Rank]>),
 }
 
 impl Group {
@@ -31,19 +40,27 @@ impl Group {
             let what = "a rank is in the group twice; the ranks of a group are distinct";
             return Err(RmaError::Argument { call, what });
         }
-        Ok(Self { ranks: sorted.into() })
+        Ok(Self { members: Members::List(sorted.into()) })
+    }
+
+    /// The group of all ranks of a job of `size`. Nothing is allocated, whatever the size.
+    pub const fn all(size: u32) -> Self {
+        Self { members: Members::Below(size) }
     }
 
     /// Number of members.
     #[inline]
     pub fn len(&self) -> usize {
-        self.ranks.len()
+        match &self.members {
+            Members::Below(size) => *size as usize,
+            Members::List(ranks) => ranks.len(),
+        }
     }
 
     /// Whether there is no member.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.ranks.is_empty()
+        self.len() == 0
     }
 
     /// Whether the rank is a member.
@@ -53,19 +70,34 @@ impl Group {
 
     /// The members, lowest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Rank> + DoubleEndedIterator + '_ {
-        self.ranks.iter().copied()
+        // Every place below the length has a member.
+        (0..self.len()).map(|place| self.at(place).unwrap_or(Rank::NULL))
     }
 
     /// Where a member stands in the order of [`Group::iter`].
     pub(crate) fn place(&self, rank: Rank) -> Option<usize> {
-        self.ranks.binary_search(&rank).ok()
+        match &self.members {
+            Members::Below(size) => (rank.0 < *size).then_some(rank.index()),
+            Members::List(ranks) => ranks.binary_search(&rank).ok(),
+        }
     }
 
     /// The member at a place.
     pub(crate) fn at(&self, place: usize) -> Option<Rank> {
-        self.ranks.get(place).copied()
+        match &self.members {
+            Members::Below(size) => (place < *size as usize).then_some(Rank(place as u32)),
+            Members::List(ranks) => ranks.get(place).copied(),
+        }
     }
 }
+
+impl PartialEq for Group {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Group {}
 
 #[cfg(test)]
 mod tests {
@@ -83,6 +115,17 @@ mod tests {
         assert_eq!((group.len(), group.is_empty()), (3, false));
         assert!(group.contains(Rank(3)) && !group.contains(Rank(4)));
         assert_eq!((group.place(Rank(7)), group.at(2), group.at(3)), (Some(2), Some(Rank(7)), None));
+    }
+
+    /// Shows: MPI_Win_get_group.
+    #[test]
+    fn all_ranks_are_a_group_without_a_list() {
+        let all = Group::all(3);
+        assert_eq!(all, Group::new(&[Rank(2), Rank(0), Rank(1)], 3).unwrap());
+        assert!(all.contains(Rank(2)) && !all.contains(Rank(3)) && !all.is_empty());
+        assert_eq!((all.place(Rank(1)), all.at(2), all.at(3)), (Some(1), Some(Rank(2)), None));
+        assert_eq!(all.iter().rev().map(|rank| rank.0).collect::<Vec<_>>(), [2, 1, 0]);
+        assert_eq!(Group::all(u32::MAX).len(), u32::MAX as usize);
     }
 
     #[test]

@@ -24,6 +24,13 @@ impl Job {
 }
 
 impl<T: Element> Window<T> {
+    /// The ranks of the window, which are those of its job. Costs nothing, whatever their number.
+    ///
+    /// Implements: MPI_Win_get_group.
+    pub fn group(&self) -> Group {
+        self.raw().group()
+    }
+
     /// An access epoch to the members of `group` (MPI-4.1 section 13.5.2): they expose their windows to this rank
     /// by [`Window::post`]. Nobody else takes part. Operations to a member leave when it has posted.
     ///

@@ -115,6 +115,9 @@ fn config_of(settings: &Settings) -> Result<Config> {
     }
     count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold)?;
     count(settings, "RMA_NATIVE_BLOCK_BYTES", &mut config.native_block_bytes_min)?;
+    count(settings, "RMA_NATIVE_REGION_BYTES", &mut config.native_region_bytes_min)?;
+    count(settings, "RMA_REGION_RECORDS", &mut config.region_records)?;
+    count(settings, "RMA_REGION_HOLDERS", &mut config.region_holders)?;
     count(settings, "RMA_SLOTS", &mut config.slots)?;
     count(settings, "RMA_OPERATION_POOL", &mut config.operation_pool)?;
     count(settings, "RMA_OPERATION_POOL_GLOBAL", &mut config.operation_pool_global)?;
@@ -198,6 +201,9 @@ mod tests {
             ("RMA_MEMORY_MODEL", "separate"),
             ("RMA_PIGGYBACK_THRESHOLD", "2"),
             ("RMA_NATIVE_BLOCK_BYTES", "11"),
+            ("RMA_NATIVE_REGION_BYTES", "12"),
+            ("RMA_REGION_RECORDS", "13"),
+            ("RMA_REGION_HOLDERS", "14"),
             ("RMA_SLOTS", "3"),
             ("RMA_OPERATION_POOL", "4"),
             ("RMA_OPERATION_POOL_GLOBAL", "5"),
@@ -225,6 +231,9 @@ mod tests {
             memory_model: MemoryModel::Separate,
             piggyback_threshold: 2,
             native_block_bytes_min: 11,
+            native_region_bytes_min: 12,
+            region_records: 13,
+            region_holders: 14,
             slots: 3,
             operation_pool: 4,
             operation_pool_global: 5,

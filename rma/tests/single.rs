@@ -33,6 +33,20 @@ fn memory_moves_in_and_comes_back() -> Result<(), Error> {
     job.finalize()
 }
 
+/// Shows: MPI_Win_get_group.
+#[test]
+fn a_windows_group_is_all_ranks() -> Result<(), Error> {
+    let job = Job::init()?;
+    let window = job.allocate::<u64>(1)?;
+    let group = window.group();
+    assert_eq!(group, job.group(&[SELF])?);
+    let exposure = window.post(&group)?;
+    window.start(&group, |epoch| epoch.put(SELF, 0, &[5]))?;
+    exposure.wait()?;
+    assert_eq!(window.free()?, [5]);
+    job.finalize()
+}
+
 #[test]
 fn values_come_back_within_the_epoch() -> Result<(), Error> {
     let job = Job::init()?;

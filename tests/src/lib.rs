@@ -61,6 +61,12 @@ macro_rules! suite {
                     attach_wants_memory, many_regions, own_regions, kinds_of_windows_must_agree, dynamic_attributes,
                     dynamic_windows_are_fenced, waiting_operations_find_the_region_gone, detach_waits_for_nobody,
                     every_operation_on_regions;
+                regions: large_transfers_are_native, a_region_is_asked_for_once, regions_change_between_accesses,
+                    detach_waits_for_transfers, more_regions_than_records, more_origins_than_holders,
+                    small_regions_take_messages, native_accesses_stay_in_one_region, a_region_goes_half_way,
+                    regions_under_fences, regions_under_post_and_start, notified_puts_to_regions,
+                    requests_to_regions, regions_with_few_elements, regions_of_two_windows,
+                    regions_detached_by_all_at_once, regions_wait_for_the_lock, regions_under_all_switches;
                 checker: two_puts_in_a_fence_epoch, one_rank_conflicts_with_itself, accumulates_meet_accumulates,
                     own_operations_conflict_with_others, local_accesses_conflict_by_model,
                     unflushed_updates_under_shared_locks, ordered_accesses_are_no_conflict, only_who_asks_is_checked,

@@ -41,6 +41,12 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
         window
     }
 
+    /// detach, to its end.
+    pub fn detach(&mut self, rank: u32, window: WindowId, base: *const u8) -> Result<(), RmaError> {
+        let started = self.engines[rank as usize].start_detach(window, base);
+        self.wait(rank, started)
+    }
+
     /// One allocated window of `len` bytes at each rank, with options.
     pub fn allocate_with(&mut self, len: usize, options: &WindowOptions) -> WindowId {
         self.make(|engine, _| engine.start_allocate_with(len, 1, options))

@@ -51,6 +51,11 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if layouts.is_some() {
             self.plan_layouts(op);
         }
+        if let Some(dynamic) = &w.dynamic {
+            let element = &mut self.operations[op];
+            element.regional =
+                element.layouts.target.is_none() && dynamic.is_native(kind, element.len) && !element.packed;
+        }
         if let Wanted::Notification(note) = wanted {
             self.expect_note(w, t, op, note);
         }

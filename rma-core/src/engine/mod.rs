@@ -87,6 +87,7 @@ enum Stage {
     Complete,
     Wait,
     Leftover { opening: pscw::Opening },
+    Detach { version: u32 },
     Done,
 }
 
@@ -127,6 +128,7 @@ impl SyncCall {
             Stage::Complete => "the targets' posts, or completion of the operations",
             Stage::Wait => "the origins to complete",
             Stage::Leftover { .. } => "the targets of the last complete to post",
+            Stage::Detach { .. } => "the ranks that access the region natively to let it go",
             Stage::Done => "nothing",
         }
     }
@@ -322,6 +324,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::Complete => self.poll_complete(sync),
             Stage::Wait => self.poll_exposure(sync.call, sync.window),
             Stage::Leftover { opening } => self.poll_leftover(sync, opening),
+            Stage::Detach { version } => self.poll_detach(sync, version),
             Stage::Done => Poll::Ready(Ok(())),
         }
     }

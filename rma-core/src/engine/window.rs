@@ -12,16 +12,16 @@ use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::ghost::Registered;
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
-use crate::mem::{Regions, WindowMemory};
+use crate::mem::WindowMemory;
 use crate::path::Paths;
 use crate::pool::NONE;
 use crate::progress::{Failure, REDUCE_VALUES};
 use crate::provider::{Endpoint, MemoryRegion};
 use crate::state::WindowState;
-use crate::window::{OwnedMemory, SelfLock, Window};
+use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
 use crate::wire::Metadata;
 
-/// First registration key: fabrics treat the lowest ones specially.
+/// First registration key of windows: fabrics treat the lowest ones specially.
 pub(super) const KEY_BASE: u64 = 0x1000;
 
 /// What this rank brings to the agreement, and the index of each number's complement: equal everywhere
@@ -141,11 +141,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let process = &mut self.process;
         let options = process.options_in_force(options);
         let is_dynamic = flavor == Flavor::Dynamic;
-        let paths = if is_dynamic {
-            Paths::default()
-        } else {
-            Paths::offered(process.endpoint.native(), &process.config, &options)
-        };
+        let offered = Paths::offered(process.endpoint.native(), &process.config, &options);
+        // What goes natively there is decided for each operation.
+        let paths = if is_dynamic { Paths::default() } else { offered };
         if disp_unit == 0 {
             let what = "the displacement unit is 0; it must be at least 1 byte";
             error.get_or_insert(RmaError::Invalid { call, class: ErrorClass::Disp, what });
@@ -186,7 +184,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         );
         (w.paths, w.flavor, w.options) = (paths, flavor, options);
         w.is_served = remote.is_some();
-        w.regions = is_dynamic.then(Regions::new);
+        w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);
         self.windows.insert(w);
         let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
@@ -322,6 +320,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub(super) fn remove_window(&mut self, window: WindowId) {
         if let Some(w) = self.windows.remove(window) {
             let w = *w;
+            for owed in w.dynamic.into_iter().flat_map(|dynamic| dynamic.owed) {
+                self.process.replies.give(owed.index, owed.buffer);
+            }
             if let Some(ghost) = self.process.ghost.as_mut().filter(|_| w.is_served) {
                 ghost.release(window);
             }

@@ -28,6 +28,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.cursor.on_lost(rank) || owes {
             w.detached_error.get_or_insert((rank, TargetError::Peer(code)));
         }
+        self.forget_regions(w, rank);
         w.lock.on_lost(rank, BatchFlags::UNLOCK.0);
         self.serve_grants(w);
         w.dirty = true;

@@ -14,16 +14,27 @@ use crate::table::OperationState;
 use crate::window::Window;
 use crate::wire::{Metadata, OpKind};
 
+/// What is known of the place of an operation's data at the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RemotePlace {
+    /// The location of displacement 0, and the key.
+    Known(Metadata),
+    /// The target was asked, or has to be.
+    Awaited,
+    /// The operation goes by message.
+    Message,
+}
+
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether the operation waits for the fabric, not for a packet.
     pub(crate) fn is_native(&self, w: &Window<E::Region>, op: u32) -> bool {
         let element = &self.operations[op];
-        !element.packed && w.paths.of(element.kind, element.dtype) == Path::Native
+        !element.packed && (element.regional || w.paths.of(element.kind, element.dtype) == Path::Native)
     }
 
     /// Posts pending native operations, as many as the fabric takes.
     pub(crate) fn issue_native(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<u32, Again> {
-        if !w.paths.any() {
+        if !w.paths.any() && w.dynamic.is_none() {
             return Ok(0);
         }
         let mut count = 0;
@@ -31,9 +42,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         while op != NONE {
             let next = self.operations[op].next;
             if self.is_native(w, op) && !self.note_must_wait(t, op) {
-                let Some(metadata) = self.targets[t].metadata else {
-                    self.request_metadata(w, t)?;
-                    return Ok(count);
+                let metadata = match self.remote_place(w, t, op)? {
+                    RemotePlace::Known(metadata) => metadata,
+                    RemotePlace::Awaited => return Ok(count),
+                    RemotePlace::Message => {
+                        op = next;
+                        continue;
+                    }
                 };
                 if !self.native_may_go(w, t, op) || !self.issue_native_one(w, t, op, &metadata)? {
                     return Ok(count);
@@ -43,6 +58,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             op = next;
         }
         Ok(count)
+    }
+
+    /// Where the operation's data are in the provider's terms, as far as it is known.
+    fn remote_place(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) -> Result<RemotePlace, Again> {
+        if self.operations[op].regional {
+            return self.region_of(w, t, op);
+        }
+        match self.targets[t].metadata {
+            Some(metadata) => Ok(RemotePlace::Known(metadata)),
+            None => self.request_metadata(w, t).map(|()| RemotePlace::Awaited),
+        }
     }
 
     /// Posts all pieces of one operation. `false`: it has to wait for an earlier one.

@@ -16,6 +16,7 @@ mod peers;
 mod process;
 mod pscw;
 mod receive;
+mod regions;
 mod replies;
 mod tag;
 mod target_role;

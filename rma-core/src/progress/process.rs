@@ -91,6 +91,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
+    /// Regions registered so far: no two of them, near in time, wish for the same key.
+    pub(crate) regions_registered: u32,
     /// Nobody may be contacted for the first time now.
     pub(crate) is_deferring: bool,
     /// The process that has the target role of this rank's served windows.
@@ -128,6 +130,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             reduce: Dissemination::new(rank, size),
             counters: Counters::default(),
             failure: None,
+            regions_registered: 0,
             is_deferring: false,
             config,
         }

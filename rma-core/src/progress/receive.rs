@@ -64,6 +64,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The window's barrier, the window protocol of lock_all, and what post and complete have left.
     fn advance_epoch(&mut self, w: &mut Window<E::Region>) {
         self.settle(w);
+        self.settle_revokes(w);
         self.advance_pscw(w);
         self.send_barrier_rounds(w);
         if w.fence_sequence.is_some_and(|sequence| w.barrier.is_complete(sequence)) {
@@ -265,6 +266,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 self.on_post_query(w, &header);
                 Ok(())
             }
+            PacketKind::RegionQuery => self.on_region_query(w, &header, &mut reader),
+            PacketKind::RegionReply => self.on_region_reply(w, &header, &mut reader),
+            PacketKind::Revoke => self.on_revoke(w, &header),
+            PacketKind::RevokeReply => Self::on_revoke_reply(w, &header),
             PacketKind::Reduce | PacketKind::Introduction => Ok(()),
         }
     }

@@ -26,11 +26,18 @@ struct Batch<'a> {
 /// A reply under construction in its buffer.
 #[derive(Debug)]
 pub(super) struct Answer {
-    index: usize,
-    buffer: Box<[u8]>,
-    len: usize,
+    pub(super) index: usize,
+    pub(super) buffer: Box<[u8]>,
+    pub(super) len: usize,
     flags: ReplyFlags,
     count: u16,
+}
+
+impl Answer {
+    /// An answer of a header alone, in this reply buffer.
+    pub(super) fn of_buffer(index: usize, buffer: Box<[u8]>) -> Self {
+        Self { index, buffer, len: Header::BYTES, flags: ReplyFlags::default(), count: 0 }
+    }
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -101,7 +108,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     fn execute_waiter(&mut self, w: &mut Window<E::Region>, waiter: &Waiter) {
         let Some((index, buffer)) = self.replies.take() else { return };
-        let mut answer = Answer { index, buffer, len: Header::BYTES, flags: ReplyFlags::default(), count: 0 };
+        let mut answer = Answer::of_buffer(index, buffer);
         // Taken out as long as the window's own bytes are executed.
         let mut checker = w.checker.take();
         let operations = match waiter.payload {
@@ -147,7 +154,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if let Some(operations) = batch.operations {
             let mut watch = checker.and_then(|checker| w.watch(checker, batch.origin, batch.flags));
             let mut reader = Reader::new(operations);
-            let regions = w.regions.as_ref();
+            let regions = w.dynamic.as_ref().map(|dynamic| &dynamic.regions);
             executed =
                 execute(&w.memory, regions, &w.own, watch.as_mut(), batch.count, &mut reader, &mut out);
         }
@@ -220,7 +227,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     pub(super) fn begin_answer(&mut self) -> Option<Answer> {
         let (index, buffer) = self.replies.take()?;
-        Some(Answer { index, buffer, len: Header::BYTES, flags: ReplyFlags::default(), count: 0 })
+        Some(Answer::of_buffer(index, buffer))
     }
 
     fn finish_answer(&mut self, w: &Window<E::Region>, batch: &Batch<'_>, answer: Answer) {

@@ -9,4 +9,4 @@ pub(crate) use mark::{is_before, Covered, Mark, Marks, Order};
 pub use op::{Change, Notification};
 pub(crate) use op::{List, OperationElement, OperationState, NOTE_BYTES, NOTE_PAYLOAD_BYTES};
 pub(crate) use slot::Slots;
-pub(crate) use target::{Direct, Sync, TargetElement, TargetError};
+pub(crate) use target::{Direct, Question, Sync, TargetElement, TargetError};

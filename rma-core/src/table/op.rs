@@ -84,6 +84,8 @@ pub(crate) struct OperationElement {
     /// Travels as a packet though the fabric could do it natively: its blocks are small, or it goes together
     /// with a notification.
     pub(crate) packed: bool,
+    /// A put or get to a dynamic window that goes natively as soon as the region is known.
+    pub(crate) regional: bool,
     /// Its target element counts the notification that has to follow it.
     pub(crate) counts_note: bool,
     /// It is a notification: what it was behind is done.
@@ -131,6 +133,7 @@ impl Default for OperationElement {
             native: false,
             failed: false,
             packed: false,
+            regional: false,
             counts_note: false,
             is_note: false,
             notify: None,
@@ -168,7 +171,7 @@ impl OperationElement {
         (self.origin, self.result) = (origin, result);
         (self.with_lock, self.native, self.failed, self.inline_len) = (false, false, false, 0);
         (self.outstanding, self.posted) = (0, 0);
-        (self.packed, self.table_bytes) = (false, 0);
+        (self.packed, self.regional, self.table_bytes) = (false, false, 0);
         self.layouts = Layouts::NONE;
         (self.counts_note, self.is_note) = (false, false);
         (self.notify, self.note_flush) = (None, None);
@@ -180,7 +183,7 @@ impl OperationElement {
         (self.kind, self.dtype, self.op) = (OpKind::Accumulate, Dtype::U64, op);
         (self.disp, self.len, self.posted) = (notification.disp, NOTE_PAYLOAD_BYTES as u64, 0);
         (self.notify, self.note_flush, self.is_note) = (None, None, true);
-        (self.native, self.packed, self.table_bytes) = (false, false, 0);
+        (self.native, self.packed, self.regional, self.table_bytes) = (false, false, false, 0);
         self.layouts = Layouts::NONE;
         (self.origin, self.result) = (ptr::null(), ptr::null_mut());
         self.inline[..NOTE_PAYLOAD_BYTES].copy_from_slice(&value.to_ne_bytes());

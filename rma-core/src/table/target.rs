@@ -70,6 +70,22 @@ impl Direct {
     }
 }
 
+/// Where the question about a region of the target stands; one at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    /// Nothing was asked.
+    Idle,
+    /// Asked, with this token. A record that is older than `floor` was taken back meanwhile.
+    Asked {
+        /// Echoed in the answer.
+        token: u32,
+        /// Least version of a record that counts; `None`: any does.
+        floor: Option<u32>,
+    },
+    /// The answer came. An operation that finds no record all the same goes by message.
+    Answered,
+}
+
 /// One target.
 ///
 /// Implements: seed: TARGET_ELEM, seed: PENDING, seed: ISSUED.
@@ -131,6 +147,7 @@ pub(crate) struct TargetElement {
     pub(crate) notes: u32,
     pub(crate) marks: Marks,
     pub(crate) order: Order,
+    pub(crate) question: Question,
 }
 
 impl Default for TargetElement {
@@ -183,6 +200,7 @@ impl TargetElement {
             notes: 0,
             marks: Marks::NONE,
             order: Order::NONE,
+            question: Question::Idle,
         }
     }
 

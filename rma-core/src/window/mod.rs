@@ -1,11 +1,13 @@
 //! A window at this rank: its memory, its operation table, and its part of every protocol.
 
 mod checking;
+mod dynamic;
 mod memory;
 
 use alloc::boxed::Box;
 use core::sync::atomic::{fence, Ordering};
 
+pub(crate) use dynamic::{Dynamic, Owed};
 pub use memory::Mapping;
 pub(crate) use memory::OwnedMemory;
 
@@ -15,7 +17,7 @@ use crate::epoch::{Access, Dissemination, Exposure, FewRanks, LockAllCursor, Not
 use crate::ids::{Rank, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::lock::{DeferredRing, LockType, WindowLock};
-use crate::mem::{Regions, WindowMemory};
+use crate::mem::WindowMemory;
 use crate::mutation::Mutation;
 use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
@@ -73,8 +75,8 @@ pub(crate) struct Window<R> {
     /// What the program said about the window, as far as it is in force.
     pub(crate) options: WindowOptions,
     pub(crate) flavor: Flavor,
-    /// What is attached; only in dynamic windows, which have no other memory.
-    pub(crate) regions: Option<Regions>,
+    /// What is attached here and known of others; only in dynamic windows, which have no other memory.
+    pub(crate) dynamic: Option<Box<Dynamic<R>>>,
     /// Looks for conflicts; only where the program wants it.
     pub(crate) checker: Option<Box<Checker>>,
     pub(crate) paths: Paths,
@@ -154,7 +156,7 @@ impl<R> Window<R> {
             uniform: None,
             options: WindowOptions::DEFAULT,
             flavor: Flavor::Create,
-            regions: None,
+            dynamic: None,
             checker: None,
             paths: Paths::default(),
             slots: Slots::new(config.slots),
@@ -249,9 +251,9 @@ impl<R> Window<R> {
     /// when they are not all attached. The offset in a dynamic window is an address.
     #[inline]
     pub(crate) fn place(&self, offset: u64, len: u64) -> Option<(&WindowMemory, u64)> {
-        match &self.regions {
+        match &self.dynamic {
             None => Some((&self.memory, offset)),
-            Some(regions) => regions.find(offset, len),
+            Some(dynamic) => dynamic.regions.find(offset, len),
         }
     }
 
@@ -286,7 +288,7 @@ impl<R> Window<R> {
             + self.notices.heap_bytes()
             + self.lock.heap_bytes()
             + self.deferred.heap_bytes()
-            + self.regions.as_ref().map_or(0, Regions::heap_bytes)
+            + self.dynamic.as_ref().map_or(0, |dynamic| dynamic.bytes())
             + self.checker.as_ref().map_or(0, |checker| size_of::<Checker>() + checker.heap_bytes())
             + self.operations.capacity() as usize * Arena::<OperationElement>::element_bytes()
             + self.targets.capacity() as usize * Arena::<TargetElement>::element_bytes()

@@ -25,11 +25,19 @@ pub enum PacketKind {
     PostQuery = 7,
     /// Origin to a ghost, before anything else: where to answer.
     Introduction = 8,
+    /// Origin asks how it may access a region of the target's dynamic window natively.
+    RegionQuery = 9,
+    /// The answer: a record, or nothing, then it may not.
+    RegionReply = 10,
+    /// Target to origin: give up the records that are older than the token says.
+    Revoke = 11,
+    /// The answer, when nothing uses them any more.
+    RevokeReply = 12,
 }
 
 impl PacketKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 13;
 
     const ALL: [Self; Self::COUNT] = [
         Self::Batch,
@@ -41,6 +49,10 @@ impl PacketKind {
         Self::Post,
         Self::PostQuery,
         Self::Introduction,
+        Self::RegionQuery,
+        Self::RegionReply,
+        Self::Revoke,
+        Self::RevokeReply,
     ];
 
     /// Name for tables.
@@ -55,12 +67,24 @@ impl PacketKind {
             Self::Post => "post",
             Self::PostQuery => "post-query",
             Self::Introduction => "introduction",
+            Self::RegionQuery => "region-query",
+            Self::RegionReply => "region-reply",
+            Self::Revoke => "revoke",
+            Self::RevokeReply => "revoke-reply",
         }
     }
 
     /// Whether a packet of this kind is answered, so that it may have to wait for room.
     pub const fn is_request(self) -> bool {
-        matches!(self, Self::Batch | Self::MetadataRequest | Self::PostQuery | Self::Introduction)
+        matches!(
+            self,
+            Self::Batch
+                | Self::MetadataRequest
+                | Self::PostQuery
+                | Self::Introduction
+                | Self::RegionQuery
+                | Self::Revoke
+        )
     }
 
     /// The kind of a packet that is not decoded yet, by its first byte.

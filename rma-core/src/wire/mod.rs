@@ -5,11 +5,13 @@
 
 mod header;
 mod record;
+mod region;
 mod reply;
 mod runs;
 
 pub use header::{BatchFlags, Header, PacketKind, PostFlags, ReplyFlags};
 pub use record::{Notifies, OpKind, Record, RECORD_BYTES_MAX};
+pub use region::{RegionQuery, RegionRecord};
 pub use reply::{Conflict, ErrorRecord, Metadata, ResultRecord};
 pub use runs::{RunTable, Runs, RUN_BYTES_MAX, TABLE_BYTES_MAX, TABLE_HEADER_BYTES};
 

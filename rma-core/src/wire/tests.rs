@@ -66,6 +66,28 @@ fn flags_above_eight_share_the_first_byte_with_the_kind() {
 }
 
 #[test]
+fn regions_are_asked_for_and_answered_in_these_bytes() {
+    let query = RegionQuery { address: 0x1122, len: 3 };
+    assert_eq!(query.to_bytes(), [0x22, 0x11, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(RegionQuery::decode(&mut Reader::new(&query.to_bytes())), Ok(query));
+    let record = RegionRecord { base: 0x1000, len: 64, addr: 5, key: RemoteKey(6), version: 7 };
+    let mut buffer = [0; RegionRecord::BYTES];
+    assert!(record.encode(&mut Writer::new(&mut buffer, 0)));
+    #[rustfmt::skip]
+    let golden = [
+        0, 0x10, 0, 0, 0, 0, 0, 0,  64, 0, 0, 0, 0, 0, 0, 0,
+        5, 0, 0, 0, 0, 0, 0, 0,  6, 0, 0, 0, 0, 0, 0, 0,  7, 0, 0, 0,
+    ];
+    assert_eq!(buffer, golden);
+    assert_eq!(RegionRecord::decode(&mut Reader::new(&buffer)), Ok(record));
+    assert_eq!(RegionRecord::decode(&mut Reader::new(&buffer[1..])), Err(WireError::Truncated));
+    assert!(record.holds(0x1000, 64) && record.holds(0x1040, 0) && record.holds(0x103f, 1));
+    assert!(!record.holds(0xfff, 1) && !record.holds(0x1001, 64) && !record.holds(u64::MAX, 1));
+    let endless = RegionRecord { len: u64::MAX, ..record };
+    assert!(endless.holds(u64::MAX, 1), "what a peer claims of its own memory does no harm here");
+}
+
+#[test]
 fn flags_that_have_no_meaning_or_contradict_are_refused() {
     let header =
         |kind, flags| Header { kind, flags, count: 0, window: WindowId(0), sender: Rank(1), token: 0 };
@@ -86,7 +108,7 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
         assert_eq!(Header::decode(&mut Reader::new(&bytes)), Err(WireError::Flags(flags)), "{kind:?}");
     }
     assert_eq!(PacketKind::of_first_byte(0xf6), Ok(PacketKind::Post));
-    assert_eq!(PacketKind::of_first_byte(9), Err(WireError::Kind(9)));
+    assert_eq!(PacketKind::of_first_byte(13), Err(WireError::Kind(13)));
 }
 
 #[test]

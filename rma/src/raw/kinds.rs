@@ -63,14 +63,14 @@ impl RawWindow {
         attached.map_err(|error| self.fail(error))
     }
 
-    /// Detaches what was attached at `base` (MPI_Win_detach). Waits for nobody: accesses that come later are
-    /// errors of who makes them. The memory is not touched any more when it returns.
+    /// Detaches what was attached at `base` (MPI_Win_detach). Accesses that come later are errors of who makes
+    /// them. Where others have accessed the region natively (large puts and gets), they are asked to forget how,
+    /// and waited for: each answers when it makes progress. The memory is not touched any more when it returns.
     ///
     /// # Errors
     /// When the window is not dynamic, or nothing was attached at `base`.
     pub fn detach(&self, base: *const u8) -> Result<()> {
-        let mut guarded = self.core.enter(Call::Detach)?;
-        guarded.engine.detach(self.id, base).map_err(|error| self.fail(error))
+        self.run(Call::Detach, |engine| engine.start_detach(self.id, base))
     }
 
     /// The window's attributes (MPI_Win_get_attr).

@@ -8,6 +8,14 @@ use super::RawWindow;
 use crate::error::Result;
 
 impl RawWindow {
+    /// The ranks of the window, which are those of its job (MPI_Win_get_group). Costs nothing, whatever their
+    /// number.
+    ///
+    /// Implements: MPI_Win_get_group.
+    pub fn group(&self) -> Group {
+        Group::all(self.job.size())
+    }
+
     /// Lets the members of `group` access this rank's window until [`RawWindow::wait`] (MPI_Win_post). Does not
     /// wait for anybody.
     ///

@@ -16,33 +16,33 @@ use crate::{Spec, World};
 const LAST: FenceAssert = FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
 
 /// Memory of a simulated rank, at an address that stays the same.
-struct Region(Box<[u64]>);
+pub(super) struct Region(pub(super) Box<[u64]>);
 
 impl Region {
-    fn new(bytes: usize) -> Self {
+    pub(super) fn new(bytes: usize) -> Self {
         Self(vec![0; bytes.div_ceil(8)].into_boxed_slice())
     }
 
-    fn base(&mut self) -> *mut u8 {
+    pub(super) fn base(&mut self) -> *mut u8 {
         self.0.as_mut_ptr().cast()
     }
 
-    fn address(&mut self) -> u64 {
+    pub(super) fn address(&mut self) -> u64 {
         self.base().addr() as u64
     }
 
-    fn bytes(&mut self) -> Vec<u8> {
+    pub(super) fn bytes(&mut self) -> Vec<u8> {
         let (base, len) = (self.base(), 8 * self.0.len());
         // SAFETY: the words are ours, and nothing runs meanwhile.
         unsafe { std::slice::from_raw_parts(base, len) }.to_vec()
     }
 }
 
-fn dynamic<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) -> WindowId {
+pub(super) fn dynamic<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) -> WindowId {
     world.make(|engine, _| engine.start_create_dynamic(&WindowOptions::DEFAULT))
 }
 
-fn attach<E: Endpoint, B: Bootstrap>(
+pub(super) fn attach<E: Endpoint, B: Bootstrap>(
     world: &mut World<E, B>,
     rank: u32,
     window: WindowId,
@@ -53,7 +53,7 @@ fn attach<E: Endpoint, B: Bootstrap>(
     unsafe { world.engines[rank as usize].attach(window, base, len) }
 }
 
-fn class(result: Result<(), RmaError>) -> ErrorClass {
+pub(super) fn class(result: Result<(), RmaError>) -> ErrorClass {
     result.expect_err("an error was due").class()
 }
 
@@ -77,7 +77,7 @@ pub fn attached_memory_is_accessed_by_address<E: Endpoint, B: Bootstrap>(make: &
         assert_eq!(seen, data);
         assert_eq!(region.bytes()[40..40 + len], data);
     }
-    world.engines[1].detach(window, region.base()).unwrap();
+    world.detach(1, window, region.base()).unwrap();
     world.free(window).unwrap();
     world.check_idle();
 }
@@ -115,7 +115,7 @@ pub fn detached_memory_is_an_error<E: Endpoint, B: Bootstrap>(make: &impl Make<E
     world.lock(0, window, 1, Shared).unwrap();
     world.put(0, window, 1, region.address(), &data).unwrap();
     world.flush(0, window, 1).unwrap();
-    world.engines[1].detach(window, region.base()).unwrap();
+    world.detach(1, window, region.base()).unwrap();
     let mut got = vec![9; 1 << 15];
     let address = region.address();
     world.put(0, window, 1, address, &small).unwrap();
@@ -155,7 +155,7 @@ pub fn what_went_may_come_again<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
         world.put(0, window, 1, address + len as u64 - 7, &[0xff; 8]).unwrap();
         assert_eq!(class(world.unlock(0, window, 1)), ErrorClass::RmaRange);
         assert_eq!(region.bytes()[..len], data);
-        world.engines[1].detach(window, region.base()).unwrap();
+        world.detach(1, window, region.base()).unwrap();
     }
     world.free(window).unwrap();
     world.check_idle();
@@ -201,7 +201,7 @@ pub fn attached_regions_do_not_overlap<E: Endpoint, B: Bootstrap>(make: &impl Ma
     }
     attach(&mut world, 1, window, base, 64).unwrap();
     attach(&mut world, 1, window, base.wrapping_add(128), 128).unwrap();
-    let detached = world.engines[1].detach(window, base.wrapping_add(1));
+    let detached = world.detach(1, window, base.wrapping_add(1));
     assert_eq!(class(detached), ErrorClass::RmaAttach);
     // Another window may have the same memory.
     let other = dynamic(&mut world);
@@ -218,7 +218,7 @@ pub fn attach_wants_a_dynamic_window<E: Endpoint, B: Bootstrap>(make: &impl Make
     let window = world.allocate(64);
     let mut region = Region::new(64);
     assert_eq!(class(attach(&mut world, 0, window, region.base(), 64)), ErrorClass::RmaFlavor);
-    assert_eq!(class(world.engines[0].detach(window, region.base())), ErrorClass::RmaFlavor);
+    assert_eq!(class(world.detach(0, window, region.base())), ErrorClass::RmaFlavor);
     let gone = WindowId(99);
     assert_eq!(class(attach(&mut world, 0, gone, region.base(), 64)), ErrorClass::Window);
 }
@@ -236,7 +236,7 @@ pub fn attach_wants_memory<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     }
     assert_eq!(class(attach(&mut world, 0, window, region.base(), usize::MAX)), ErrorClass::Size);
     attach(&mut world, 0, window, region.base(), 0).unwrap();
-    world.engines[0].detach(window, region.base()).unwrap();
+    world.detach(0, window, region.base()).unwrap();
     world.free(window).unwrap();
 }
 
@@ -359,7 +359,7 @@ pub fn waiting_operations_find_the_region_gone<E: Endpoint, B: Bootstrap>(make: 
     let mut unlock = world.engines[0].start_unlock(window, Rank(1)).unwrap();
     world.settle();
     assert!(world.engines[0].poll(&mut unlock).is_pending());
-    world.engines[1].detach(window, region.base()).unwrap();
+    world.detach(1, window, region.base()).unwrap();
     world.unlock(1, window, 1).unwrap();
     assert_eq!(class(world.wait_all(vec![(0, unlock)])), ErrorClass::RmaRange);
     assert_eq!(region.bytes(), [0; 64]);
@@ -367,7 +367,8 @@ pub fn waiting_operations_find_the_region_gone<E: Endpoint, B: Bootstrap>(make: 
     world.check_idle();
 }
 
-/// Attach and detach send nothing and wait for nobody, also inside of epochs of others.
+/// Attach, and detach of what nobody accesses natively, send nothing and wait for nobody, also inside of epochs
+/// of others.
 ///
 /// Shows: MPI_Win_attach, MPI_Win_detach.
 pub fn detach_waits_for_nobody<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
@@ -378,7 +379,7 @@ pub fn detach_waits_for_nobody<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
     let before = world.counters(1).packets_sent;
     attach(&mut world, 1, window, region.base(), 64).unwrap();
     world.put(0, window, 1, region.address(), &[1; 8]).unwrap();
-    world.engines[1].detach(window, region.base()).unwrap();
+    world.detach(1, window, region.base()).unwrap();
     assert_eq!(world.counters(1).packets_sent, before);
     assert_eq!(class(world.unlock(0, window, 1)), ErrorClass::RmaRange);
     world.free(window).unwrap();

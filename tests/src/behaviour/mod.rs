@@ -18,6 +18,7 @@ pub mod overlapping;
 pub mod pscw;
 pub mod pscw_notices;
 pub mod pscw_rules;
+pub mod regions;
 pub mod requests;
 pub mod resources;
 pub mod rules;

@@ -82,6 +82,8 @@ fn config(random: &mut Random) -> Config {
         reply_buffers: random.pick(&[1, 2, 16]),
         check: random.chance(100),
         memory_model: random.pick(&[MemoryModel::Unified, MemoryModel::Separate]),
+        // Of dynamic windows, which plans do not have.
+        ..Config::default()
     };
     // A good part of the runs as users have it.
     if random.chance(150) {
