@@ -201,9 +201,6 @@ mod tests {
             ("RMA_MEMORY_MODEL", "separate"),
             ("RMA_PIGGYBACK_THRESHOLD", "2"),
             ("RMA_NATIVE_BLOCK_BYTES", "11"),
-            ("RMA_NATIVE_REGION_BYTES", "12"),
-            ("RMA_REGION_RECORDS", "13"),
-            ("RMA_REGION_HOLDERS", "14"),
             ("RMA_SLOTS", "3"),
             ("RMA_OPERATION_POOL", "4"),
             ("RMA_OPERATION_POOL_GLOBAL", "5"),
@@ -231,9 +228,6 @@ mod tests {
             memory_model: MemoryModel::Separate,
             piggyback_threshold: 2,
             native_block_bytes_min: 11,
-            native_region_bytes_min: 12,
-            region_records: 13,
-            region_holders: 14,
             slots: 3,
             operation_pool: 4,
             operation_pool_global: 5,
@@ -259,6 +253,17 @@ mod tests {
         assert_eq!(options.fabric, expected);
         assert_eq!((options.progress, options.timeout), (Progress::None, Some(Duration::from_millis(2500))));
         assert_eq!((options.signal, options.host_processors), (Some(50), Some(12)));
+    }
+
+    #[test]
+    fn settings_of_dynamic_windows_reach_their_fields() {
+        let options = options(&[
+            ("RMA_NATIVE_REGION_BYTES", "12"),
+            ("RMA_REGION_RECORDS", "0"),
+            ("RMA_REGION_HOLDERS", "14"),
+        ]);
+        let Config { native_region_bytes_min, region_records, region_holders, .. } = options.config;
+        assert_eq!((native_region_bytes_min, region_records, region_holders), (12, 1, 14));
     }
 
     #[test]

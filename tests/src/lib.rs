@@ -56,6 +56,8 @@ macro_rules! suite {
                     allocated_memory_is_aligned, coarse_accumulates_are_messages, checking_takes_messages,
                     attributes_are_what_was_given, the_separate_model_can_be_chosen, sync_belongs_to_passive_epochs,
                     errors_of_one_rank_are_everybodys;
+                hints: accumulates_without_order_do_not_wait, accumulates_are_ordered_in_part,
+                    results_without_order_carry_the_acknowledgement, windows_without_locks_are_smaller;
                 dynamic: attached_memory_is_accessed_by_address, detached_memory_is_an_error, what_went_may_come_again,
                     accesses_stay_in_one_region, attached_regions_do_not_overlap, attach_wants_a_dynamic_window,
                     attach_wants_memory, many_regions, own_regions, kinds_of_windows_must_agree, dynamic_attributes,
@@ -64,9 +66,9 @@ macro_rules! suite {
                 regions: large_transfers_are_native, a_region_is_asked_for_once, regions_change_between_accesses,
                     detach_waits_for_transfers, more_regions_than_records, more_origins_than_holders,
                     small_regions_take_messages, native_accesses_stay_in_one_region, a_region_goes_half_way,
-                    regions_under_fences, regions_under_post_and_start, notified_puts_to_regions,
-                    requests_to_regions, regions_with_few_elements, regions_of_two_windows,
-                    regions_detached_by_all_at_once, regions_wait_for_the_lock, regions_under_all_switches;
+                    regions_with_few_elements, regions_of_two_windows, regions_detached_by_all_at_once;
+                regions_epochs: regions_under_fences, regions_under_post_and_start, notified_puts_to_regions,
+                    requests_to_regions, regions_wait_for_the_lock, regions_under_all_switches;
                 checker: two_puts_in_a_fence_epoch, one_rank_conflicts_with_itself, accumulates_meet_accumulates,
                     own_operations_conflict_with_others, local_accesses_conflict_by_model,
                     unflushed_updates_under_shared_locks, ordered_accesses_are_no_conflict, only_who_asks_is_checked,

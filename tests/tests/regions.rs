@@ -128,7 +128,7 @@ impl Program {
         let mut puts: Vec<Box<[u8]>> = Vec::new();
         let mut gets: Vec<Get> = Vec::new();
         let mut is_wrong = vec![false; ranks];
-        for origin in 0..ranks {
+        for (origin, is_wrong) in is_wrong.iter_mut().enumerate() {
             for index in 0..self.regions.len() {
                 let region = &mut self.regions[index];
                 if region.owner as usize == origin || !self.random.chance(500) {
@@ -137,7 +137,7 @@ impl Program {
                 let first = self.slot * origin + self.random.index(self.slot);
                 let len = 1 + self.random.index(self.slot * (origin + 1) - first);
                 let disp = region.base().addr() as u64 + first as u64;
-                is_wrong[origin] |= !region.is_attached;
+                *is_wrong |= !region.is_attached;
                 if self.random.chance(500) {
                     let mut data = vec![0; len].into_boxed_slice();
                     self.random.fill(&mut data);

@@ -7,6 +7,7 @@ use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::ids::PeerAddr;
+use crate::info::AccumulateOrdering;
 use crate::lock::LockType;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
@@ -64,7 +65,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let Some(peer) = self.targets[t].peer else { return Err(Again) };
         if self.targets[t].sync >= Sync::Flush {
-            self.sort_gets_to_tail(t);
+            self.sort_gets_to_tail(w, t);
         }
         // What goes with the lock is complete by the grant, which the checker at the target cannot tell.
         let carry =
@@ -109,7 +110,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(0);
         }
         if self.targets[t].sync >= Sync::Flush {
-            self.sort_gets_to_tail(t);
+            self.sort_gets_to_tail(w, t);
         }
         let Some(peer) = self.targets[t].peer else { return Err(Again) };
         loop {
@@ -162,17 +163,20 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Moves GETs behind everything else, so that the packet's last operation has a result and the
-    /// reply carries the acknowledgement. A get is not ordered against other operations of an epoch.
-    fn sort_gets_to_tail(&mut self, t: u32) {
+    /// reply carries the acknowledgement. A get is not ordered against other operations of an epoch; nor is an
+    /// accumulate that fetches, where the window's `accumulate_ordering` is none.
+    fn sort_gets_to_tail(&mut self, w: &Window<E::Region>, t: u32) {
         if !self.config.get_to_tail || self.targets[t].order.in_force {
             return;
         }
+        let is_unordered = w.options.accumulate_ordering == AccumulateOrdering::NONE;
+        let moves_all = is_unordered || Mutation::AccumulatesToTail.is_on();
         let mut gets = List::EMPTY;
         let mut op = self.targets[t].pending.head;
         while op != NONE {
             let next = self.operations[op].next;
             let kind = self.operations[op].kind;
-            let is_moved = kind == OpKind::Get || (kind.has_result() && Mutation::AccumulatesToTail.is_on());
+            let is_moved = kind == OpKind::Get || (kind.has_result() && moves_all);
             if is_moved && next != NONE {
                 self.targets[t].pending.remove(&mut self.operations, op);
                 gets.push_back(&mut self.operations, op);

@@ -6,6 +6,7 @@ use super::tag::TagKind;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::PeerAddr;
+use crate::info::AccumulateOrdering;
 use crate::layout::{block_at, Layouts};
 use crate::path::Path;
 use crate::pool::NONE;
@@ -81,16 +82,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> Result<bool, Again> {
         let Some(peer) = self.targets[t].peer else { return Err(Again) };
         let atomic = !matches!(self.operations[op].kind, OpKind::Put | OpKind::Get);
-        // MPI orders accumulates of one origin to one location (MPI-4.1 section 13.7.2); fabrics need
-        // not, so one at a time.
-        if atomic && self.targets[t].native_atomics > self.operations[op].outstanding {
-            return Ok(false);
-        }
-        // Where completion is local, what is complete may still be on its way.
-        if atomic && self.operations[op].posted == 0 && self.targets[t].accumulates_unseen {
-            if self.targets[t].unflushed && !self.targets[t].flush_outstanding {
-                self.post_flush(w, t)?;
-            }
+        if atomic && !self.atomic_may_go(w, t, op)? {
             return Ok(false);
         }
         let takes_vectors = self.takes_vectors(op);
@@ -107,6 +99,38 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         self.unlink_pending(t, op);
         self.link_issued(t, op);
+        Ok(true)
+    }
+
+    /// Whether a native accumulate may leave as far as earlier ones of its target are concerned. MPI orders those
+    /// of one origin to one location, unless the window's `accumulate_ordering` gives orders up (MPI-4.1 section
+    /// 13.7.2); fabrics need not keep any, so what must stay behind another waits for it.
+    ///
+    /// Implements: accumulate_ordering.
+    fn atomic_may_go(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) -> Result<bool, Again> {
+        let element = &self.operations[op];
+        let (reads, writes) = element.accesses();
+        // Notifications keep the order of their calls whatever else does not.
+        let order = if element.is_note { AccumulateOrdering::STRICT } else { w.options.accumulate_ordering };
+        // Its own pieces are at other locations.
+        let own = element.outstanding;
+        let is_fresh = element.posted == 0;
+        let te = &self.targets[t];
+        let reading = te.atomics_reading > if reads { own } else { 0 };
+        let writing = te.atomics_writing > if writes { own } else { 0 };
+        let read_waits = reads && (order.rar && reading || order.raw && writing);
+        let write_waits = writes && (order.war && reading || order.waw && writing);
+        if read_waits || write_waits {
+            return Ok(false);
+        }
+        // Where completion is local, what is complete may still be on its way.
+        let follows_writes = reads && order.raw || writes && order.waw;
+        if follows_writes && is_fresh && te.accumulates_unseen {
+            if te.unflushed && !te.flush_outstanding {
+                self.post_flush(w, t)?;
+            }
+            return Ok(false);
+        }
         Ok(true)
     }
 
@@ -130,6 +154,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             _ => {
                 te.native_atomics += 1;
+                let (reads, writes) = element.accesses();
+                te.atomics_reading += u32::from(reads);
+                te.atomics_writing += u32::from(writes);
                 let is_local =
                     self.limits.put_completes == CompletionScope::Local && element.kind == OpKind::Accumulate;
                 te.unflushed |= is_local;

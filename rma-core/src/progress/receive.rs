@@ -116,7 +116,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 match native_kind {
                     crate::wire::OpKind::Put => te.native_puts -= 1,
                     crate::wire::OpKind::Get => te.native_gets -= 1,
-                    _ => te.native_atomics -= 1,
+                    _ => {
+                        let (reads, writes) = self.operations[index].accesses();
+                        te.native_atomics -= 1;
+                        te.atomics_reading -= u32::from(reads);
+                        te.atomics_writing -= u32::from(writes);
+                    }
                 }
                 t
             }

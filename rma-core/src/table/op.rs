@@ -280,6 +280,11 @@ impl OperationElement {
         true
     }
 
+    /// Whether an accumulate reads the target for its origin, and whether it writes it.
+    pub(crate) fn accesses(&self) -> (bool, bool) {
+        (self.kind.has_result(), self.kind == OpKind::CompareAndSwap || self.op != ReduceOp::NoOp)
+    }
+
     /// Whether everything was handed out and answered.
     pub(crate) fn is_finished(&self) -> bool {
         let is_notified = !self.native || self.notify.is_none();

@@ -129,6 +129,9 @@ pub(crate) struct TargetElement {
     pub(crate) native_puts: u32,
     pub(crate) native_gets: u32,
     pub(crate) native_atomics: u32,
+    /// Pieces of native accumulates under way that read the target, and those that write it.
+    pub(crate) atomics_reading: u32,
+    pub(crate) atomics_writing: u32,
     pub(crate) requests: u32,
     pub(crate) done_sent: u32,
     pub(crate) done_acked: u32,
@@ -188,6 +191,8 @@ impl TargetElement {
             native_puts: 0,
             native_gets: 0,
             native_atomics: 0,
+            atomics_reading: 0,
+            atomics_writing: 0,
             requests: 0,
             done_sent: 0,
             done_acked: 0,

@@ -3,26 +3,22 @@
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::engine::{Change, FenceAssert, Notification, Operation};
-use rma_core::error::{Call, ErrorClass};
+use rma_core::error::ErrorClass;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::path::Path;
 use rma_core::provider::Endpoint;
-use rma_core::wire::{OpKind, PacketKind};
+use rma_core::wire::PacketKind;
 
 use super::dynamic::{attach, class, dynamic, Region};
 use super::{pattern, Make};
-use crate::world::operation;
 use crate::{Spec, World};
-
-const LAST: FenceAssert = FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
 
 /// From so many bytes on the bodies want native transfers.
 const NATIVE: usize = 256;
 
-fn spec(ranks: u32) -> Spec {
+pub(super) fn spec(ranks: u32) -> Spec {
     Spec::ranks(ranks).with(|config| config.native_region_bytes_min = NATIVE)
 }
 
@@ -39,12 +35,12 @@ fn sent<E: Endpoint, B: Bootstrap>(world: &World<E, B>, rank: u32, kind: PacketK
     world.counters(rank).packets_sent[kind as usize]
 }
 
-fn lock_all<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, rank: u32, window: WindowId) {
+pub(super) fn lock_all<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, rank: u32, window: WindowId) {
     let started = world.engines[rank as usize].start_lock_all(window, false);
     world.wait(rank, started).unwrap();
 }
 
-fn unlock_all<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, rank: u32, window: WindowId) {
+pub(super) fn unlock_all<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, rank: u32, window: WindowId) {
     let started = world.engines[rank as usize].start_unlock_all(window);
     world.wait(rank, started).unwrap();
 }
@@ -327,118 +323,6 @@ pub fn a_region_goes_half_way<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
     world.check_idle();
 }
 
-/// Regions come and go between fence epochs, everybody accessing everybody.
-///
-/// Shows: MPI_Win_fence, MPI_Win_attach, MPI_Win_detach.
-pub fn regions_under_fences<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    const RANKS: usize = 4;
-    let mut world = make(spec(RANKS as u32));
-    let window = dynamic(&mut world);
-    let mut regions: Vec<_> = (0..RANKS).map(|_| Region::new(RANKS * 512)).collect();
-    for round in 0..3 {
-        for rank in 0..RANKS {
-            attach(&mut world, rank as u32, window, regions[rank].base(), RANKS * 512).unwrap();
-        }
-        world.fence(window, FenceAssert::default()).unwrap();
-        let data: Vec<_> = (0..RANKS).map(|rank| pattern(512, 10 * round + rank as u64)).collect();
-        for origin in 0..RANKS {
-            for target in (0..RANKS).filter(|&target| target != origin) {
-                let disp = regions[target].address() + 512 * origin as u64;
-                world.put(origin as u32, window, target as u32, disp, &data[origin]).unwrap();
-            }
-        }
-        world.fence(window, LAST).unwrap();
-        for target in 0..RANKS {
-            let found = regions[target].bytes();
-            for origin in (0..RANKS).filter(|&origin| origin != target) {
-                assert!(found[512 * origin..][..512] == data[origin], "of {origin} at {target}");
-            }
-            world.detach(target as u32, window, regions[target].base()).unwrap();
-        }
-    }
-    world.free(window).unwrap();
-    world.check_idle();
-}
-
-/// A put to a region before the target has posted, and a get after it.
-///
-/// Shows: MPI_Win_start, MPI_Win_post, MPI_Win_attach.
-pub fn regions_under_post_and_start<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(spec(2));
-    let window = dynamic(&mut world);
-    let mut region = Region::new(2048);
-    attach(&mut world, 1, window, region.base(), 2048).unwrap();
-    let (data, mut got) = (pattern(1024, 1), vec![0; 1024]);
-    world.start(0, window, &[1]).unwrap();
-    world.put(0, window, 1, region.address(), &data).unwrap();
-    world.get(0, window, 1, region.address() + 1024, &mut got).unwrap();
-    world.settle();
-    assert_eq!(region.bytes()[..1024], [0; 1024], "not before the post");
-    region.0[128..].fill(u64::MAX);
-    world.expose(1, window, &[0]).unwrap();
-    let complete = world.engines[0].start_complete(window).unwrap();
-    let wait = world.engines[1].start_wait(window).unwrap();
-    world.wait_all(vec![(0, complete), (1, wait)]).unwrap();
-    assert_eq!((&region.bytes()[..1024], got), (&data[..], vec![0xff; 1024]));
-    world.detach(1, window, region.base()).unwrap();
-    world.free(window).unwrap();
-    world.check_idle();
-}
-
-/// Large puts that notify: data first, then the word, in another region.
-///
-/// Shows: ours: put_notify.
-pub fn notified_puts_to_regions<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(spec(2));
-    let window = dynamic(&mut world);
-    let (mut region, mut words) = (Region::new(4096), Region::new(8));
-    attach(&mut world, 1, window, region.base(), 4096).unwrap();
-    attach(&mut world, 1, window, words.base(), 8).unwrap();
-    let note = Notification { disp: words.address(), change: Change::Add(1) };
-    lock_all(&mut world, 0, window);
-    for round in 0..6u64 {
-        let data = pattern(4096, round);
-        world.put_notify(0, window, 1, region.address(), &data, &note).unwrap();
-        world.flush(0, window, 1).unwrap();
-        assert_eq!((words.0[0], region.bytes() == data), (round + 1, true));
-    }
-    world.detach(1, window, region.base()).unwrap();
-    let data = pattern(4096, 77);
-    world.put_notify(0, window, 1, region.address(), &data, &note).unwrap();
-    assert_eq!(class(world.flush(0, window, 1)), ErrorClass::RmaRange);
-    assert_eq!(words.0[0], 6, "no notification of a put that failed");
-    unlock_all(&mut world, 0, window);
-    world.free(window).unwrap();
-    world.check_idle();
-}
-
-/// Requests of large puts and gets on regions are done when their data are.
-///
-/// Shows: MPI_Rput, MPI_Rget, MPI_Win_attach.
-pub fn requests_to_regions<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(spec(2));
-    let window = dynamic(&mut world);
-    let mut region = Region::new(4096);
-    attach(&mut world, 1, window, region.base(), 4096).unwrap();
-    let (data, mut got) = (pattern(4096, 1), vec![0; 4096]);
-    lock_all(&mut world, 0, window);
-    let put = operation(Call::Put, OpKind::Put, 1, region.address(), 4096);
-    let mut request = world.request(0, window, &Operation { origin: data.as_ptr(), ..put }).unwrap();
-    while !world.is_done(0, &mut request) {
-        world.step();
-    }
-    world.flush(0, window, 1).unwrap();
-    let get = operation(Call::Get, OpKind::Get, 1, region.address(), 4096);
-    let mut request = world.request(0, window, &Operation { result: got.as_mut_ptr(), ..get }).unwrap();
-    while !world.is_done(0, &mut request) {
-        world.step();
-    }
-    assert_eq!(got, data);
-    unlock_all(&mut world, 0, window);
-    world.free(window).unwrap();
-    world.check_idle();
-}
-
 /// With one element of each kind, and records for one region, everything still comes to its end.
 ///
 /// Shows: MPI_Win_attach, ours: native regions.
@@ -548,71 +432,4 @@ pub fn regions_detached_by_all_at_once<E: Endpoint, B: Bootstrap>(make: &impl Ma
     }
     world.free(window).unwrap();
     world.check_idle();
-}
-
-/// A large put that waits for its lock finds the region gone, or another one in its place.
-///
-/// Shows: MPI_Win_detach, MPI_Win_lock, MPI_ERR_RMA_RANGE.
-pub fn regions_wait_for_the_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(spec(2));
-    let window = dynamic(&mut world);
-    let mut region = Region::new(1024);
-    let data = pattern(1024, 1);
-    for comes_again in [true, false] {
-        attach(&mut world, 1, window, region.base(), 1024).unwrap();
-        world.lock(0, window, 1, Shared).unwrap();
-        world.put(0, window, 1, region.address(), &pattern(1024, 2)).unwrap();
-        world.unlock(0, window, 1).unwrap();
-        world.lock(1, window, 1, Exclusive).unwrap();
-        world.lock(0, window, 1, Exclusive).unwrap();
-        world.put(0, window, 1, region.address(), &data).unwrap();
-        let unlock = world.engines[0].start_unlock(window, Rank(1)).unwrap();
-        world.settle();
-        world.detach(1, window, region.base()).unwrap();
-        if comes_again {
-            attach(&mut world, 1, window, region.base(), 1024).unwrap();
-        }
-        region.0.fill(0);
-        world.unlock(1, window, 1).unwrap();
-        let result = world.wait_all(vec![(0, unlock)]);
-        if comes_again {
-            assert_eq!((result, region.bytes()), (Ok(()), data.clone()));
-            world.detach(1, window, region.base()).unwrap();
-        } else {
-            assert_eq!((class(result), region.bytes()), (ErrorClass::RmaRange, vec![0; 1024]));
-        }
-    }
-    world.free(window).unwrap();
-    world.check_idle();
-}
-
-/// No optimization changes what becomes of regions.
-///
-/// Shows: MPI_Win_attach, MPI_Win_detach.
-pub fn regions_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    for bits in 0..8u32 {
-        let mut world = make(spec(2).with(|config| {
-            config.single_op_lock = bits & 1 != 0;
-            config.piggyback = bits & 2 != 0;
-            config.coalesce = bits & 4 != 0;
-            config.lazy_targets = bits & 1 != 0;
-            config.get_to_tail = bits & 2 != 0;
-        }));
-        let window = dynamic(&mut world);
-        let mut region = Region::new(2048);
-        attach(&mut world, 1, window, region.base(), 2048).unwrap();
-        let (data, mut got) = (pattern(1024, bits.into()), vec![0; 1024]);
-        let (small, one) = ([3; 8], 1u64.to_le_bytes());
-        world.lock(0, window, 1, Exclusive).unwrap();
-        world.put(0, window, 1, region.address(), &data).unwrap();
-        world.put(0, window, 1, region.address() + 1024, &small).unwrap();
-        world.accumulate(0, window, 1, region.address() + 1040, &one, Dtype::U64, ReduceOp::Sum).unwrap();
-        world.get(0, window, 1, region.address() + 1024, &mut got).unwrap();
-        world.unlock(0, window, 1).unwrap();
-        assert_eq!((&region.bytes()[..1024], region.0[130]), (&data[..], 1));
-        assert_eq!(got[24..], [0; 1000]);
-        world.detach(1, window, region.base()).unwrap();
-        world.free(window).unwrap();
-        world.check_idle();
-    }
 }
