@@ -68,6 +68,28 @@ mutations! {
     AccumulatesToTail,
     /// Operations are pending in reverse order.
     PendingReversed,
+    /// A COMPLETE that arrives is not counted.
+    CompleteNotCounted,
+    /// wait is over when all members but one have completed.
+    WaitMissesOne,
+    /// Operations leave for a target that has not posted.
+    OperationsBeforePost,
+    /// A notice of the target's next exposure epoch is taken for one more of this.
+    NextNoticeLost,
+    /// Who has completed is told, when it asks, that the window is exposed to it.
+    CompletedAnsweredAgain,
+    /// The answer to a question of an earlier epoch grants this one.
+    AnswerOfAnyEpoch,
+    /// A request is done when its operation was issued.
+    RequestDoneEarly,
+    /// A flush with a request is over when nothing is under way, whatever is pending before it.
+    MarkForgetsPending,
+    /// The notification of a native put does not wait for its data.
+    NoteBeforeData,
+    /// A notification without data passes those of native puts before it.
+    NotesOvertake,
+    /// Order calls do nothing.
+    OrderIgnored,
     /// The failure of a peer is noted and its operations are not ended.
     DeathIgnored,
 }

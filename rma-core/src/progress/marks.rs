@@ -6,6 +6,7 @@
 use super::issue::Again;
 use super::Process;
 use crate::bootstrap::Bootstrap;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::{CompletionScope, Endpoint};
 use crate::state::TargetLockState;
@@ -47,7 +48,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             });
             all_counted_back
                 && (mark.is_local || (is_covered && !is_unlocking))
-                && !self.has_before(&te.pending, mark)
+                && (!self.has_before(&te.pending, mark) || Mutation::MarkForgetsPending.is_on())
                 && !self.has_before(&te.issued, mark)
         });
         let is_over = marks.is_empty();
@@ -115,7 +116,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn begin_order(&mut self, w: &mut Window<E::Region>, t: u32) {
         self.cleanup_ops_target(w, t);
         let te = &mut self.targets[t];
-        if te.is_flushed() || te.is_dead() {
+        if te.is_flushed() || te.is_dead() || Mutation::OrderIgnored.is_on() {
             return;
         }
         te.order.begin();

@@ -9,6 +9,7 @@ use super::issue::Again;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
+use crate::mutation::Mutation;
 use crate::op::ReduceOp;
 use crate::path::Path;
 use crate::pool::NONE;
@@ -142,13 +143,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn note_must_wait(&self, t: u32, op: u32) -> bool {
         let element = &self.operations[op];
         element.is_note
+            && !Mutation::NotesOvertake.is_on()
             && (self.pending_note_before(t, element.number) || self.has_note_before(t, element.number))
     }
 
     /// Whether the data of a native put that was posted wholly are visible to whoever sees what is sent now.
     fn note_is_due(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) -> Result<bool, Again> {
         let element = &self.operations[op];
-        if self.limits.order.put_before_send && !self.notes_are_native(w) {
+        if (self.limits.order.put_before_send && !self.notes_are_native(w))
+            || Mutation::NoteBeforeData.is_on()
+        {
             return Ok(true);
         }
         if element.outstanding > 0 {
@@ -189,7 +193,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn note_may_go(&self, w: &Window<E::Region>, t: u32, op: u32) -> bool {
         let te = &self.targets[t];
         let element = &self.operations[op];
-        let is_noted = element.notify.is_some() || element.is_note;
+        let is_noted = element.notify.is_some() || (element.is_note && !Mutation::NotesOvertake.is_on());
         if te.notes == 0 || (!is_noted && !te.order.in_force) {
             return true;
         }

@@ -4,6 +4,7 @@ use super::members::Members;
 use crate::error::FabricCode;
 use crate::group::Group;
 use crate::ids::Rank;
+use crate::mutation::Mutation;
 
 /// The exposure epoch of one window.
 #[derive(Debug)]
@@ -56,11 +57,18 @@ impl Exposure {
     /// Whether the window is exposed to the rank, as an answer to its question. Who was not told yet will be;
     /// who has completed asks about the next epoch.
     pub fn is_exposed_to(&self, rank: Rank) -> bool {
+        if Mutation::CompletedAnsweredAgain.is_on() {
+            let place = self.group.as_ref().and_then(|group| group.place(rank));
+            return place.is_some_and(|place| place < self.noticed);
+        }
         self.place(rank).is_some()
     }
 
     /// A COMPLETE arrived. `false`: it is none of a member's that was told and has not completed.
     pub fn on_complete(&mut self, rank: Rank) -> bool {
+        if Mutation::CompleteNotCounted.is_on() {
+            return true;
+        }
         self.place(rank).is_some_and(|place| self.completed.insert(place))
     }
 
@@ -74,7 +82,8 @@ impl Exposure {
 
     /// Whether every member has completed, or was lost.
     pub fn is_over(&self) -> bool {
-        self.group.as_ref().is_some_and(|group| self.completed.count() == group.len())
+        let missed = usize::from(Mutation::WaitMissesOne.is_on());
+        self.group.as_ref().is_some_and(|group| self.completed.count() + missed >= group.len())
     }
 
     /// The epoch is over: the member that was lost in it, if any.
