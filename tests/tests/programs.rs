@@ -5,10 +5,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Programs of each job.
-const PROGRAMS: u32 = 10;
+const PROGRAMS: u32 = 8;
 
 /// Longest time of one job, seconds; far above what any takes on a busy machine.
-const LIMIT: &str = "240";
+const LIMIT: &str = "400";
 
 /// The launcher of this build.
 fn rmarun() -> &'static Path {

@@ -1,6 +1,5 @@
 //! `rma-sim mutations`: deliberate mistakes of the engine, and which tool finds each.
 
-use std::ops::Range;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,8 +7,8 @@ use rma_core::mutation::Mutation;
 use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
 use rma_sim::swarm::{plan, run, Bounds, Verdict};
 
-/// Seeds that are tried before anything is explored.
-const FIRST_SEEDS: u64 = 80;
+/// Seeds with more ranks, of those that few ranks do not show.
+const MORE_SEEDS: u64 = 600;
 
 /// Mistakes that few random programs show, and where: ranks and scenario.
 const KNOWN: [(Mutation, u32, &str); 6] = [
@@ -60,14 +59,11 @@ impl Mutations {
         let mut missed = 0;
         for mutation in selected {
             Mutation::select(Some(mutation));
-            // What is cheap first: most are found by the first few seeds.
+            // What is cheap first.
             let known = self.explore_known(mutation);
-            let few = if known.is_some() && !self.both { None } else { self.swarm(0..FIRST_SEEDS) };
-            let is_found = (known.is_some() || few.is_some()) && !self.both;
+            let swarmed = if known.is_some() && !self.both { None } else { self.swarm() };
+            let is_found = (known.is_some() || swarmed.is_some()) && !self.both;
             let explored = known.or_else(|| if is_found { None } else { self.explore() });
-            let rest = FIRST_SEEDS..self.seeds;
-            let is_over = few.is_some() || (explored.is_some() && !self.both);
-            let swarmed = if is_over { few } else { self.swarm(rest) };
             missed += usize::from(explored.is_none() && swarmed.is_none());
             let nothing = if is_found { "not asked" } else { "-" };
             let show = |found: Option<String>| found.unwrap_or_else(|| nothing.into());
@@ -110,13 +106,18 @@ impl Mutations {
     }
 
     /// The first seed in which it shows.
-    fn swarm(&self, seeds: Range<u64>) -> Option<String> {
+    fn swarm(&self) -> Option<String> {
         let few = Bounds { ranks_min: 2, ranks_max: 6 };
-        let mut failed = seeds.filter(|&seed| {
-            let mut plan = plan(seed, few);
+        // Some show only where many wait for one.
+        let more = Bounds { ranks_min: 7, ranks_max: 33 };
+        let drawn = (0..self.seeds).map(|seed| (seed, few)).chain((0..MORE_SEEDS).map(|seed| (seed, more)));
+        let mut failed = drawn.filter(|&(seed, bounds)| {
+            let mut plan = plan(seed, bounds);
             plan.schedule.turns_max = plan.schedule.turns_max.min(50_000);
-            run(&plan, |_| {}).verdict != Verdict::Passed
+            !matches!(run(&plan, |_| {}).verdict, Verdict::Passed)
         });
-        failed.next().map(|seed| format!("seed {seed}"))
+        failed.next().map(|(seed, Bounds { ranks_min, ranks_max })| {
+            format!("seed {seed}, {ranks_min} to {ranks_max} ranks")
+        })
     }
 }
