@@ -6,6 +6,9 @@
 //! * Updates under locks are kept until their origin has them completed (DONE, UNLOCK): until then no other
 //!   rank can know of them, so one that touches the same bytes races with them. What one origin does itself
 //!   under a lock is not compared: requests and order calls order it in ways that the target does not see.
+//! * Updates between post and wait are kept until the target has waited, whether their origins have completed or
+//!   not. What one origin does itself is not compared there either.
+//! * A notified put that was executed ends what is kept of its origin: whoever has seen the notification may go on.
 //! * Stores by the target's own program conflict with updates. In the separate memory model they conflict
 //!   with every access, and its loads with updates; in the unified one both are allowed, for polling.
 
@@ -123,8 +126,17 @@ impl Access {
 pub enum Group {
     /// Locks.
     Passive,
+    /// From post to wait.
+    Exposed,
     /// The fence epoch with this parity.
     Fence(u8),
+}
+
+impl Group {
+    /// Whether operations are complete only when the whole epoch is.
+    pub(crate) const fn is_fence(self) -> bool {
+        matches!(self, Self::Fence(_))
+    }
 }
 
 /// What the window's options say about conflicts.
@@ -164,7 +176,7 @@ impl Rules {
             let both_update = one.updates() && other.updates();
             return !same_origin && (both_update || self.model == MemoryModel::Separate);
         }
-        if same_origin && (group == Group::Passive || self.is_ordered) {
+        if same_origin && (!group.is_fence() || self.is_ordered) {
             return false;
         }
         !(one.kind.accumulates() && other.kind.accumulates() && self.may_meet(same_origin, one, other))
@@ -235,13 +247,23 @@ impl Checker {
         match passed {
             0 => {}
             1 => self.forget(Group::Fence(completed.wrapping_sub(1) as u8 & 1)),
-            _ => self.entries.retain(|(group, _)| *group == Group::Passive),
+            _ => self.entries.retain(|(group, _)| !group.is_fence()),
         }
     }
 
     /// All that `origin` did so far under locks is complete.
     pub fn on_complete(&mut self, origin: Rank) {
         self.entries.retain(|(group, access)| *group != Group::Passive || access.origin != origin);
+    }
+
+    /// The target has waited: all that was done since its post is complete.
+    pub fn on_waited(&mut self) {
+        self.forget(Group::Exposed);
+    }
+
+    /// A notification of `origin` was executed: its data are there, and others may know.
+    pub fn on_notified(&mut self, origin: Rank) {
+        self.entries.retain(|(_, access)| access.origin != origin);
     }
 
     /// Accesses that were forgotten because there was no room.
@@ -363,6 +385,25 @@ mod tests {
         assert_eq!(checker.note(Group::Fence(1), other, false, &rules()), Some(one));
         checker.on_fences(3);
         assert_eq!(checker.note(Group::Fence(1), other, false, &rules()), None);
+    }
+
+    #[test]
+    fn exposure_epochs_end_with_wait_and_notifications_end_what_they_follow() {
+        let (one, other) = (access(1, OpKind::Put, 0, 8), access(2, OpKind::Put, 4, 8));
+        let mut checker = Checker::new();
+        checker.note(Group::Exposed, one, true, &rules());
+        checker.on_complete(Rank(1));
+        assert_eq!(checker.note(Group::Exposed, other, false, &rules()), Some(one));
+        assert_eq!(checker.note(Group::Exposed, Access { origin: Rank(1), ..other }, false, &rules()), None);
+        checker.on_fences(5);
+        assert_eq!(checker.note(Group::Exposed, other, false, &rules()), Some(one));
+        checker.on_waited();
+        assert_eq!(checker.note(Group::Exposed, other, false, &rules()), None);
+        checker.note(Group::Passive, one, true, &rules());
+        checker.on_notified(Rank(2));
+        assert_eq!(checker.note(Group::Passive, other, false, &rules()), Some(one));
+        checker.on_notified(Rank(1));
+        assert_eq!(checker.note(Group::Passive, other, false, &rules()), None);
     }
 
     #[test]

@@ -130,6 +130,16 @@ impl RawWindow {
     }
 
     pub(crate) fn free_in_place(&self) -> Result<()> {
+        let forgotten = self.accesses_forgotten();
+        if forgotten > 0 {
+            eprintln!(
+                "rma: rank {}: window {}{:?}: {forgotten} accesses were not compared with later ones, because the \
+                 table of those was full; conflicts may be left; shorter epochs need less",
+                self.job.rank(),
+                self.id,
+                self.name
+            );
+        }
         self.run(Call::Free, |engine| engine.start_free(self.id))
     }
 

@@ -24,6 +24,24 @@ fn own(window: &RawWindow, index: usize) -> u64 {
     unsafe { element.read_volatile() }
 }
 
+/// Shows: ours: checker.
+#[test]
+fn what_is_not_compared_is_counted() -> Result<(), Error> {
+    let job = Job::init()?;
+    let options = rma::WindowOptions { check: Some(true), ..Default::default() };
+    let window = RawWindow::allocate_with(&job, 3000 * 16, 1, &options)?;
+    let data = [1u8; 8];
+    window.fence(FenceAssert::default())?;
+    for index in 0..3000 {
+        // SAFETY: the data live until the fence.
+        unsafe { window.put(data.as_ptr(), data.len(), job.rank(), 16 * index) }?;
+    }
+    window.fence(FenceAssert { no_succeed: true, ..FenceAssert::default() })?;
+    assert_eq!(window.accesses_forgotten(), 3000 - 1024);
+    window.free()?;
+    job.finalize()
+}
+
 fn next(job: &Job) -> Rank {
     Rank((job.rank().0 + 1) % job.size())
 }

@@ -136,6 +136,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Pending;
         }
         w.mem_sync();
+        if let Some(checker) = &mut w.checker {
+            checker.on_waited();
+        }
         Poll::Ready(match w.exposure.end() {
             Some((target, code)) => Err(RmaError::Peer { call, target, code }),
             None => Ok(()),

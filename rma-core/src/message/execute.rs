@@ -60,6 +60,10 @@ pub fn execute(
         } else if let Some(conflict) = watch.as_mut().filter(|_| is_due).and_then(note) {
             executed.error.get_or_insert(ErrorRecord::Conflict(conflict));
         }
+        let is_notification = record.notifies != Notifies::No && is_due && is_done;
+        if let Some(watch) = watch.as_mut().filter(|_| is_notification) {
+            watch.checker.on_notified(watch.origin);
+        }
         if record.kind.has_result() {
             // A refused operation is answered too, with nothing: the origin must not wait for ever.
             let answered = out.len() > before || result_head(&record, 0).encode(out);
@@ -100,8 +104,8 @@ impl Watch<'_> {
             first,
             len,
         };
-        // Under a lock, what was answered is complete.
-        let is_complete = self.group == Group::Passive && record.kind.has_result();
+        // But in a fence epoch, what was answered is complete.
+        let is_complete = !self.group.is_fence() && record.kind.has_result();
         let earlier = self.checker.note(self.group, access, !is_complete && !self.is_ordered, &self.rules)?;
         Some(Conflict::of(&access, &earlier))
     }

@@ -129,7 +129,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if !closing_follows || apart {
                 return if apart && self.targets[t].needs_done { self.send_done(w, t) } else { Ok(()) };
             }
-            let flags = closing | self.done_for_errors(t, closing, false);
+            let flags = closing | self.done_for_errors(w, t, closing, false);
             return self.send_control(w, t, flags);
         }
         if self.targets[t].needs_done {
@@ -148,10 +148,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// The DONE that goes with COMPLETE where only the target knows whether the operations were inside of its
-    /// window; nothing else asks for an acknowledgement of theirs.
-    pub(crate) fn done_for_errors(&self, t: u32, closing: BatchFlags, writes: bool) -> BatchFlags {
+    /// window, or in conflict with others; nothing else asks for an acknowledgement of theirs.
+    pub(crate) fn done_for_errors(
+        &self,
+        w: &Window<E::Region>,
+        t: u32,
+        closing: BatchFlags,
+        writes: bool,
+    ) -> BatchFlags {
         let te = &self.targets[t];
-        let is_wanted = closing == BatchFlags::COMPLETE && te.metadata.is_none() && (te.needs_done || writes);
+        let is_judged = te.metadata.is_none() || w.checker.is_some();
+        let is_wanted = closing == BatchFlags::COMPLETE && is_judged && (te.needs_done || writes);
         if is_wanted {
             BatchFlags::DONE
         } else {

@@ -121,7 +121,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             let te = &self.targets[t];
             let last = packed.count == te.pending.count && packed.piece.is_none() && te.notes == 0;
-            let flags = self.piggyback_flags(t, &packed, last);
+            let flags = self.piggyback_flags(w, t, &packed, last);
             self.send_packed(w, t, peer, flags, packed)?;
             self.note_messages(t, packed.section);
             self.take_packed(w, t, packed, false);
@@ -144,13 +144,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// DONE, UNLOCK or COMPLETE for the last packet of operations.
-    fn piggyback_flags(&self, t: u32, packed: &Packed, last: bool) -> BatchFlags {
+    fn piggyback_flags(&self, w: &Window<E::Region>, t: u32, packed: &Packed, last: bool) -> BatchFlags {
         let te = &self.targets[t];
         let mut flags = BatchFlags::default();
         if last && self.config.piggyback {
             if let Some(closing) = te.closing() {
                 if self.may_close_behind_natives(t) {
-                    flags |= closing | self.done_for_errors(t, closing, packed.writes);
+                    flags |= closing | self.done_for_errors(w, t, closing, packed.writes);
                 }
             } else if te.wants_done() && (te.needs_done || packed.writes) {
                 flags |= BatchFlags::DONE;

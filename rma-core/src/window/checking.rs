@@ -41,6 +41,7 @@ impl<R> Window<R> {
         let group = match (is_fence, is_passive) {
             (true, is_odd) => Group::Fence(is_odd.into()),
             (false, true) => Group::Passive,
+            (false, false) if self.exposure.is_exposed_to(origin) => Group::Exposed,
             (false, false) => return None,
         };
         let is_ordered = flags.has(BatchFlags::ORDERED);
@@ -75,7 +76,11 @@ impl<R> Window<R> {
         checker.on_fences(completed);
         // Own operations do not wait for the barrier of the fence before them.
         let is_fence = self.state.is_fence();
-        let group = if is_fence { Group::Fence(started as u8 & 1) } else { Group::Passive };
+        let group = match () {
+            () if is_fence => Group::Fence(started as u8 & 1),
+            () if self.exposure.is_open() => Group::Exposed,
+            () => Group::Passive,
+        };
         let access = Access { origin: rank, kind, dtype, op, first, len };
         let rules = Rules::of(&self.options).ordered(self.has_ordered);
         // Elsewhere it is complete at once, and what others do later may be ordered behind it.

@@ -99,6 +99,12 @@ impl RawWindow {
         Ok(WindowInfo::of(self.options()?))
     }
 
+    /// Accesses to this rank's window that were not compared with later ones because there were too many, where
+    /// conflicts are looked for. Said on standard error, once, when the window is freed.
+    pub fn accesses_forgotten(&self) -> u64 {
+        self.core.enter_anyway().engine.accesses_forgotten(self.id)
+    }
+
     /// Changes what may change while the window exists: `accumulate_ordering` and `accumulate_ops`
     /// (MPI_Win_set_info). Collective, between epochs; waits for nobody.
     ///

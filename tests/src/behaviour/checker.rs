@@ -2,7 +2,7 @@
 
 use rma_core::bootstrap::Bootstrap;
 use rma_core::dtype::Dtype;
-use rma_core::engine::FenceAssert;
+use rma_core::engine::{Change, FenceAssert, Notification};
 use rma_core::error::{Call, ErrorClass, RmaError};
 use rma_core::ids::{Rank, WindowId};
 use rma_core::info::{MemoryModel, WindowOptions};
@@ -63,6 +63,68 @@ pub fn two_puts_in_a_fence_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
     // The epoch after is a new one.
     world.put(1, window, 2, 40, &data).unwrap();
     assert_eq!(conflicts_of_fence(&mut world, window), []);
+    world.check_idle();
+}
+
+/// Puts of two origins to the same bytes of one exposure epoch; in the next, and side by side, they are none.
+///
+/// Shows: MPI_ERR_RMA_CONFLICT, MPI_Win_post, MPI_Win_complete, ours: checker, MPI-4.1 13.7.
+pub fn two_puts_between_post_and_wait<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = world.allocate_with(256, &CHECK);
+    let data = pattern(16, 1);
+    for (offset, is_conflict) in [(8, true), (16, false)] {
+        world.expose(2, window, &[0, 1]).unwrap();
+        for (origin, disp) in [(0, 0), (1, offset)] {
+            world.start(origin, window, &[2]).unwrap();
+            world.put(origin, window, 2, disp, &data).unwrap();
+            let completed = world.complete(origin, window);
+            let class = completed.err().map(|error| error.class());
+            assert_eq!(class, (is_conflict && origin == 1).then_some(ErrorClass::RmaConflict));
+            world.settle();
+        }
+        world.wait_exposed(2, window).unwrap();
+    }
+    // What both accumulate in one way, and what was read before it was written, is none.
+    let mut got = [0; 8];
+    world.expose(2, window, &[0, 1]).unwrap();
+    for origin in [0, 1] {
+        world.start(origin, window, &[2]).unwrap();
+        world.accumulate(origin, window, 2, 64, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
+        match origin {
+            0 => world.get(0, window, 2, 128, &mut got).unwrap(),
+            _ => world.put(1, window, 2, 128, &ONE).unwrap(),
+        }
+        world.complete(origin, window).unwrap();
+    }
+    world.wait_exposed(2, window).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Who has seen a notification may change what it came with.
+///
+/// Shows: ours: checker, ours: put_notify.
+pub fn notified_data_are_the_targets<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = world.allocate_with(256, &CHECK);
+    let data = pattern(64, 1);
+    let note = Notification { disp: 128, change: Change::Add(1) };
+    let started = world.engines[0].start_lock_all(window, false);
+    world.wait(0, started).unwrap();
+    world.put(0, window, 1, 0, &data).unwrap();
+    world.settle();
+    let early = world.engines[1].check_local(window, true, 0, 64).unwrap_err();
+    assert_eq!(early.class(), ErrorClass::RmaConflict);
+    world.put_notify(0, window, 1, 64, &data, &note).unwrap();
+    let started = world.engines[1].start_wait_notification(window, 128, 1);
+    world.wait(1, started).unwrap();
+    for first in [64, 128] {
+        world.engines[1].check_local(window, true, first, 8).unwrap();
+    }
+    let started = world.engines[0].start_unlock_all(window);
+    world.wait(0, started).unwrap();
+    world.free(window).unwrap();
     world.check_idle();
 }
 
