@@ -361,7 +361,7 @@ while read -r behaviour; do
     # Memory is shared on one host only.
     [[ "$behaviour" == *shared_memory* ]] || only+=(--only "$behaviour")
 done < <("$processes" --list)
-says behaviours 0 "behaviours passed on $ranks ranks" "$rmarun" "${eight[@]}" "$processes" --limit 50 "${only[@]}"
+step_limit=180 says behaviours 0 "behaviours passed on $ranks ranks" "$rmarun" "${eight[@]}" "$processes" --limit 50 "${only[@]}"
 says no-such-host + "Could not resolve hostname host-x" "$rmarun" --host host-a,host-x -n 2 "$ring"
 says dead-interface + "10.66.0.1" env RMA_BOOTSTRAP_TIMEOUT=12 "$rmarun" "${eight[@]}" --iface dead0 "$ring"
 
