@@ -140,6 +140,8 @@ pub(crate) struct Job {
     has_own_link: Vec<bool>,
     /// Ranks that have not joined and are waited for: since when, and by whom.
     awaited: BTreeMap<u32, (Duration, u32)>,
+    /// Ranks that failed, and without which the job goes on.
+    lost: Vec<u32>,
     running_count: u32,
     /// Ranks that may still wait for others: not finalized and not ended.
     unfinished_count: u32,
@@ -159,6 +161,7 @@ impl Job {
             pmi: PmiServer::new(&wishes.job_id, wishes.size, &wishes.hosts),
             has_own_link: vec![false; size],
             awaited: BTreeMap::new(),
+            lost: Vec::new(),
             running_count: wishes.size,
             unfinished_count: wishes.size,
             phase: Phase::Running,
@@ -324,6 +327,7 @@ impl Job {
             return;
         }
         self.statuses[rank as usize] = Some(status);
+        self.has_own_link[rank as usize] = false;
         self.running_count -= 1;
         let went_well = status == ExitStatus::Code(0);
         let effect = self.step(rank, if went_well { Event::ExitedWell } else { Event::ExitedBadly });
@@ -331,9 +335,9 @@ impl Job {
         self.pmi.on_gone(rank);
         self.take_pmi_outcomes(rank, now);
         match effect {
-            Effect::Fail => self.on_failure(status.job_code(), Report::Failed(rank, status), now),
+            Effect::Fail => self.on_failure(&[rank], status.job_code(), Report::Failed(rank, status), now),
             Effect::Vanish if self.unfinished_count > 0 => {
-                self.on_failure(CODE_MISBEHAVED, Report::Vanished(rank), now);
+                self.on_failure(&[rank], CODE_MISBEHAVED, Report::Vanished(rank), now);
             }
             _ => {}
         }
@@ -364,7 +368,7 @@ impl Job {
         // A host whose ranks have all ended has nothing to lose.
         if !lost.is_empty() {
             let report = Report::HostLost(host, lost.len() as u32, why);
-            self.on_failure(ExitStatus::Lost.job_code(), report, now);
+            self.on_failure(&lost, ExitStatus::Lost.job_code(), report, now);
         }
     }
 
@@ -374,6 +378,7 @@ impl Job {
             return false;
         }
         self.statuses[rank as usize] = Some(ExitStatus::Lost);
+        self.has_own_link[rank as usize] = false;
         self.running_count -= 1;
         self.step(rank, Event::ExitedBadly);
         self.withdraw(rank);
@@ -382,13 +387,19 @@ impl Job {
         true
     }
 
-    /// A rank failed: the job ends, unless it is to go on, which its peers learn by what they ask of it.
-    fn on_failure(&mut self, code: u8, report: Report, now: Duration) {
+    /// Ranks failed: the job ends, unless it is to go on, and then those who are part of it are told, because
+    /// not every fabric does.
+    fn on_failure(&mut self, ranks: &[u32], code: u8, report: Report, now: Duration) {
         if !self.wishes.keep_going || self.phase != Phase::Running {
             return self.end(code, report, SIGTERM, now);
         }
         self.set_code(code);
         self.actions.push_back(Action::Say(report));
+        self.lost.extend(ranks);
+        for (other, _) in (0..).zip(&self.has_own_link).filter(|(_, has_link)| **has_link) {
+            let told = ranks.iter().map(|&rank| Action::Send(other, Reply::Lost { rank }));
+            self.actions.extend(told);
+        }
     }
 
     /// The first reason decides the exit code.
@@ -444,7 +455,7 @@ impl Job {
             .collect();
         for (rank, asker) in late {
             self.awaited.remove(&rank);
-            self.on_failure(CODE_MISBEHAVED, Report::NeverJoined(rank, asker, patience), now);
+            self.on_failure(&[], CODE_MISBEHAVED, Report::NeverJoined(rank, asker, patience), now);
             self.withdraw(rank);
         }
     }
@@ -501,6 +512,8 @@ impl Job {
                 self.has_own_link[rank as usize] = true;
                 let welcome = Reply::Welcome { version: VERSION, size: self.wishes.size };
                 self.actions.push_back(Action::Send(rank, welcome));
+                let losses = self.lost.iter().map(|&lost| Action::Send(rank, Reply::Lost { rank: lost }));
+                self.actions.extend(losses);
             }
             effect => self.refuse(rank, effect, "a second hello"),
         }

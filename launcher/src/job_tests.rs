@@ -467,7 +467,9 @@ fn a_job_that_keeps_going_ends_with_its_last_rank_and_its_first_failure() {
     assert!(matches!(told[0], Action::Send(0, Reply::Missing { .. })), "who waits is answered: {told:?}");
     assert!(!told.iter().any(|action| matches!(action, Action::Signal(_))), "{told:?}");
     job.on_exit(1, ExitStatus::Code(0), START);
-    assert_eq!(actions(&mut job), [Action::Say(Report::Vanished(1))]);
+    let lost = |to: u32, rank: u32| Action::Send(to, Reply::Lost { rank });
+    assert_eq!(told[2..], [lost(0, 2), lost(1, 2)], "the others are told");
+    assert_eq!(actions(&mut job), [Action::Say(Report::Vanished(1)), lost(0, 1)]);
     job.on_request(0, Request::Finalize, START);
     job.on_exit(0, ExitStatus::Code(0), START);
     actions(&mut job);
@@ -584,4 +586,18 @@ fn a_rank_that_hangs_at_its_start_is_named_when_somebody_waits_for_it() {
         actions(&mut job);
         assert_eq!(job.verdict(), Some(CODE_MISBEHAVED));
     }
+}
+
+#[test]
+fn who_joins_late_learns_whom_the_job_has_lost() {
+    let (job_id, hosts) = ("j".into(), vec![0; 3]);
+    let (timeout, patience) = (None, PATIENCE);
+    let wishes = Wishes { size: 3, job_id, timeout, grace: GRACE, keep_going: true, patience, hosts };
+    let mut job = Job::new(wishes);
+    job.on_exit(2, ExitStatus::Signal(SIGKILL), START);
+    assert_eq!(actions(&mut job).len(), 1, "nobody has joined: {:?}", actions(&mut job));
+    job.on_request(1, hello(1), START);
+    let welcome = Reply::Welcome { version: VERSION, size: 3 };
+    let told = [Action::Send(1, welcome), Action::Send(1, Reply::Lost { rank: 2 })];
+    assert_eq!(actions(&mut job), told);
 }

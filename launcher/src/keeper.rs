@@ -5,16 +5,21 @@
 //! programs that ranks started: with `rmarun -n 4 sh -c '...'` these do the work. So each rank is
 //! its own process group, tells the keeper its number before it becomes the program, and the keeper
 //! kills the groups when the launcher's end of their line closes. No process can slip in between, since
-//! the launcher does not reap a rank, so that a group's number is not given to anybody else.
+//! the launcher does not reap a rank, so that a group's number is not given to anybody else. Then it removes
+//! what the killed have left in shared memory ([`leftovers`]).
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
-use rustix::process::{kill_process_group, Pid, Signal};
+use rustix::process::{kill_process_group, test_kill_process_group, Pid, Signal};
+
+use crate::leftovers;
 
 /// The argument that makes this program a keeper.
 pub(crate) const ARGUMENT: &str = "--internal-keeper";
@@ -28,6 +33,9 @@ const OVER: u8 = 2;
 /// Bytes of a record: what it is, then a process group, little-endian. Small enough to be written in
 /// one piece by several processes.
 const RECORD_BYTES: usize = 5;
+
+/// How long processes may take to be gone; what they have left stays if they do not go.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tells the keeper at the other end of `line` of a process group. Allocates nothing and takes no lock.
 pub(crate) fn tell_group(line: BorrowedFd<'_>, group: Pid) {
@@ -72,14 +80,30 @@ impl Keeper {
     }
 }
 
-/// The keeper's side: reads records until the line ends, then kills the groups.
+/// The keeper's side: reads records until the line ends, then kills the groups unless the job is over, and removes
+/// what they have left.
 pub(crate) fn run() {
     let mut bytes = Vec::new();
     // An error of the line is its end.
     let _ = io::stdin().read_to_end(&mut bytes);
-    for group in groups_left(&bytes) {
-        // Already gone is as good as killed.
-        let _ = kill_process_group(group, Signal::KILL);
+    let groups = groups(&bytes);
+    if !is_over(&bytes) {
+        for group in &groups {
+            // Already gone is as good as killed.
+            let _ = kill_process_group(*group, Signal::KILL);
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for group in groups {
+        // Nothing tells of the end of processes that are nobody's children.
+        let mut is_there = test_kill_process_group(group).is_ok();
+        while is_there && Instant::now() < deadline {
+            sleep(Duration::from_millis(1));
+            is_there = test_kill_process_group(group).is_ok();
+        }
+        if !is_there {
+            leftovers::remove_of(group);
+        }
     }
 }
 
@@ -88,13 +112,17 @@ fn record(kind: u8, group: i32) -> [u8; RECORD_BYTES] {
     [kind, a, b, c, d]
 }
 
-fn groups_left(bytes: &[u8]) -> Vec<Pid> {
-    let records = bytes.chunks_exact(RECORD_BYTES);
-    if records.clone().any(|record| record[0] == OVER) {
-        return Vec::new();
-    }
+fn records(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.chunks_exact(RECORD_BYTES)
+}
+
+fn is_over(bytes: &[u8]) -> bool {
+    records(bytes).any(|record| record[0] == OVER)
+}
+
+fn groups(bytes: &[u8]) -> Vec<Pid> {
     // Number 1 as a group would mean every process.
-    let groups = records.filter(|record| record[0] == GROUP).filter_map(|record| {
+    let groups = records(bytes).filter(|record| record[0] == GROUP).filter_map(|record| {
         let group = i32::from_le_bytes(*record.last_chunk::<4>()?);
         Pid::from_raw(group).filter(|_| group > 1)
     });
@@ -106,11 +134,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_what_it_was_told_of_unless_the_job_is_over() {
+    fn knows_the_groups_and_whether_the_job_is_over() {
         let mut bytes = [70_000, 1, 0, 5].map(|group| record(GROUP, group)).concat();
-        let left: Vec<i32> = groups_left(&bytes).iter().map(|group| group.as_raw_nonzero().get()).collect();
-        assert_eq!(left, [70_000, 5]);
+        let told: Vec<i32> = groups(&bytes).iter().map(|group| group.as_raw_nonzero().get()).collect();
+        assert_eq!((told.as_slice(), is_over(&bytes)), (&[70_000, 5][..], false));
         bytes.extend(record(OVER, 0));
-        assert!(groups_left(&bytes).is_empty());
+        assert!(is_over(&bytes));
     }
 }

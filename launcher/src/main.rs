@@ -23,6 +23,7 @@ mod job;
 mod keeper;
 mod kvs;
 mod launch_agent;
+mod leftovers;
 mod local;
 mod output;
 mod places;

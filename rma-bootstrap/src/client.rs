@@ -1,5 +1,6 @@
 //! A rank that `rmarun` started, and its side of the control connection.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub struct LauncherClient {
     /// When this rank finalized, since `epoch`.
     finalized_at: Option<Duration>,
     all_finalized: bool,
+    /// Ranks that have died, and of which the caller does not know yet.
+    losses: VecDeque<Rank>,
     /// Why the launcher cannot be talked to any more.
     lost: Option<String>,
     /// What the launcher refused and nobody has been told yet.
@@ -49,6 +52,7 @@ impl LauncherClient {
             epoch: Instant::now(),
             finalized_at: None,
             all_finalized: false,
+            losses: VecDeque::new(),
             lost: None,
             refusal: None,
         };
@@ -89,6 +93,12 @@ impl LauncherClient {
                 self.requests.answer(request, Err(reason));
             }
             Reply::AllFinalized => self.all_finalized = true,
+            // Of itself, and of ranks that are not there, it has nothing to learn.
+            Reply::Lost { rank } => {
+                if rank < self.place.size && rank != self.place.rank {
+                    self.losses.push_back(Rank(rank));
+                }
+            }
             Reply::Refused { request, reason } => {
                 if !self.requests.answer(request, Err(reason.clone())) {
                     self.refusal = Some(reason);
@@ -114,7 +124,7 @@ impl LauncherClient {
                 }
                 Ok(Some(Reply::Refused { reason, .. })) => return Err(self.error(CALL, &reason)),
                 // Left over from a process that was this rank before; the refusal of the hello follows.
-                Ok(Some(Reply::AllFinalized)) => {}
+                Ok(Some(Reply::AllFinalized | Reply::Lost { .. })) => {}
                 Ok(Some(_)) => {
                     return Err(self.error(CALL, "the launcher answered a question that was not asked"))
                 }
@@ -269,6 +279,10 @@ impl Bootstrap for LauncherClient {
     fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
         let fetch = self.get(rank, ADDRESS_KEY)?;
         found_address(rank, fetch)
+    }
+
+    fn poll_lost(&mut self) -> Option<Rank> {
+        self.losses.pop_front()
     }
 }
 
@@ -448,6 +462,19 @@ mod tests {
         assert_eq!(client.poll_all_finalized(), Ok(true));
         drop(launcher);
         assert_eq!(client.poll_all_finalized(), Ok(true), "nothing is needed of the launcher any more");
+    }
+
+    #[test]
+    fn losses_are_told_once_and_only_of_others() {
+        let (mut client, mut launcher) = welcomed();
+        assert_eq!(client.poll_lost(), None);
+        for rank in [3, 1, 4, 0] {
+            launcher.send(&Reply::Lost { rank }).unwrap();
+        }
+        assert!(client.wait_readable(Duration::from_secs(10)).unwrap());
+        client.receive();
+        let told: Vec<Rank> = std::iter::from_fn(|| client.poll_lost()).collect();
+        assert_eq!(told, [Rank(3), Rank(0)], "rank 1 is the client, and rank 4 is nobody");
     }
 
     #[test]

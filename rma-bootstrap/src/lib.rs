@@ -261,4 +261,8 @@ impl Bootstrap for JobBootstrap {
     fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
         self.member_mut().lookup(rank)
     }
+
+    fn poll_lost(&mut self) -> Option<Rank> {
+        self.member_mut().poll_lost()
+    }
 }

@@ -8,7 +8,7 @@
 use std::fmt;
 
 /// Version of this protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Longest frame body, in bytes (the length word not counted).
 pub const FRAME_BYTES_MAX: usize = 4096;
@@ -117,6 +117,11 @@ pub enum Reply {
     },
     /// Every rank of the job has finalized or ended: nobody needs this one any more.
     AllFinalized,
+    /// The process of this rank ended before its time, and the job goes on without it.
+    Lost {
+        /// Which rank.
+        rank: u32,
+    },
 }
 
 /// Why bytes are not a message, or a message cannot become bytes.
@@ -173,6 +178,7 @@ const KIND_VALUE: u8 = 130;
 const KIND_MISSING: u8 = 131;
 const KIND_REFUSED: u8 = 132;
 const KIND_ALL_FINALIZED: u8 = 133;
+const KIND_LOST: u8 = 134;
 
 impl Message for Request {
     fn encode_body(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
@@ -268,6 +274,11 @@ impl Message for Reply {
                 out.push(KIND_ALL_FINALIZED);
                 Ok(())
             }
+            Self::Lost { rank } => {
+                out.push(KIND_LOST);
+                out.extend_from_slice(&rank.to_le_bytes());
+                Ok(())
+            }
         }
     }
 
@@ -288,6 +299,7 @@ impl Message for Reply {
                 reason: fields.text("reason", TEXT_BYTES_MAX)?,
             },
             KIND_ALL_FINALIZED => Self::AllFinalized,
+            KIND_LOST => Self::Lost { rank: fields.u32("rank")? },
             kind => return Err(WireError::UnknownKind(kind)),
         };
         fields.end()?;
@@ -449,6 +461,7 @@ mod tests {
             Reply::Missing { request: 4, reason: "rank 2 has ended".into() },
             Reply::Refused { request: 0, reason: "wrong job".into() },
             Reply::AllFinalized,
+            Reply::Lost { rank: 258 },
         ]
     }
 
@@ -478,6 +491,7 @@ mod tests {
         let refused = frame(&Reply::Refused { request: 0, reason: "no".into() });
         assert_eq!(refused, b"\x09\0\0\0\x84\0\0\0\0\x02\0no");
         assert_eq!(frame(&Reply::AllFinalized), b"\x01\0\0\0\x85");
+        assert_eq!(frame(&Reply::Lost { rank: 258 }), b"\x05\0\0\0\x86\x02\x01\0\0");
     }
 
     #[test]

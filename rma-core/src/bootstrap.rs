@@ -68,6 +68,12 @@ pub trait Bootstrap: Send {
     /// # Errors
     /// When the launcher is gone, or the rank has not published within the time limit.
     fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError>;
+
+    /// A rank whose process has ended before its time, each once, as far as the launcher has said so and was
+    /// listened to. Not every launcher says it, hence the default.
+    fn poll_lost(&mut self) -> Option<Rank> {
+        None
+    }
 }
 
 /// Why the bootstrap could not serve.

@@ -502,6 +502,13 @@ pub unsafe trait Endpoint: Send {
     /// Takes a packet's buffer back.
     fn release(&mut self, packet: ReceivedPacket);
 
+    /// The peer's process has ended, as the launcher says: posts to it fail from now on, and what is in flight to
+    /// it comes back as [`Completion::Failed`], within bounded time. Fabrics that notice such an end by
+    /// themselves need not do anything, which is the default.
+    fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
+        let _ = (peer, code);
+    }
+
     /// A file descriptor that becomes readable when [`Endpoint::poll`] has something to do, for a
     /// thread that wants to sleep; `None` where the fabric has none.
     fn wait_fd(&self) -> Option<i32> {

@@ -13,6 +13,7 @@ use rma_core::provider::{
 };
 use rma_core::provider::{ProviderError, VECTOR_PIECES_MAX};
 
+use crate::abandon::Abandoned;
 use crate::address::{self, ReadBackRegion};
 use crate::atomics::{self, AtomicLimits};
 use crate::describe::Description;
@@ -131,6 +132,8 @@ pub struct OfiEndpoint {
     pub(crate) keeps_addresses: bool,
     /// The question whether a peer still listens, one at a time.
     pub(crate) probe: Option<Probe>,
+    /// Peers that are known to be dead, while operations to them may be in flight.
+    pub(crate) abandoned: Vec<Abandoned>,
     pub(crate) is_down: bool,
     pub(crate) wait_fd: Option<i32>,
     address: AddressBytes,
@@ -199,6 +202,7 @@ impl OfiEndpoint {
             peers_listen: choice.profile.listens_on_tcp,
             keeps_addresses: choice.profile.quirks.keeps_addresses,
             probe: None,
+            abandoned: Vec::new(),
             is_down: false,
             wait_fd,
             address,

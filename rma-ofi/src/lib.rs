@@ -18,6 +18,7 @@
 //! What libfabric says of itself is read back after it answered, and where a claim is known to be
 //! wrong the table in [`profile`] corrects it.
 
+mod abandon;
 mod address;
 mod atomics;
 mod describe;

@@ -20,6 +20,8 @@ pub(crate) struct Slot {
     pub(crate) peer: u32,
     /// Whether the provider holds it.
     pub(crate) is_in_flight: bool,
+    /// Whether the provider holds it although its end has been said; of tracked operations only.
+    pub(crate) is_given_up: bool,
 }
 
 /// What a slot is for; slots of one purpose are contiguous.

@@ -46,6 +46,9 @@ impl OfiEndpoint {
         } else if read != -(fi::FI_EAGAIN as isize) {
             self.on_queue_error(read);
         }
+        if !self.abandoned.is_empty() {
+            self.settle_abandoned();
+        }
         if !self.ready.is_empty() {
             self.drain_ready(out);
         }
@@ -83,6 +86,7 @@ impl OfiEndpoint {
     #[inline]
     fn retire(&mut self, slot: usize) -> Option<Tag> {
         if !self.leaves_flight(slot) {
+            self.retire_given_up(slot);
             return None;
         }
         let raw = self.live.memory.slot(slot);
@@ -100,6 +104,18 @@ impl OfiEndpoint {
         Some(Tag(tag))
     }
 
+    /// The provider lets go of what has been said to have failed.
+    #[cold]
+    #[inline(never)]
+    fn retire_given_up(&mut self, slot: usize) {
+        let raw = self.live.memory.slot(slot);
+        // SAFETY: the slot exists, and the provider does not touch this member of it.
+        let flag = unsafe { &mut (*raw).is_given_up };
+        if core::mem::replace(flag, false) {
+            self.free_tracked.push(slot as u32);
+        }
+    }
+
     #[inline]
     fn retire_outgoing(&mut self, slot: usize, index: usize) {
         if self.leaves_flight(slot) {
@@ -110,7 +126,7 @@ impl OfiEndpoint {
 
     /// Whether the slot was in flight; it is not any more.
     #[inline]
-    fn leaves_flight(&mut self, slot: usize) -> bool {
+    pub(crate) fn leaves_flight(&mut self, slot: usize) -> bool {
         let raw = self.live.memory.slot(slot);
         // SAFETY: the slot exists, and the provider does not touch this member of it.
         let flag = unsafe { &mut (*raw).is_in_flight };
@@ -119,7 +135,7 @@ impl OfiEndpoint {
 
     #[cold]
     #[inline(never)]
-    fn finish_flushes(&mut self, peer: usize) {
+    pub(crate) fn finish_flushes(&mut self, peer: usize) {
         let down = self.peers[peer].down;
         let ready = &mut self.ready;
         self.flush_waiters.retain(|&(waits_for, tag)| {

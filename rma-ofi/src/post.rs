@@ -11,8 +11,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError,
-    ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
+    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::address::ReadBackRegion;
@@ -445,6 +445,10 @@ unsafe impl Endpoint for OfiEndpoint {
         let class = self.live.memory.sizes().class_of_incoming(packet.buffer as usize);
         self.lanes[class].unposted.push(packet.buffer);
         self.post_receives_of(class);
+    }
+
+    fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
+        self.abandon_peer(peer, code);
     }
 
     fn wait_fd(&self) -> Option<i32> {

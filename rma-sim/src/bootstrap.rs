@@ -17,6 +17,8 @@ pub struct SimBootstrap {
     is_published: bool,
     /// The rank asked for last, how often it was not there, and how often we say so by chance.
     asked: Option<Asked>,
+    /// Silent deaths that this rank has been told of.
+    losses_told: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,7 @@ struct Asked {
 impl SimBootstrap {
     pub(crate) fn new(fabric: SimFabric, rank: u32) -> Self {
         let size = fabric.rank_count();
-        Self { fabric, rank, size, is_published: false, asked: None }
+        Self { fabric, rank, size, is_published: false, asked: None, losses_told: 0 }
     }
 }
 
@@ -80,5 +82,11 @@ impl Bootstrap for SimBootstrap {
         }
         self.asked = None;
         Ok(Lookup::Found(fabric::address(rank.0)))
+    }
+
+    fn poll_lost(&mut self) -> Option<Rank> {
+        let lost = self.fabric.lost(self.losses_told)?;
+        self.losses_told += 1;
+        Some(Rank(lost))
     }
 }

@@ -81,7 +81,7 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
 
     /// Progress of every rank until none moves, then one step of the fabric.
     pub fn step(&mut self) -> bool {
-        let mut moved = false;
+        let mut moved = self.engines.iter_mut().map(Engine::hear_of_losses).sum::<usize>() > 0;
         for _ in 0..1000 {
             let events: usize = self.engines.iter_mut().map(Engine::progress).sum();
             if events == 0 {

@@ -1,6 +1,7 @@
-//! What each call does about a dead rank, on every kind of simulated fabric.
+//! What each call does about a dead rank, on every kind of simulated fabric: those that notice a death, and
+//! those that say nothing, so that only the launcher tells.
 
-use rma_conformance::behaviour::deaths_calls;
+use rma_conformance::behaviour::{deaths_calls, deaths_late};
 use rma_conformance::{Driver, World};
 use rma_core::config::Config;
 use rma_core::engine::Engine;
@@ -24,22 +25,26 @@ impl Driver for SimDriver {
 /// A body that kills rank 2 by its argument.
 type Body = fn(&mut World<SimEndpoint, SimBootstrap>, Box<dyn FnOnce()>);
 
-/// Runs a body with three ranks on each kind of fabric.
-fn everywhere(change: fn(&mut Config), body: Body) {
+/// Runs a body with so many ranks on each kind of fabric.
+fn everywhere(ranks: u32, change: fn(&mut Config), body: Body) {
     let puts_and_gets = NativeOps { put: true, get: true, ..NativeOps::default() };
     for native in [NativeOps::default(), puts_and_gets, rma_sim::native_all()] {
         for put_completes in [CompletionScope::Remote, CompletionScope::Local] {
-            let mut fabric_config = FabricConfig { native, ..FabricConfig::unit(3) };
-            fabric_config.limits.put_completes = put_completes;
-            let fabric = SimFabric::new(fabric_config);
-            let mut config = Config::default();
-            change(&mut config);
-            let engines = (0..3).map(|rank| {
-                let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
-                Engine::open(endpoint, fabric.bootstrap(rank), config.clone()).expect("the engine opens")
-            });
-            let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
-            body(&mut world, Box::new(move || fabric.kill(2)));
+            for is_silent in [false, true] {
+                let mut fabric_config = FabricConfig { native, ..FabricConfig::unit(ranks) };
+                fabric_config.limits.put_completes = put_completes;
+                let fabric = SimFabric::new(fabric_config);
+                let mut config = Config::default();
+                change(&mut config);
+                let engines = (0..ranks).map(|rank| {
+                    let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
+                    let bootstrap = fabric.bootstrap(rank);
+                    Engine::open(endpoint, bootstrap, config.clone()).expect("the engine opens")
+                });
+                let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
+                let kill = if is_silent { SimFabric::kill_silently } else { SimFabric::kill };
+                body(&mut world, Box::new(move || kill(&fabric, 2)));
+            }
         }
     }
 }
@@ -49,7 +54,7 @@ macro_rules! each {
         $($(
             #[test]
             fn $body() {
-                everywhere(|_| (), |world, kill| $group::$body(world, kill));
+                everywhere(3, |_| (), |world, kill| $group::$body(world, kill));
             }
         )+)+
     };
@@ -59,9 +64,15 @@ each! {
     deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
         every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
         who_frees_early;
+    deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows;
 }
 
 #[test]
 fn window_protocol() {
-    everywhere(deaths_calls::one_element, deaths_calls::window_protocol);
+    everywhere(3, deaths_calls::one_element, deaths_calls::window_protocol);
+}
+
+#[test]
+fn one_of_many_sharers() {
+    everywhere(24, |_| (), |world, kill| deaths_late::one_of_many_sharers(world, kill));
 }

@@ -276,6 +276,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.make_rma_progress_global(&mut self.windows)
     }
 
+    /// Takes in which ranks have died as far as the bootstrap knows, for what the fabric does not tell; returns
+    /// how many were news. For callers that have listened to the launcher, and not for each progress.
+    pub fn hear_of_losses(&mut self) -> usize {
+        self.process.hear_of_losses(&mut self.windows)
+    }
+
     /// Begins a barrier of all ranks of the job.
     ///
     /// # Errors

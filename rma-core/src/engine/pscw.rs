@@ -85,9 +85,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.mem_sync();
         w.exposure.open(group.clone(), assert.no_check);
         self.process.send_notices(w);
-        for (rank, code) in self.process.failure.iter().filter_map(|failure| failure.peer()) {
-            w.exposure.on_lost(rank, code);
-        }
+        self.process.lose_the_dead(w);
         Ok(SyncCall::new(call, window, Stage::Done))
     }
 

@@ -2,6 +2,7 @@
 
 mod deferred;
 mod queue;
+mod sharers;
 
 pub use deferred::{DeferredRing, Span};
 pub use queue::{LockType, NotHeld, Request, Waiter, WindowLock};

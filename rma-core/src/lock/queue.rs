@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::deferred::Span;
-use crate::epoch::FewRanks;
+use super::sharers::Sharers;
 use crate::ids::Rank;
 use crate::mutation::Mutation;
 
@@ -52,8 +52,7 @@ pub enum Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotHeld;
 
-/// The lock of one window at one rank. The size depends on the queue's capacity only; shared holders
-/// are counted, not listed.
+/// The lock of one window at one rank. The size depends on the queue's capacity only.
 ///
 /// Implements: notes: lock state.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ pub struct WindowLock {
     shared_count: u32,
     exclusive: Option<Rank>,
     /// Who shares it, as far as there is room: their locks are released should they die.
-    sharers: FewRanks,
+    sharers: Sharers,
     waiters: VecDeque<Waiter>,
     capacity: usize,
 }
@@ -70,7 +69,7 @@ impl WindowLock {
     /// Free, with room for `capacity` waiters.
     pub fn new(capacity: usize) -> Self {
         let waiters = VecDeque::with_capacity(capacity);
-        Self { shared_count: 0, exclusive: None, sharers: FewRanks::default(), waiters, capacity }
+        Self { shared_count: 0, exclusive: None, sharers: Sharers::new(capacity > 0), waiters, capacity }
     }
 
     fn admits(&self, lock_type: LockType) -> bool {
@@ -143,14 +142,16 @@ impl WindowLock {
     }
 
     /// Releases what a rank holds that cannot be reached any more, and makes it wait for nothing. Requests
-    /// with kept operations stay in line, because these leave in order, with `unlock` among their flags. A
-    /// rank that came when more than [`FewRanks::CAPACITY`] shared the lock keeps its share.
+    /// with kept operations stay in line, because these leave in order, with `unlock` among their flags. In jobs
+    /// of more than 8192 ranks, one of those above that shares the lock with more than a few of them keeps its
+    /// share.
     pub fn on_lost(&mut self, rank: Rank, unlock: u16) {
         if self.exclusive == Some(rank) {
             self.exclusive = None;
         }
-        let shares = self.sharers.remove_all(rank) as u32;
-        self.shared_count = self.shared_count.saturating_sub(shares);
+        if self.sharers.remove(rank) {
+            self.shared_count = self.shared_count.saturating_sub(1);
+        }
         self.waiters.retain(|waiter| waiter.origin != rank || waiter.payload.is_some());
         for waiter in self.waiters.iter_mut().filter(|waiter| waiter.origin == rank) {
             waiter.flags |= unlock;
@@ -195,7 +196,7 @@ impl WindowLock {
 
     /// Bytes held beyond the structure itself.
     pub fn heap_bytes(&self) -> usize {
-        self.waiters.capacity() * size_of::<Waiter>()
+        self.waiters.capacity() * size_of::<Waiter>() + self.sharers.heap_bytes()
     }
 }
 
@@ -270,6 +271,15 @@ mod tests {
         assert_eq!(lock.poll_grant().map(|waiter| waiter.origin), Some(Rank(2)));
         lock.on_lost(Rank(2), 2);
         assert!(lock.is_free());
+    }
+
+    #[test]
+    fn every_sharer_is_known() {
+        let mut lock = WindowLock::new(8);
+        assert!((0..100).all(|rank| lock.try_acquire(Rank(rank), LockType::Shared, false)));
+        assert_eq!(lock.enqueue(waiter(100, LockType::Exclusive)), Request::Queued);
+        (0..100).rev().for_each(|rank| lock.on_lost(Rank(rank), 2));
+        assert_eq!(lock.poll_grant().map(|waiter| waiter.origin), Some(Rank(100)));
     }
 
     #[test]

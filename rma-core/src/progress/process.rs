@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec;
 
 use super::control::NO_WINDOW;
+use super::deaths::Losses;
 use super::issue::Again;
 use super::peers::{PeerTable, Place};
 use super::replies::Replies;
@@ -93,6 +94,7 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) failure: Option<Failure>,
     /// Regions registered so far: no two of them, near in time, wish for the same key.
     pub(crate) regions_registered: u32,
+    pub(crate) losses: Losses,
     /// Nobody may be contacted for the first time now.
     pub(crate) is_deferring: bool,
     /// The process that has the target role of this rank's served windows.
@@ -131,6 +133,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             counters: Counters::default(),
             failure: None,
             regions_registered: 0,
+            losses: Losses::new(),
             is_deferring: false,
             config,
         }
@@ -169,6 +172,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     #[inline(never)]
     fn connect_slow(&mut self, place: Place) -> Result<Option<PeerAddr>, FabricCode> {
+        if let Some(code) = self.losses.reason(place.rank()) {
+            return Err(code);
+        }
         if self.is_deferring {
             return Ok(None);
         }

@@ -159,12 +159,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.exposure.is_exposed_to(self.rank) {
             w.access.on_post(self.rank);
         }
-        let down = self.failure.as_ref().and_then(|failure| failure.peer());
-        if let Some((rank, code)) = down {
-            self.lose_member(w, rank, code);
-        }
+        let has_losses = self.lose_the_dead(w);
         // Who was found dead before this epoch says nothing any more; asking finds the others out.
-        if w.notices.has_dropped() || down.is_some() {
+        if w.notices.has_dropped() || has_losses {
             w.access.ask();
             self.send_questions(w);
         }

@@ -7,7 +7,6 @@ use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::error::FabricCode;
 use crate::ids::{PeerAddr, Tag};
-use crate::mutation::Mutation;
 use crate::provider::{Completion, Endpoint, ReceivedPacket};
 use crate::table::Sync;
 use crate::window::Window;
@@ -174,13 +173,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     fn on_peer_down(&mut self, windows: &mut Windows<E::Region>, peer: PeerAddr, code: FabricCode) {
         let Some(rank) = self.peers.rank_of(peer) else { return };
-        self.note_peer_failure(rank, code);
-        if Mutation::DeathIgnored.is_on() {
-            return;
-        }
-        for w in windows.iter_mut() {
-            self.lose_rank(w, rank, code);
-        }
+        self.lose_process(windows, rank, code);
     }
 
     fn on_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
@@ -239,6 +232,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.counters.packet_bytes_received += bytes.len() as u64;
         if header.sender.0 >= self.size || !self.may_come(&header) {
             return Err(WireError::Length(header.sender.0));
+        }
+        if self.is_from_the_dead(header.sender) {
+            return Ok(());
         }
         if header.kind == PacketKind::Introduction {
             return self.on_introduction(header.sender, reader.take(reader.remaining())?);

@@ -144,6 +144,10 @@ unsafe impl Endpoint for SimEndpoint {
         self.fabric.state().disconnect(self.index, peer);
     }
 
+    fn abandon(&mut self, peer: PeerAddr, _code: FabricCode) {
+        self.fabric.state().abandon(self.index, peer);
+    }
+
     unsafe fn register(
         &mut self,
         base: NonNull<u8>,

@@ -102,6 +102,16 @@ impl SimFabric {
         self.state().kill(rank);
     }
 
+    /// The process of this rank dies, and the fabric, as some do, never says so: only the bootstrap tells.
+    pub fn kill_silently(&self, rank: u32) {
+        self.state().kill_silently(rank);
+    }
+
+    /// The rank that died silently after `known` others had.
+    pub(crate) fn lost(&self, known: usize) -> Option<u32> {
+        self.state().lost.get(known).copied()
+    }
+
     /// Makes room for this many messages in flight, so that posting them allocates nothing.
     pub fn reserve(&self, messages: usize) {
         self.state().reserve(messages);

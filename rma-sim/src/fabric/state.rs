@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) records: Option<Vec<PacketRecord>>,
     pub(super) interceptor: Option<Interceptor>,
     pub(super) sabotage: Sabotage,
+    /// Ranks that have died without the fabric's saying so, in this order.
+    pub(super) lost: Vec<u32>,
     /// Deliveries are chosen by the caller, one by one.
     pub(super) is_manual: bool,
     pub(super) events: BinaryHeap<Reverse<Event>>,
@@ -166,6 +168,7 @@ impl State {
             records: None,
             interceptor: None,
             sabotage: Sabotage::default(),
+            lost: Vec::new(),
             is_manual: false,
             events: BinaryHeap::new(),
             event_count: 0,
@@ -230,6 +233,9 @@ impl State {
 
     fn on_part(&mut self, id: OperationId, part: u32) -> Option<usize> {
         let target = self.operations.get(id)?.target;
+        if !self.endpoints[target].is_up {
+            return None;
+        }
         if self.config.limits.needs_target_progress {
             self.endpoints[target].work.push_back(Work::Part(id, part));
         } else {
@@ -338,14 +344,24 @@ impl State {
     }
 
     fn take_down(&mut self, dead: usize, tell_everybody: bool) {
+        self.silence(dead);
+        for id in self.operations.of_target(dead) {
+            self.fail(id, PEER_DOWN);
+        }
+        for endpoint in 0..self.endpoints.len() {
+            for route in 0..self.endpoints[endpoint].routes.len() {
+                self.take_down_route(endpoint, route, dead, tell_everybody);
+            }
+        }
+    }
+
+    /// The endpoint does nothing any more, and nothing reaches it.
+    fn silence(&mut self, dead: usize) {
         self.endpoints[dead].is_up = false;
         self.endpoints[dead].registrations.remove_all();
         self.endpoints[dead].completions.clear();
         for id in self.operations.of_origin(dead) {
             self.forget(id);
-        }
-        for id in self.operations.of_target(dead) {
-            self.fail(id, PEER_DOWN);
         }
         let work = core::mem::take(&mut self.endpoints[dead].work);
         let inboxes = core::mem::take(&mut self.endpoints[dead].inboxes);
@@ -354,9 +370,26 @@ impl State {
             Work::Part(..) => None,
         });
         waiting.chain(inboxes.into_iter().flatten()).for_each(|packet| self.drop_packet(packet));
-        for endpoint in 0..self.endpoints.len() {
-            for route in 0..self.endpoints[endpoint].routes.len() {
-                self.take_down_route(endpoint, route, dead, tell_everybody);
+    }
+
+    /// The process of `rank` dies, and the fabric says nothing: what is on its way there never ends.
+    pub(super) fn kill_silently(&mut self, rank: u32) {
+        let Some(&dead) = self.endpoint_of.get(&rank) else { return };
+        if self.endpoints[dead].is_up {
+            self.note("kill silently", dead, dead, 0, 0);
+            self.silence(dead);
+            self.lost.push(rank);
+        }
+    }
+
+    /// The origin knows that the peer is dead: what is on its way there ends now.
+    pub(super) fn abandon(&mut self, origin: usize, peer: PeerAddr) {
+        let Some(route) = self.endpoints[origin].route_of(peer) else { return };
+        let target = self.endpoints[origin].routes[route].target;
+        self.endpoints[origin].routes[route].down.get_or_insert(PEER_DOWN);
+        for id in self.operations.of_target(target) {
+            if self.operations.get(id).is_some_and(|operation| operation.origin == origin) {
+                self.fail(id, PEER_DOWN);
             }
         }
     }

@@ -189,7 +189,7 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
         while rounds < ROUNDS && core.progress_unnoticed(&mut guarded) > 0 {
             rounds += 1;
         }
-        guarded.engine.bootstrap().receive();
+        core.hear(&mut guarded);
         let is_quiet = rounds < ROUNDS;
         let may_sleep = is_quiet && (sleeper.is_none() || guarded.engine.endpoint().arm_wait());
         drop(guarded);

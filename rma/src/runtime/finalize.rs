@@ -9,7 +9,7 @@ use rma_core::ids::WindowId;
 
 use super::wait::Awaited;
 use super::Core;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::platform::Engine;
 
 /// The barrier before it, under the name of the call that the program made.
@@ -63,21 +63,26 @@ impl Awaited for AllFinalized {
 impl Core {
     /// Waits for all ranks, tells the launcher, and goes on making progress until it says that all ranks
     /// are done. Each part takes at most `limit`: what another rank waits for in a barrier of its own is
-    /// met by the first, and then it may never come to the second.
+    /// met by the first, and then it may never come to the second. When a rank has died the barrier fails, but
+    /// those who are left wait for each other all the same.
     pub(crate) fn finalize(&self, limit: Option<Duration>) -> Result<()> {
         let mut guarded = self.enter_anyway();
         if guarded.is_finalized {
             return Ok(());
         }
         let barrier = guarded.engine.start_barrier().map_err(|error| self.fail(error))?;
-        self.wait(guarded, &mut LastBarrier(barrier), limit)?;
+        let barrier = self.wait(guarded, &mut LastBarrier(barrier), limit);
+        match barrier.as_ref().map_err(Error::rma) {
+            Ok(()) | Err(Some(RmaError::Peer { .. })) => {}
+            Err(_) => return barrier,
+        }
         let mut guarded = self.enter_anyway();
         guarded.is_finalized = true;
         let told = guarded.engine.bootstrap().finalize();
         told.map_err(|error| {
             self.fail(RmaError::Bootstrap { call: Call::Finalize, message: error.message })
         })?;
-        self.wait(guarded, &mut AllFinalized, limit)
+        self.wait(guarded, &mut AllFinalized, limit).and(barrier)
     }
 
     /// Whether the job has been finalized.

@@ -40,6 +40,9 @@ pub(crate) use wait::{Awaited, PendingOperation};
 /// still serves the other ranks.
 const POSTS_PER_PROGRESS: u32 = 32;
 
+/// Times that the program makes progress between two looks at what the launcher says.
+const PROGRESS_PER_LOOK: u64 = 1024;
+
 /// What the guard guards.
 #[derive(Debug)]
 pub(crate) struct Guarded {
@@ -168,7 +171,20 @@ impl Core {
         // Under the guard, so a load and a store count well enough.
         let activity = self.activity.load(Ordering::Relaxed);
         self.activity.store(activity.wrapping_add(1), Ordering::Relaxed);
+        if activity % PROGRESS_PER_LOOK == 0 {
+            self.hear(guarded);
+        }
         self.progress_unnoticed(guarded)
+    }
+
+    /// Takes what the launcher has said; that a rank has died may be what somebody waits for.
+    #[cold]
+    #[inline(never)]
+    fn hear(&self, guarded: &mut Guarded) {
+        guarded.engine.bootstrap().receive();
+        if guarded.engine.hear_of_losses() > 0 && guarded.sleeping.is_anybody() {
+            self.tell(guarded);
+        }
     }
 
     /// The same for the agent, which does not tell itself to stay away.

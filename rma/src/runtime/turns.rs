@@ -124,7 +124,7 @@ impl Core {
             yield_now();
             return self.enter_anyway();
         }
-        guarded.engine.bootstrap().receive();
+        self.hear(&mut guarded);
         (guarded.sleeping.has_sentinel, guarded.sleeping.is_rung) = (true, false);
         self.fall_asleep();
         drop(guarded);

@@ -22,7 +22,7 @@ use crate::World;
 const BOUND: usize = 20_000;
 
 /// A call of a rank, to its end within the bound.
-fn bounded<E: Endpoint, B: Bootstrap>(
+pub(super) fn bounded<E: Endpoint, B: Bootstrap>(
     world: &mut World<E, B>,
     rank: u32,
     started: Result<SyncCall, RmaError>,
@@ -51,7 +51,7 @@ fn bounded_request<E: Endpoint, B: Bootstrap>(
 }
 
 /// The living can free the window: an error says that not all did, and nothing of it is left.
-fn is_freed<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
+pub(super) fn is_freed<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
     for rank in 0..2 {
         let started = world.engines[rank as usize].start_free(window);
         names_the_dead(bounded(world, rank, started));

@@ -4,6 +4,7 @@ pub mod checker;
 pub mod counts;
 pub mod deaths;
 pub mod deaths_calls;
+pub mod deaths_late;
 pub mod dynamic;
 pub mod fences;
 pub mod flushes;

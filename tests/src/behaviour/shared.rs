@@ -37,7 +37,7 @@ impl Drop for Words {
     }
 }
 
-fn shared<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) -> WindowId {
+pub(super) fn shared<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) -> WindowId {
     // SAFETY: the part keeps its words as long as the window does.
     world.make(|engine, _| unsafe { engine.start_shared(Ok(part()), 1, &WindowOptions::DEFAULT) })
 }

@@ -1,0 +1,170 @@
+//! What begins, or arrives, when a rank is known to be dead already. Rank 2 dies in each body, by its last
+//! argument; the others go on with each other.
+
+use std::task::Poll;
+
+use rma_core::bootstrap::Bootstrap;
+use rma_core::engine::{PostAssert, StartAssert};
+use rma_core::ids::{Rank, WindowId};
+use rma_core::info::WindowOptions;
+use rma_core::lock::LockType::{Exclusive, Shared};
+use rma_core::provider::Endpoint;
+
+use super::deaths::names_the_dead;
+use super::deaths_calls::{bounded, is_freed};
+use super::shared::shared;
+use crate::World;
+
+const WITHOUT_NOTICES: PostAssert = PostAssert { no_check: true, no_store: false, no_put: false };
+
+/// Rank 0 updates rank 1, alone.
+fn is_lockable<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
+    let started = world.engines[0].start_lock(window, Rank(1), Exclusive, false);
+    bounded(world, 0, started).unwrap();
+    world.put(0, window, 1, 8, &[2; 8]).unwrap();
+    let started = world.engines[0].start_unlock(window, Rank(1));
+    bounded(world, 0, started).unwrap();
+    assert_eq!(world.memory(1, window)[8..16], [2; 8]);
+}
+
+/// A request for a lock that is under way when its sender dies does not hold the lock for ever.
+///
+/// Shows: MPI_Win_lock.
+pub fn late_requests<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    let window = world.allocate(64);
+    // Who tells of the death knows him.
+    world.lock(2, window, 1, Shared).unwrap();
+    world.put(2, window, 1, 0, &[1; 8]).unwrap();
+    world.unlock(2, window, 1).unwrap();
+    world.lock(2, window, 1, Exclusive).unwrap();
+    world.put(2, window, 1, 0, &[1; 8]).unwrap();
+    let mut flush = world.engines[2].start_flush(window, Rank(1)).unwrap();
+    // The request has left, and nobody has had the time to see it.
+    assert!(matches!(world.engines[2].poll(&mut flush), Poll::Pending));
+    kill();
+    world.settle();
+    is_lockable(world, window);
+    is_freed(world, window);
+}
+
+/// Epochs for which nothing is sent, so that nothing tells that a member is dead.
+///
+/// Shows: MPI_Win_post, MPI_MODE_NOCHECK/post, MPI_Win_start, MPI_MODE_NOCHECK/start, MPI_Win_wait.
+pub fn epochs_without_notices<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    let window = world.allocate(64);
+    kill();
+    world.settle();
+    let (origins, targets) = (world.group(&[0, 2]), world.group(&[1, 2]));
+    let started = world.engines[1].start_post(window, &origins, WITHOUT_NOTICES);
+    bounded(world, 1, started).unwrap();
+    let assert = StartAssert { no_check: true };
+    let started = world.engines[0].start_start(window, &targets, assert);
+    bounded(world, 0, started).unwrap();
+    world.put(0, window, 1, 0, &[1; 8]).unwrap();
+    let started = world.engines[0].start_complete(window);
+    names_the_dead(bounded(world, 0, started));
+    let started = world.engines[1].start_wait(window);
+    names_the_dead(bounded(world, 1, started));
+    assert_eq!(world.memory(1, window)[..8], [1; 8]);
+    is_freed(world, window);
+}
+
+/// Attaching is one's own affair; only what goes to the dead fails.
+///
+/// Shows: MPI_Win_create_dynamic, MPI_Win_attach, MPI_Win_detach, MPI_Win_free.
+pub fn dynamic_windows<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    let window = world.make(|engine, _| engine.start_create_dynamic(&WindowOptions::DEFAULT));
+    let region: *mut u64 = Vec::leak(vec![0; 8]).as_mut_ptr();
+    let address = region.addr() as u64;
+    kill();
+    world.settle();
+    // SAFETY: the words are never freed.
+    unsafe { world.engines[1].attach(window, region.cast(), 64) }.unwrap();
+    for (target, lock_type) in [(1, Exclusive), (2, Shared)] {
+        let started = world.engines[0].start_lock(window, Rank(target), lock_type, false);
+        bounded(world, 0, started).unwrap();
+        let posted = world.put(0, window, target, address, &[1; 8]);
+        let started = world.engines[0].start_unlock(window, Rank(target));
+        let unlocked = bounded(world, 0, started);
+        match target {
+            1 => posted.and(unlocked).unwrap(),
+            _ => names_the_dead(unlocked),
+        }
+    }
+    // SAFETY: the words are never freed, and nothing is on its way to them.
+    assert_eq!(unsafe { region.read() }, u64::from_ne_bytes([1; 8]));
+    world.engines[1].detach(window, region.cast()).unwrap();
+    is_freed(world, window);
+}
+
+/// Where memory is shared a lock is held when its call returns, and so the dead are found by that call.
+///
+/// Shows: MPI_Win_allocate_shared, MPI_Win_lock, MPI_Win_lock_all, MPI_Win_start.
+pub fn shared_windows<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    let window = shared(world);
+    world.lock(2, window, 0, Exclusive).unwrap();
+    kill();
+    let started = world.engines[0].start_lock(window, Rank(2), Shared, false);
+    names_the_dead(bounded(world, 0, started));
+    for rank in [0, 1] {
+        let started = world.engines[1].start_lock(window, Rank(rank), Exclusive, false);
+        bounded(world, 1, started).unwrap();
+        let started = world.engines[1].start_unlock(window, Rank(rank));
+        bounded(world, 1, started).unwrap();
+    }
+    let started = world.engines[0].start_lock_all(window, false);
+    bounded(world, 0, started).unwrap();
+    let started = world.engines[0].start_unlock_all(window);
+    names_the_dead(bounded(world, 0, started));
+    let targets = world.group(&[2]);
+    let started = world.engines[0].start_start(window, &targets, StartAssert::default());
+    bounded(world, 0, started).unwrap();
+    let started = world.engines[0].start_complete(window);
+    names_the_dead(bounded(world, 0, started));
+    is_freed(world, window);
+}
+
+/// Windows of other kinds cannot be made either, nor what is agreed on for them, and nothing is left of them.
+///
+/// Shows: MPI_Win_create_dynamic, MPI_Win_allocate_shared.
+pub fn other_new_windows<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    let window = world.allocate(64);
+    kill();
+    for rank in 0..2 {
+        let engine = &mut world.engines[rank as usize];
+        let agreement = engine.start_agree(rma_core::error::Call::AllocateShared, [1, 0, 0, 0]);
+        names_the_dead(bounded(world, rank, agreement));
+        let engine = &mut world.engines[rank as usize];
+        let (_, sync) = engine.start_create_dynamic(&WindowOptions::DEFAULT).unwrap();
+        names_the_dead(bounded(world, rank, Ok(sync)));
+        assert_eq!(world.engines[rank as usize].window_count(), 1, "nothing of it is left");
+    }
+    is_lockable(world, window);
+    is_freed(world, window);
+}
+
+/// However many share a lock, the one that dies does not keep it. `world` has more ranks than three.
+///
+/// Shows: MPI_LOCK_SHARED, MPI_Win_lock.
+pub fn one_of_many_sharers<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    let window = world.allocate(64);
+    let ranks = world.engines.len() as u32;
+    // He comes last.
+    for rank in (3..ranks).chain([2]) {
+        world.lock(rank, window, 1, Shared).unwrap();
+        world.put(rank, window, 1, u64::from(rank), &[1]).unwrap();
+        world.flush(rank, window, 1).unwrap();
+    }
+    let exclusive = world.engines[0].start_lock(window, Rank(1), Exclusive, false);
+    bounded(world, 0, exclusive).unwrap();
+    world.put(0, window, 1, 0, &[2]).unwrap();
+    kill();
+    world.settle();
+    for rank in 3..ranks {
+        let started = world.engines[rank as usize].start_unlock(window, Rank(1));
+        bounded(world, rank, started).unwrap();
+    }
+    let started = world.engines[0].start_unlock(window, Rank(1));
+    bounded(world, 0, started).unwrap();
+    assert_eq!(world.memory(1, window)[0], 2);
+}
