@@ -74,5 +74,5 @@ fn window_protocol() {
 
 #[test]
 fn one_of_many_sharers() {
-    everywhere(24, |_| (), |world, kill| deaths_late::one_of_many_sharers(world, kill));
+    everywhere(24, |_| (), deaths_late::one_of_many_sharers);
 }
