@@ -225,6 +225,8 @@ mod tests {
         let known = [
             // Prints all of its bytes; nothing of it stays in the engine.
             "bootstrap.rs: AddressBytes",
+            // Prints every rank that is in it.
+            "lock/sharers.rs: Sharers",
             // Prints address and length, which is all there is.
             "mem/mod.rs: WindowMemory",
         ];
