@@ -17,7 +17,7 @@ pub struct SimBootstrap {
     is_published: bool,
     /// The rank asked for last, how often it was not there, and how often we say so by chance.
     asked: Option<Asked>,
-    /// Silent deaths that this rank has been told of.
+    /// Deaths that this rank has been told of.
     losses_told: usize,
 }
 

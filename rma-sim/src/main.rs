@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use clap::{Args, Parser, Subcommand};
-use rma_sim::swarm::{plan, run, run_with_death, Bounds, Census, Plan, Report, Verdict};
+use rma_sim::swarm::{plan, run, run_survival, run_with_death, Bounds, Census, Plan, Report, Verdict};
 use rma_sim::Random;
 
 /// Runs random one-sided programs on a simulated fabric and checks what they see.
@@ -104,7 +104,7 @@ fn replay(one: &One) -> ExitCode {
             }
         }
     }
-    let report = execute(drawn, one.deaths);
+    let report = execute(drawn, one.ranks, one.deaths);
     if one.verbose {
         report.trace.iter().for_each(|line| println!("{line}"));
     }
@@ -116,7 +116,8 @@ fn replay(one: &One) -> ExitCode {
     ExitCode::from(report.verdict.exit_code())
 }
 
-fn execute(mut plan: Plan, deaths: bool) -> Report {
+/// With deaths, the program of the seed with a death in it, and then the one that must survive its own.
+fn execute(mut plan: Plan, bounds: Bounds, deaths: bool) -> Report {
     if !deaths {
         return run(&plan, |_| {});
     }
@@ -125,7 +126,11 @@ fn execute(mut plan: Plan, deaths: bool) -> Report {
     let steps = 1 + random.below(3000);
     // Survivors may wait for ever: not for long.
     plan.schedule.turns_max = 20_000;
-    run_with_death(&plan, victim, steps)
+    let report = run_with_death(&plan, victim, steps);
+    match report.verdict {
+        Verdict::Passed => run_survival(plan.seed, bounds),
+        Verdict::Failed(_) => report,
+    }
 }
 
 fn run_many(many: &Many) -> ExitCode {
@@ -145,7 +150,7 @@ fn run_many(many: &Many) -> ExitCode {
         if seed >= end {
             break;
         }
-        let report = execute(plan(seed, many.ranks), many.deaths);
+        let report = execute(plan(seed, many.ranks), many.ranks, many.deaths);
         packets.fetch_add(report.traffic.packets, Ordering::Relaxed);
         if report.verdict == Verdict::Passed {
             continue;

@@ -2,7 +2,7 @@
 
 use rma_core::provider::CompletionScope;
 use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
-use rma_sim::swarm::{plan, run, run_with_death, Bounds, Plan, Report, Verdict};
+use rma_sim::swarm::{plan, run, run_survival, run_with_death, Bounds, Plan, Report, Verdict};
 use rma_sim::{Failure, Fault, Sabotage, SimFabric, Verdict as Fate};
 
 const FEW: Bounds = Bounds { ranks_min: 2, ranks_max: 6 };
@@ -43,6 +43,14 @@ fn a_death_is_survived_with_clean_hands() {
         let (victim, steps) = ((seed % 2) as u32, 1 + seed * 7);
         let report = run_with_death(&plan, victim, steps);
         assert_eq!(report.verdict, Verdict::Passed, "seed {seed}: rank {victim} dies after {steps} steps");
+    }
+}
+
+#[test]
+fn who_survives_a_death_goes_through_all_of_his_program() {
+    for seed in 0..300 {
+        let report = run_survival(seed, FEW);
+        assert_eq!(report.verdict, Verdict::Passed, "seed {seed}: {:#?}", report.trace);
     }
 }
 

@@ -107,7 +107,12 @@ impl SimFabric {
         self.state().kill_silently(rank);
     }
 
-    /// The rank that died silently after `known` others had.
+    /// The bootstrap tells of this rank's death, too: who never was connected to it learns of it only so.
+    pub fn announce_death(&self, rank: u32) {
+        self.state().lost.push(rank);
+    }
+
+    /// The rank that was announced to be dead after `known` others had.
     pub(crate) fn lost(&self, known: usize) -> Option<u32> {
         self.state().lost.get(known).copied()
     }

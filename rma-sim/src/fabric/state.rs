@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) records: Option<Vec<PacketRecord>>,
     pub(super) interceptor: Option<Interceptor>,
     pub(super) sabotage: Sabotage,
-    /// Ranks that have died without the fabric's saying so, in this order.
+    /// Ranks of whose death the bootstrap tells, in this order.
     pub(super) lost: Vec<u32>,
     /// Deliveries are chosen by the caller, one by one.
     pub(super) is_manual: bool,

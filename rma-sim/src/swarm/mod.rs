@@ -14,6 +14,7 @@ mod run;
 mod script;
 mod shape;
 mod shared;
+mod survival;
 
 pub use alone::run_rank;
 pub use census::Census;
@@ -27,3 +28,4 @@ pub use plan::{
 };
 pub use run::{run, run_with_death, Report, Verdict};
 pub use shape::layouts_of;
+pub use survival::run_survival;

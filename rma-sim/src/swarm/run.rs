@@ -154,7 +154,7 @@ pub fn run(plan: &Plan, prepare: impl FnOnce(&SimFabric)) -> Report {
 }
 
 /// Runs something on a fabric, whatever becomes of it.
-fn supervise(fabric: &SimFabric, run: impl FnOnce(&mut u64) -> Result<(), Failure>) -> Report {
+pub(super) fn supervise(fabric: &SimFabric, run: impl FnOnce(&mut u64) -> Result<(), Failure>) -> Report {
     let mut turns = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut turns)));
     let outcome = outcome.unwrap_or_else(|panic| {
