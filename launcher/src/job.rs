@@ -387,8 +387,7 @@ impl Job {
         true
     }
 
-    /// Ranks failed: the job ends, unless it is to go on, and then those who are part of it are told, because
-    /// not every fabric does.
+    /// Ranks failed: the job ends, or goes on, and then the others are told, because not every fabric does.
     fn on_failure(&mut self, ranks: &[u32], code: u8, report: Report, now: Duration) {
         if !self.wishes.keep_going || self.phase != Phase::Running {
             return self.end(code, report, SIGTERM, now);
@@ -396,9 +395,9 @@ impl Job {
         self.set_code(code);
         self.actions.push_back(Action::Say(report));
         self.lost.extend(ranks);
-        for (other, _) in (0..).zip(&self.has_own_link).filter(|(_, has_link)| **has_link) {
-            let told = ranks.iter().map(|&rank| Action::Send(other, Reply::Lost { rank }));
-            self.actions.extend(told);
+        let others = (0..).zip(&self.has_own_link).filter(|(_, has_link)| **has_link);
+        for (other, _) in others {
+            self.actions.extend(ranks.iter().map(|&rank| Action::Send(other, Reply::Lost { rank })));
         }
     }
 
