@@ -42,7 +42,7 @@ impl ExitStatus {
     fn job_code(self) -> u8 {
         match self {
             Self::Code(code) => code,
-            Self::Signal(number) => signal_code(number),
+            Self::Signal(number) => 128 | (number & 0x7f) as u8, // they are at most 64
             Self::Lost => CODE_MISBEHAVED,
         }
     }
@@ -327,7 +327,6 @@ impl Job {
             return;
         }
         self.statuses[rank as usize] = Some(status);
-        self.has_own_link[rank as usize] = false;
         self.running_count -= 1;
         let went_well = status == ExitStatus::Code(0);
         let effect = self.step(rank, if went_well { Event::ExitedWell } else { Event::ExitedBadly });
@@ -378,7 +377,6 @@ impl Job {
             return false;
         }
         self.statuses[rank as usize] = Some(ExitStatus::Lost);
-        self.has_own_link[rank as usize] = false;
         self.running_count -= 1;
         self.step(rank, Event::ExitedBadly);
         self.withdraw(rank);
@@ -395,8 +393,7 @@ impl Job {
         self.set_code(code);
         self.actions.push_back(Action::Say(report));
         self.lost.extend(ranks);
-        let others = (0..).zip(&self.has_own_link).filter(|(_, has_link)| **has_link);
-        for (other, _) in others {
+        for (other, _) in (0..).zip(&self.has_own_link).filter(|(_, has_link)| **has_link) {
             self.actions.extend(ranks.iter().map(|&rank| Action::Send(other, Reply::Lost { rank })));
         }
     }
@@ -410,9 +407,10 @@ impl Job {
 
     /// A signal that asks for the end of the job came to the launcher.
     pub(crate) fn on_signal(&mut self, number: i32, now: Duration) {
+        let code = ExitStatus::Signal(number).job_code();
         match self.phase {
             // The ranks get the same signal, so that they can tell Ctrl-C from an end by other means.
-            Phase::Running => self.end(signal_code(number), Report::Interrupted(number), number, now),
+            Phase::Running => self.end(code, Report::Interrupted(number), number, now),
             Phase::Ending { .. } => self.kill(now),
             Phase::Killed { .. } | Phase::GaveUp => {}
         }
@@ -464,6 +462,7 @@ impl Job {
         let (next, effect) = state.on(event);
         let finishes = state.may_wait() && !next.may_wait();
         *state = next;
+        self.has_own_link[rank as usize] &= next != State::Ended;
         if next != State::Started {
             self.awaited.remove(&rank);
         }
@@ -511,8 +510,8 @@ impl Job {
                 self.has_own_link[rank as usize] = true;
                 let welcome = Reply::Welcome { version: VERSION, size: self.wishes.size };
                 self.actions.push_back(Action::Send(rank, welcome));
-                let losses = self.lost.iter().map(|&lost| Action::Send(rank, Reply::Lost { rank: lost }));
-                self.actions.extend(losses);
+                self.actions
+                    .extend(self.lost.iter().map(|&lost| Action::Send(rank, Reply::Lost { rank: lost })));
             }
             effect => self.refuse(rank, effect, "a second hello"),
         }
@@ -593,11 +592,6 @@ impl Job {
         self.actions.push_back(Action::Say(Report::Killing));
         self.actions.push_back(Action::Signal(SIGKILL));
     }
-}
-
-/// The exit code that shells give to what a signal ended. Signal numbers are at most 64.
-pub(crate) fn signal_code(number: i32) -> u8 {
-    128 | (number & 0x7f) as u8
 }
 
 #[cfg(test)]
