@@ -93,7 +93,8 @@ pub fn dynamic_windows<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill:
     }
     // SAFETY: the words are never freed, and nothing is on its way to them.
     assert_eq!(unsafe { region.read() }, u64::from_ne_bytes([1; 8]));
-    world.engines[1].detach(window, region.cast()).unwrap();
+    let started = world.engines[1].start_detach(window, region.cast());
+    bounded(world, 1, started).unwrap();
     is_freed(world, window);
 }
 
