@@ -452,6 +452,18 @@ if is_wanted silent-link; then
     fi
     mend_c
 fi
+# Those who go on without the lost ranks hear of it by errors of what they do with them.
+if is_wanted heard-of-loss; then
+    if loss heard-of-loss + "host host-c is lost with 2 ranks" "$loss_limit" silence_c --keep-going; then
+        mend_c
+        if printed "rank 2 heard of the loss of rank 4" 1 && printed "rank 3 heard of the loss of rank 5" 1; then
+            clean heard-of-loss "${hosts[@]}"
+        else
+            fail heard-of-loss "ranks 2 and 3 have not heard of the loss of ranks 4 and 5"
+        fi
+    fi
+    mend_c
+fi
 if is_wanted killed-agent && loss killed-agent + "host host-b is lost with 2 ranks" 15 kill_agent; then
     clean killed-agent "${hosts[@]}"
 fi
