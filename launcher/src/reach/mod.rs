@@ -1,7 +1,7 @@
 //! How the parts of a job's launcher on several hosts reach each other, by trying and not by guessing.
 //!
 //! One side [listens](Listener) on the addresses of the interfaces that may be used, each with a port of its
-//! own, and tells the other one all of them. That side [tries](connect) them one after the other, without
+//! own, and tells the other one all of them. That side [tries](connect()) them one after the other, without
 //! waiting long for any, and takes the first behind which a process proves that it knows the job's secret: the
 //! address of a bridge that every host has (172.17.0.1 of docker) may well belong to somebody else. Then it
 //! proves the same about itself ([`proof`]).
