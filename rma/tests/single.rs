@@ -43,7 +43,8 @@ fn a_windows_group_is_all_ranks() -> Result<(), Error> {
     let exposure = window.post(&group)?;
     window.start(&group, |epoch| epoch.put(SELF, 0, &[5]))?;
     exposure.wait()?;
-    assert_eq!(window.free()?, [5]);
+    assert_eq!(window.local().to_vec(), [5]);
+    window.free()?;
     job.finalize()
 }
 
