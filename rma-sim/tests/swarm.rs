@@ -54,6 +54,15 @@ fn who_survives_a_death_goes_through_all_of_his_program() {
     }
 }
 
+/// An element was given to another target while a flush to the dead one, which named it, was still out.
+#[test]
+fn survivors_that_once_blamed_the_living() {
+    for seed in [69, 155] {
+        let report = run_survival(seed, Bounds { ranks_min: 2, ranks_max: 64 });
+        assert_eq!(report.verdict, Verdict::Passed, "seed {seed}");
+    }
+}
+
 /// The verdicts on seeds whose plans satisfy `wanted`.
 fn verdicts(wanted: impl Fn(&Plan) -> bool, sabotage: impl Fn(&SimFabric)) -> Vec<Verdict> {
     let plans = (0..SEEDS).map(|seed| plan(seed, FEW)).filter(wanted);

@@ -118,7 +118,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if let (None, Some(error)) = (w.detached_error, te.error) {
                 w.detached_error = Some((te.rank, error));
             }
-            if te.native_outstanding() == 0 && te.issued.is_empty() {
+            // What the fabric still has must come back first: its tag names the element.
+            if te.native_outstanding() == 0 && te.issued.is_empty() && !te.flush_outstanding {
                 w.locks_recycled += u32::from(per_target);
                 self.free_target(w, t);
             }

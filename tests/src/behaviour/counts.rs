@@ -54,10 +54,11 @@ fn native_put<E: Endpoint, B: Bootstrap>(world: &World<E, B>, window: WindowId) 
 pub fn single_operation_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 64);
+    let seven = 7u64.to_le_bytes();
     for lock_type in [Exclusive, Shared] {
         let epoch = cost(&mut world, |world| {
             world.lock(0, window, 1, lock_type).unwrap();
-            world.put(0, window, 1, 8, &7u64.to_le_bytes()).unwrap();
+            world.put(0, window, 1, 8, &seven).unwrap();
             world.unlock(0, window, 1).unwrap();
         });
         assert_eq!((epoch.out, epoch.back, epoch.round_trips), (1, 1, 1));

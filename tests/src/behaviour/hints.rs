@@ -12,6 +12,8 @@ use rma_core::provider::Endpoint;
 use super::Make;
 use crate::{Spec, World};
 
+const ZERO: [u8; 8] = [0; 8];
+
 const COUNT: usize = 12;
 
 const STRICT: AccumulateOrdering = AccumulateOrdering::STRICT;
@@ -39,7 +41,7 @@ fn accumulates<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: Windo
     let one = 1u64.to_le_bytes();
     let mut old = [[9u8; 8]; COUNT];
     world.lock(0, window, 1, Shared).unwrap();
-    world.accumulate(0, window, 1, 0, &0u64.to_le_bytes(), Dtype::U64, ReduceOp::Sum).unwrap();
+    world.accumulate(0, window, 1, 0, &ZERO, Dtype::U64, ReduceOp::Sum).unwrap();
     world.flush(0, window, 1).unwrap();
     let took = time(world, |world| {
         for (index, old) in old.iter_mut().enumerate() {
@@ -92,7 +94,7 @@ pub fn accumulates_are_ordered_in_part<E: Endpoint, B: Bootstrap>(make: &impl Ma
     let writes = accumulates(&mut world, window, false);
     let mut old = [[0u8; 8]; COUNT];
     world.lock(0, window, 1, Shared).unwrap();
-    world.accumulate(0, window, 1, 0, &0u64.to_le_bytes(), Dtype::U64, ReduceOp::Sum).unwrap();
+    world.accumulate(0, window, 1, 0, &ZERO, Dtype::U64, ReduceOp::Sum).unwrap();
     world.flush(0, window, 1).unwrap();
     let reads = time(&mut world, |world| {
         for (index, old) in old.iter_mut().enumerate() {

@@ -36,7 +36,8 @@ pub fn exclusive_excludes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
     world.lock(0, window, 2, Exclusive).unwrap();
-    world.put(0, window, 2, 0, &1u64.to_le_bytes()).unwrap();
+    let one = 1u64.to_le_bytes();
+    world.put(0, window, 2, 0, &one).unwrap();
     world.flush(0, window, 2).unwrap();
     for lock_type in [Exclusive, Shared] {
         world.lock(1, window, 2, lock_type).unwrap();

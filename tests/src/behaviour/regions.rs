@@ -133,7 +133,8 @@ pub fn regions_change_between_accesses<E: Endpoint, B: Bootstrap>(make: &impl Ma
         let mut got = vec![7; len];
         world.get(0, window, 1, address, &mut got).unwrap();
         assert_eq!(class(world.flush(0, window, 1)), ErrorClass::RmaRange);
-        world.put(0, window, 1, address, &pattern(len, 99)).unwrap();
+        let other = pattern(len, 99);
+        world.put(0, window, 1, address, &other).unwrap();
         assert_eq!(class(world.flush(0, window, 1)), ErrorClass::RmaRange);
         assert!(got == vec![7; len] && region.bytes()[..len] == data, "round {round}");
     }

@@ -137,11 +137,11 @@ pub fn regions_wait_for_the_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
     let mut world = make(spec(2));
     let window = dynamic(&mut world);
     let mut region = Region::new(1024);
-    let data = pattern(1024, 1);
+    let (first, data) = (pattern(1024, 2), pattern(1024, 1));
     for comes_again in [true, false] {
         attach(&mut world, 1, window, region.base(), 1024).unwrap();
         world.lock(0, window, 1, Shared).unwrap();
-        world.put(0, window, 1, region.address(), &pattern(1024, 2)).unwrap();
+        world.put(0, window, 1, region.address(), &first).unwrap();
         world.unlock(0, window, 1).unwrap();
         world.lock(1, window, 1, Exclusive).unwrap();
         world.lock(0, window, 1, Exclusive).unwrap();

@@ -305,14 +305,15 @@ pub fn sixteen_bit_floats_round_each_time<E: Endpoint, B: Bootstrap>(make: &impl
         [(Dtype::F16, half::f16_from_f32, 2048.0), (Dtype::Bf16, half::bf16_from_f32, 256.0)];
     for (dtype, bits, large) in formats {
         let (large, one, three) = (bits(large), bits(1.0), bits(3.0));
+        let values = [large, one, three].map(u16::to_ne_bytes);
         world.lock(0, window, 1, Exclusive).unwrap();
-        world.accumulate(0, window, 1, 0, &large.to_ne_bytes(), dtype, ReduceOp::Replace).unwrap();
+        world.accumulate(0, window, 1, 0, &values[0], dtype, ReduceOp::Replace).unwrap();
         for _ in 0..10 {
             // Halfway between two numbers, and the even one is the old one.
-            world.accumulate(0, window, 1, 0, &one.to_ne_bytes(), dtype, ReduceOp::Sum).unwrap();
+            world.accumulate(0, window, 1, 0, &values[1], dtype, ReduceOp::Sum).unwrap();
         }
         let mut old = [0; 2];
-        world.get_accumulate(0, window, 1, 0, &three.to_ne_bytes(), &mut old, dtype, ReduceOp::Sum).unwrap();
+        world.get_accumulate(0, window, 1, 0, &values[2], &mut old, dtype, ReduceOp::Sum).unwrap();
         world.unlock(0, window, 1).unwrap();
         assert_eq!(u16::from_ne_bytes(old), large, "{}", dtype.name());
         // Halfway again, and the even one is two steps up.
