@@ -367,10 +367,12 @@ says dead-interface + "10.66.0.1" env RMA_BOOTSTRAP_TIMEOUT=12 "$rmarun" "${eigh
 
 # While agents are waited for: what listens does so on the chosen interface only, whoever does not know the secret
 # keeps nobody out, and the secret is on no command line and in no environment.
+listeners() { on a ss -Hltn sport != 2022 | awk '{ print $4 }' | grep .; }
 strangers() {
     local listening port
-    listening="$(on a ss -Hltn sport != 2022 | awk '{ print $4 }')"
-    [[ -n "$listening" ]] || return 1
+    # An agent on b may still be one of the step before.
+    within "$host_limit" listeners || { echo "nobody listens on a"; return 1; }
+    listening="$(listeners)"
     if grep -vE '^(10\.77\.0\.1|\[fd77::1\]|\[fe80::[0-9a-f:]*\]%eth0):' <<<"$listening"; then
         echo "listens on other interfaces as well"
         return 2
@@ -379,7 +381,7 @@ strangers() {
     on b bash -c "exec 3<>/dev/tcp/10.77.0.1/$port; head -c 1000000 /dev/urandom >&3; cat <&3" 2>/dev/null || true
     # These stay open, and say nothing, until the job has long ended.
     on c bash -c "for i in {1..300}; do exec {fd}<>/dev/tcp/10.77.0.1/$port; done; : >$directory/open; sleep 20" &
-    within "$host_limit" test -e "$directory/open" || return 1
+    within "$host_limit" test -e "$directory/open" || { echo "c cannot connect"; return 1; }
     # Agents run on b; the one of d waits, as its starter does on a.
     if {
         on a sh -c 'cat /proc/[0-9]*/cmdline'
