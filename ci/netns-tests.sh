@@ -365,9 +365,11 @@ step_limit=180 says behaviours 0 "behaviours passed on $ranks ranks" "$rmarun" "
 says no-such-host + "Could not resolve hostname host-x" "$rmarun" --host host-a,host-x -n 2 "$ring"
 says dead-interface + "10.66.0.1" env RMA_BOOTSTRAP_TIMEOUT=12 "$rmarun" "${eight[@]}" --iface dead0 "$ring"
 
+# The addresses where something listens on host a; fails when there are none.
+listeners() { on a ss -Hltn sport != 2022 | awk '{ print $4 }' | grep .; }
+
 # While agents are waited for: what listens does so on the chosen interface only, whoever does not know the secret
 # keeps nobody out, and the secret is on no command line and in no environment.
-listeners() { on a ss -Hltn sport != 2022 | awk '{ print $4 }' | grep .; }
 strangers() {
     local listening port
     # An agent on b may still be one of the step before.
