@@ -10,6 +10,9 @@ struct Server {
     channel: Channel,
     values: Vec<(String, String)>,
     barriers: u32,
+    /// Whether its fences are none, as Hydra's: then who asks for what is not there is not answered either, until
+    /// all ranks have come.
+    is_lax: bool,
 }
 
 impl Server {
@@ -32,8 +35,10 @@ impl Server {
                 }
                 "kvs-get" => match self.values.iter().find(|(key, _)| request.get("key") == Some(key)) {
                     Some((_, value)) => reply.with("found", "TRUE").with("value", value),
+                    None if self.is_lax => continue,
                     None => reply.with("found", "FALSE"),
                 },
+                "kvs-fence" if self.is_lax => reply,
                 "kvs-fence" => {
                     self.barriers += 1;
                     continue;
@@ -55,7 +60,7 @@ impl Server {
 fn joined() -> (PmiClient, Server) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let channel = Channel::new(theirs.into()).unwrap();
-    let mut server = Server { channel, values: Vec::new(), barriers: 0 };
+    let mut server = Server { channel, values: Vec::new(), barriers: 0, is_lax: false };
     let thread = std::thread::spawn(move || {
         while server.channel.wait(false, Duration::from_secs(10)).unwrap() {
             server.answer();
@@ -123,11 +128,33 @@ fn finalizes_when_all_have() {
     server.answer();
     assert_eq!(server.barriers, 2);
     server.end_barrier();
-    assert_eq!(client.poll_all_finalized(), Ok(false));
-    server.answer();
+    for _question_and_leave in 0..2 {
+        assert_eq!(client.poll_all_finalized(), Ok(false));
+        server.answer();
+    }
     assert_eq!(client.poll_all_finalized(), Ok(true));
     drop(server);
     assert_eq!(client.poll_all_finalized(), Ok(true), "nothing is needed of the server any more");
+}
+
+/// Hydra's fences of PMI-2 do not wait: a rank that took them for barriers closed its endpoint while its last packets
+/// were on their way.
+#[test]
+fn a_fence_that_does_not_wait_ends_nobodys_job() {
+    let (mut client, mut server) = joined();
+    server.is_lax = true;
+    client.finalize().unwrap();
+    server.end_barrier();
+    for _fence_and_question in 0..3 {
+        assert_eq!(client.poll_all_finalized(), Ok(false));
+        server.answer();
+    }
+    // The others have come.
+    let answer = Message::new("kvs-get-response").with("found", "FALSE").with("rc", 0);
+    server.channel.send(&answer).unwrap();
+    assert_eq!(client.poll_all_finalized(), Ok(false));
+    server.answer();
+    assert_eq!(client.poll_all_finalized(), Ok(true));
 }
 
 #[test]

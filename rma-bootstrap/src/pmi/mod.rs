@@ -5,7 +5,8 @@
 //! it was put. So this rank enters that barrier when it publishes its address, without waiting in it, and
 //! look-ups are pending until it is over. A second barrier tells that all ranks have finalized. That is what
 //! PMI costs a rank: 2 messages for each barrier, and then 2 for each rank that it talks to, however many
-//! ranks there are.
+//! ranks there are. The fences of PMI-2 are barriers with Slurm and `rmarun`; with Hydra they are not, and whoever asks
+//! for a value waits for it. So behind the last one a rank asks for a value that nobody puts: 2 messages more.
 
 pub mod channel;
 pub mod mapping;

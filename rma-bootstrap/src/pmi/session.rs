@@ -26,6 +26,9 @@ const PMI2_VALUE_BYTES_MAX: usize = 1024;
 /// The key under which servers say which ranks share a host.
 const MAPPING_KEY: &str = "PMI_process_mapping";
 
+/// A key that nobody puts.
+const NOBODYS_KEY: &str = "rma-all-done";
+
 /// One request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Step {
@@ -45,6 +48,9 @@ enum Step {
     Get(Get),
     /// The barrier that says that all ranks have finalized.
     AllDone,
+    /// Whether the last fence of version 2 has been a barrier. Hydra's answers at once, but whoever asks behind it for
+    /// what was never put is told so when all ranks have come to it; the other servers say it at once.
+    AllDoneTruly,
     Finalize,
 }
 
@@ -231,6 +237,9 @@ impl Session {
             self.commit();
             self.all_done = Barrier::Entered;
             self.steps.push_back(Step::AllDone);
+            if self.version == Version::Two {
+                self.steps.push_back(Step::AllDoneTruly);
+            }
             self.steps.push_back(Step::Finalize);
         }
     }
@@ -288,14 +297,19 @@ impl Session {
             Step::Commit | Step::AllDone => named("barrier_in", "kvs-fence"),
             Step::Get(get) => {
                 let key = segment_key(get.rank, &get.key, get.segment);
-                match self.version {
-                    Version::One => Message::new("get").with("kvsname", &self.job).with("key", key),
-                    Version::Two => {
-                        Message::new("kvs-get").with("jobid", &self.job).with("srcid", -1).with("key", key)
-                    }
-                }
+                self.get_request(&key)
             }
+            Step::AllDoneTruly => self.get_request(NOBODYS_KEY),
             Step::Finalize => Message::new("finalize"),
+        }
+    }
+
+    fn get_request(&self, key: &str) -> Message {
+        match self.version {
+            Version::One => Message::new("get").with("kvsname", &self.job).with("key", key),
+            Version::Two => {
+                Message::new("kvs-get").with("jobid", &self.job).with("srcid", -1).with("key", key)
+            }
         }
     }
 
@@ -311,7 +325,7 @@ impl Session {
             Step::Mapping => named("get_result", "info-getjobattr-response"),
             Step::Put { .. } => named("put_result", "kvs-put-response"),
             Step::Commit | Step::AllDone => named("barrier_out", "kvs-fence-response"),
-            Step::Get(_) => named("get_result", "kvs-get-response"),
+            Step::Get(_) | Step::AllDoneTruly => named("get_result", "kvs-get-response"),
             Step::Finalize => named("finalize_ack", "finalize-response"),
         }
     }
@@ -342,6 +356,8 @@ impl Session {
                 self.on_get(get, code, reply);
                 Ok(())
             }
+            // That it is not there is what is expected, and counts as an error with some servers.
+            Step::AllDoneTruly => Ok(()),
             _ if code != 0 => {
                 let why = reply.get("msg").or_else(|| reply.get("errmsg")).unwrap_or("no reason given");
                 Err(format!("the server refused a request ('{expected}', {code}: {why})"))

@@ -109,6 +109,8 @@ fn slurm_by_pmi_2() {
          < cmd=kvs-fence-response;rc=0;
          > cmd=kvs-fence;
          < cmd=kvs-fence-response;rc=0;
+         > cmd=kvs-get;jobid=2.0;srcid=-1;key=rma-all-done;
+         < cmd=kvs-get-response;rc=0;found=FALSE;
          > cmd=finalize;
          < cmd=finalize-response;rc=0;",
     );
@@ -252,6 +254,6 @@ fn messages_are_counted() {
         session.finalize();
         answer(&mut session);
         assert!(session.is_finalized());
-        assert_eq!(count, 4 /* join */ + 2 /* publish */ + 2 /* look up two */ + 2 /* finalize */);
+        assert_eq!(count, 4 /* join */ + 2 /* publish */ + 2 /* look up two */ + 3 /* finalize */);
     }
 }
