@@ -2,41 +2,83 @@
 
 use std::collections::HashMap;
 
-use rma_sim::explore::{explore, scenarios, Act, Choice, Grounds, Limits, Outcome, Scenario, World};
+use rma_sim::explore::{explore, scenarios, Act, Choice, Grounds, Limits, Outcome, Report, Scenario, World};
 use rma_sim::Random;
 
 /// The larger ones are for `rma-sim explore`.
 const STATES_MAX: usize = 10_000;
 
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/model-checking.md");
+
+fn search(scenario: &Scenario) -> Report {
+    explore(scenario, Limits { states_max: STATES_MAX, is_checked: false })
+}
+
+/// Searches with engines that make every choice, and compares that with the search that looks up what it knows.
+fn search_both_ways(scenario: &Scenario) {
+    let report = search(scenario);
+    assert_eq!(report.outcome, Outcome::Holds, "{}", scenario.name);
+    assert!(report.ends > 0, "{} has an end", scenario.name);
+    let checked = explore(scenario, Limits { states_max: STATES_MAX, is_checked: true });
+    assert_eq!(checked.row(scenario), report.row(scenario));
+    assert_eq!(checked.executed, checked.transitions);
+    assert!(report.executed < report.transitions, "{} looks up nothing", scenario.name);
+}
+
 #[test]
 fn two_ranks_with_one_element_each_hold_in_every_interleaving() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/model-checking.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    for scenario in scenarios(2, 1) {
-        let report = explore(&scenario, Limits { states_max: STATES_MAX });
-        assert_eq!(report.outcome, Outcome::Holds, "{}", scenario.name);
-        assert!(report.ends > 0, "{} has an end", scenario.name);
-        let (row, again) = (report.row(&scenario), "rma-sim explore --write docs/model-checking.md");
-        // The page names every scenario; its counts change with every packet that the engine saves.
-        let (protocol, name) = (scenario.protocol.name(), scenario.name);
-        let beginning = format!("| {protocol} | {name} | 2 | 1 |");
-        let shown = page.lines().find(|line| line.starts_with(&beginning));
-        assert!(shown.is_some_and(|shown| shown.ends_with("| holds |")), "{row}is not there; {again}");
+    scenarios(2, 1).iter().for_each(search_both_ways);
+}
+
+/// With three ranks a choice leaves much more alone. The larger ones are for `rma-sim explore --check`.
+#[test]
+fn what_three_ranks_were_seen_to_do_is_what_they_do() {
+    let small = [
+        "one packet",
+        "nothing kept with the request",
+        "everybody locks the next",
+        "one to all",
+        "all to one",
+        "two locks",
+        "two locks without check",
+        "two locks and flushes, native, local completion",
+        "locks of the next rank",
+    ];
+    let mut all = scenarios(3, 1);
+    all.retain(|scenario| small.contains(&scenario.name));
+    assert_eq!(all.len(), small.len());
+    all.iter().for_each(search_both_ways);
+}
+
+/// Its counts change with every packet that the engine saves; the page names every scenario.
+#[test]
+fn the_page_shows_every_scenario() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    for (ranks, pool) in [(2, 1), (2, 2), (3, 1), (3, 2), (4, 1), (4, 2)] {
+        for scenario in scenarios(ranks, pool) {
+            let (protocol, name) = (scenario.protocol.name(), scenario.name);
+            let beginning = format!("| {protocol} | {name} | {ranks} | {pool} |");
+            let shown = page.lines().find(|line| line.starts_with(&beginning));
+            let again = "rma-sim explore --write docs/model-checking.md";
+            assert!(
+                shown.is_some_and(|shown| shown.ends_with("| holds |")),
+                "{beginning} is missing: {again}"
+            );
+        }
     }
 }
 
 #[test]
 fn a_search_finds_the_same_states_again() {
     let scenario = &scenarios(3, 1)[1];
-    let once = || explore(scenario, Limits { states_max: STATES_MAX });
-    assert_eq!(once(), once());
+    assert_eq!(search(scenario), search(scenario));
 }
 
 #[test]
 fn a_wrong_end_is_found_with_its_schedule() {
     let mut scenario = scenarios(2, 1).swap_remove(0);
     scenario.end[0].2 += 1;
-    let report = explore(&scenario, Limits { states_max: STATES_MAX });
+    let report = search(&scenario);
     let Outcome::Violated { what, schedule } = report.outcome else { panic!("it must be found") };
     assert!(what.contains("word 0 of rank 0 is 2 at the end and not 3"), "{what}");
     let world = follow(&scenario, &Grounds::new(&scenario), &schedule);
@@ -49,7 +91,7 @@ fn a_deadlock_is_found_with_its_schedule() {
     // Each keeps its own lock while it wants the other's.
     scenario.acts = [(0, 1), (1, 0)].map(|(own, other)| crossed(own, other).into()).to_vec();
     scenario.end.clear();
-    let report = explore(&scenario, Limits { states_max: STATES_MAX });
+    let report = search(&scenario);
     let Outcome::Violated { what, schedule } = report.outcome else { panic!("it must be found") };
     assert!(what.contains("no end can be reached"), "{what}");
     assert!(!schedule.is_empty());

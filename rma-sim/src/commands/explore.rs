@@ -33,6 +33,9 @@ pub(crate) struct Explore {
     /// Most states of one scenario.
     #[arg(long, default_value_t = 1_000_000)]
     limit: usize,
+    /// Let engines make every choice, also where it is known what it does, and compare.
+    #[arg(long)]
+    check: bool,
     /// Write the table into this page, between its marks: docs/model-checking.md.
     #[arg(long)]
     write: Option<PathBuf>,
@@ -59,7 +62,7 @@ impl Explore {
         let (mut states, mut failed) = (0, 0);
         let mut table = String::from(HEAD);
         for scenario in &selected {
-            let report = explore(scenario, Limits { states_max: self.limit });
+            let report = explore(scenario, Limits { states_max: self.limit, is_checked: self.check });
             states += report.states;
             failed += usize::from(matches!(report.outcome, Outcome::Violated { .. }));
             tell(scenario, &report);
@@ -94,12 +97,12 @@ impl Explore {
 }
 
 fn tell(scenario: &Scenario, report: &Report) {
-    let Report { states, transitions, longest, ends, outcome } = report;
+    let Report { states, transitions, executed, longest, ends, outcome } = report;
     let (protocol, name) = (scenario.protocol.name(), scenario.name);
     let (ranks, pool) = (scenario.ranks(), scenario.pool);
     println!(
         "{protocol:9} {name:42} ranks {ranks} pool {pool}: {states:7} states {transitions:8} transitions \
-         longest {longest:4} ends {ends:3}: {}",
+         {executed:7} executed longest {longest:4} ends {ends:3}: {}",
         outcome.name()
     );
     if let Outcome::Violated { what, schedule } = outcome {

@@ -84,7 +84,7 @@ impl Mutations {
     fn show(&self, scenario: &Scenario, searched: &mut usize) -> Option<String> {
         // With four ranks a deadlock shows only when everything was seen.
         let states_max = if scenario.ranks() == 4 { usize::MAX } else { self.limit };
-        let report = explore(scenario, Limits { states_max });
+        let report = explore(scenario, Limits { states_max, is_checked: false });
         *searched += report.states;
         let (protocol, ranks) = (scenario.protocol.name(), scenario.ranks());
         matches!(report.outcome, Outcome::Violated { .. })

@@ -111,6 +111,13 @@ impl Monitor {
         Ok(())
     }
 
+    /// All of them, in an order that does not depend on who came first.
+    pub(super) fn held(&self) -> Vec<(u32, u32, bool)> {
+        let mut held = self.held.clone();
+        held.sort_unstable();
+        held
+    }
+
     fn leave(&mut self, rank: u32, target: u32) {
         self.held.retain(|(holder, of, _)| (*holder, *of) != (rank, target));
     }

@@ -11,11 +11,14 @@
 
 mod act;
 pub mod fingerprint;
+mod memo;
+mod parts;
 mod scenario;
 mod search;
 mod world;
 
 pub use act::{Act, Program};
+pub use parts::Parts;
 pub use scenario::{scenarios, Protocol, Scenario};
 pub use search::{explore, Limits, Outcome, Report};
 pub use world::{Choice, Grounds, World};

@@ -1,13 +1,16 @@
 //! Depth first through everything that can happen.
 //!
-//! Engines cannot be copied, so going back means to begin anew and to repeat the way: programs are short.
-//! What is kept of a state is its fingerprint and where its choices led.
+//! Engines cannot be copied, so going back means to begin anew and to repeat the way: programs are short. Nearly
+//! always that is not needed, because it is known what the choice does ([`Memo`]). What is kept of a state is
+//! its fingerprint and where its choices led.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use super::memo::{Memo, Plain};
+use super::parts::Parts;
 use super::scenario::Scenario;
-use super::world::{Choice, Grounds, World};
+use super::world::{Choice, Grounds, Rules, World};
 use crate::world::Fault;
 
 /// How far a search goes.
@@ -15,6 +18,8 @@ use crate::world::Fault;
 pub struct Limits {
     /// Most states.
     pub states_max: usize,
+    /// Engines make every choice, also where it is known what it does, and that must be what it does.
+    pub is_checked: bool,
 }
 
 /// What a search found.
@@ -40,6 +45,8 @@ pub struct Report {
     pub states: usize,
     /// Choices tried.
     pub transitions: usize,
+    /// Those of them that engines made, because it was not known what they do.
+    pub executed: usize,
     /// Most choices from the beginning to a state.
     pub longest: usize,
     /// Different ends.
@@ -62,7 +69,7 @@ impl Outcome {
 impl Report {
     /// The line of docs/model-checking.md about it.
     pub fn row(&self, scenario: &Scenario) -> String {
-        let Self { states, transitions, longest, ends, outcome } = self;
+        let Self { states, transitions, longest, ends, outcome, .. } = self;
         let (protocol, name, verdict) = (scenario.protocol.name(), scenario.name, outcome.name());
         let (ranks, pool) = (scenario.ranks(), scenario.pool);
         format!(
@@ -71,57 +78,82 @@ impl Report {
     }
 }
 
-/// A choice that led from one state to another.
-#[derive(Clone, Copy, Debug)]
-struct Edge {
-    from: u32,
-    to: u32,
-    choice: u16,
-}
-
 /// A state on the way from the beginning to where the search is.
 #[derive(Debug)]
 struct Frame {
     node: u32,
+    parts: Parts,
+    dead: Option<u32>,
     choices: Vec<Choice>,
     next: usize,
+}
+
+impl Frame {
+    /// The choice that is tried.
+    fn taken(&self) -> Option<Choice> {
+        self.choices.get(self.next.checked_sub(1)?).copied()
+    }
+}
+
+/// Engines that are somewhere on the path.
+#[derive(Debug)]
+struct Real {
+    world: World,
+    /// How many choices of the path they have made.
+    depth: usize,
 }
 
 #[derive(Debug)]
 struct Search<'a> {
     scenario: &'a Scenario,
+    rules: Rules,
+    is_checked: bool,
     grounds: Grounds,
-    nodes: HashMap<u64, u32>,
-    edges: Vec<Edge>,
+    real: Option<Real>,
+    memo: Memo,
+    nodes: Plain<u32>,
+    /// Of each state, where its edges begin: one for each of its choices, in order.
+    first_edges: Vec<usize>,
+    /// Where choices led.
+    edges: Vec<u32>,
     ends: Vec<u32>,
     path: Vec<Frame>,
     longest: usize,
+    transitions: usize,
+    executed: usize,
 }
 
 /// Searches everything that can happen in a scenario.
 pub fn explore(scenario: &Scenario, limits: Limits) -> Report {
     let mut search = Search {
         scenario,
+        rules: Rules::of(scenario),
+        is_checked: limits.is_checked,
         grounds: Grounds::new(scenario),
-        nodes: HashMap::new(),
+        real: None,
+        memo: Memo::default(),
+        nodes: Plain::default(),
+        first_edges: Vec::new(),
         edges: Vec::new(),
         ends: Vec::new(),
         path: Vec::new(),
         longest: 0,
+        transitions: 0,
+        executed: 0,
     };
     let outcome = match search.run(limits) {
         Ok(true) => search.judge(),
         Ok(false) => Outcome::Cut,
         Err(what) => {
-            let taken =
-                |frame: &Frame| frame.choices.get(frame.next.checked_sub(1)?).map(ToString::to_string);
+            let taken = |frame: &Frame| frame.taken().map(|choice| choice.to_string());
             let schedule = search.path.iter().filter_map(taken).collect();
             Outcome::Violated { what, schedule }
         }
     };
     Report {
         states: search.nodes.len(),
-        transitions: search.edges.len(),
+        transitions: search.transitions,
+        executed: search.executed,
         longest: search.longest,
         ends: search.ends.len(),
         outcome,
@@ -144,69 +176,145 @@ impl Search<'_> {
     /// `false`: the limit was reached.
     fn run(&mut self, limits: Limits) -> Result<bool, String> {
         let mut world = guarded(|| World::new(self.scenario, &self.grounds))?;
-        self.nodes.insert(world.fingerprint(), 0);
-        self.path.push(Frame { node: 0, choices: world.choices(), next: 0 });
-        let mut is_here = true;
+        let parts = world.parts();
+        self.memo.learn_finished(&parts, world.finished());
+        self.real = Some(Real { world, depth: 0 });
+        self.nodes.insert(parts.fingerprint(), 0);
+        self.enter(0, parts, None)?;
         while let Some(frame) = self.path.last_mut() {
             let Some(&choice) = frame.choices.get(frame.next) else {
                 self.path.pop();
-                is_here = false;
                 continue;
             };
-            let (from, number) = (frame.node, frame.next as u16);
-            if !is_here {
-                world = self.again()?;
-                is_here = true;
-            }
-            if let Some(frame) = self.path.last_mut() {
-                frame.next += 1;
-            }
-            guarded(|| world.apply(choice))?;
-            let fingerprint = world.fingerprint();
+            let (from, parts, dead) = (frame.node, frame.parts, frame.dead);
+            let edge = self.first_edges[from as usize] + frame.next;
+            self.turn();
+            let after = self.follow(&parts, choice)?;
             let fresh = self.nodes.len() as u32;
-            let to = *self.nodes.entry(fingerprint).or_insert(fresh);
-            self.edges.push(Edge { from, to, choice: number });
+            let to = *self.nodes.entry(after.fingerprint()).or_insert(fresh);
+            self.edges[edge] = to;
+            self.transitions += 1;
             if to != fresh {
-                is_here = to == from;
                 continue;
             }
             if self.nodes.len() > limits.states_max {
                 return Ok(false);
             }
             self.longest = self.longest.max(self.path.len());
-            if world.is_over() {
-                self.ends.push(to);
-                guarded(|| world.check_end())?;
-                world = self.again()?;
-                is_here = false;
-                continue;
-            }
-            self.path.push(Frame { node: to, choices: world.choices(), next: 0 });
+            let dead = if let Choice::Kill(rank) = choice { Some(rank) } else { dead };
+            self.enter(to, after, dead)?;
         }
         Ok(true)
     }
 
-    /// The world at the end of the present path.
-    fn again(&self) -> Result<World, String> {
-        let mut world = guarded(|| World::new(self.scenario, &self.grounds))?;
-        let (_, way) = self.path.split_last().unwrap_or((&self.path[0], &[]));
-        for frame in way {
-            guarded(|| world.apply(frame.choices[frame.next - 1]))?;
+    /// The next choice of the last state of the path is tried: engines that have made one there are no
+    /// longer on the path.
+    fn turn(&mut self) {
+        let last = self.path.len() - 1;
+        self.path[last].next += 1;
+        self.real.take_if(|real| real.depth > last);
+    }
+
+    /// A state that was not seen before; an end has no further choices.
+    fn enter(&mut self, node: u32, parts: Parts, dead: Option<u32>) -> Result<(), String> {
+        self.first_edges.push(self.edges.len());
+        self.path.push(Frame { node, parts, dead, choices: Vec::new(), next: 0 });
+        let ranks = self.scenario.acts.len();
+        let deliveries = match self.memo.deliveries(&parts, ranks) {
+            Some(deliveries) => deliveries,
+            None => {
+                let all = self.here()?.deliveries();
+                self.memo.learn_deliveries(&parts, ranks, &all);
+                all
+            }
+        };
+        if deliveries.is_empty() && self.memo.is_finished(&parts, ranks) {
+            self.ends.push(node);
+            self.here()?;
+            let real = self.real.take();
+            let checked = real.map_or(Ok(()), |real| guarded(|| real.world.check_end()));
+            // The schedule of what is wrong at an end leads there.
+            checked?;
+            self.path.pop();
+            return Ok(());
         }
-        Ok(world)
+        let choices = self.rules.choices(&deliveries, dead);
+        self.edges.resize(self.edges.len() + choices.len(), u32::MAX);
+        if let Some(frame) = self.path.last_mut() {
+            frame.choices = choices;
+        }
+        Ok(())
+    }
+
+    /// The state behind a choice at the end of the path.
+    fn follow(&mut self, before: &Parts, choice: Choice) -> Result<Parts, String> {
+        let known = self.memo.predict(before, choice);
+        if let (Some(parts), false) = (known, self.is_checked) {
+            return Ok(parts);
+        }
+        self.executed += 1;
+        let depth = self.path.len();
+        let is_checked = self.is_checked;
+        let world = self.here()?;
+        guarded(|| world.apply(choice))?;
+        let after = if is_checked { world.parts() } else { world.parts_behind(before, choice) };
+        let finished: Vec<bool> = world.finished().collect();
+        self.memo.learn_finished(&after, finished.into_iter());
+        if let Some(real) = &mut self.real {
+            // Where nothing changed they are where they were.
+            real.depth = if after == *before { depth - 1 } else { depth };
+        }
+        match known {
+            None => self.memo.learn(before, choice, &after),
+            Some(known) if known == after => {}
+            Some(_) => {
+                return Err("the search took it for known what this does, and it does something else".into())
+            }
+        }
+        Ok(after)
+    }
+
+    /// Engines at the end of the path, before the choice that is tried there.
+    fn here(&mut self) -> Result<&mut World, String> {
+        let depth = self.path.len() - 1;
+        let mut real = match self.real.take() {
+            Some(real) => real,
+            None => Real { world: guarded(|| World::new(self.scenario, &self.grounds))?, depth: 0 },
+        };
+        for frame in &self.path[real.depth..depth] {
+            let taken = frame.taken().ok_or("a state of the path without a choice")?;
+            guarded(|| real.world.apply(taken))?;
+        }
+        real.depth = depth;
+        Ok(&mut self.real.insert(real).world)
+    }
+
+    /// Of each state, where its choices led.
+    fn edges_of(&self, node: u32) -> &[u32] {
+        let end = self.first_edges.get(node as usize + 1).copied().unwrap_or(self.edges.len());
+        &self.edges[self.first_edges[node as usize]..end]
     }
 
     /// Whether an end can be reached from every state.
     fn judge(&self) -> Outcome {
-        let mut before: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
-        for edge in &self.edges {
-            before[edge.to as usize].push(edge.from);
+        let nodes = self.nodes.len();
+        // For each state those that lead to it, one behind the other; `starts` says where.
+        let mut starts = vec![0_usize; nodes + 1];
+        self.edges.iter().for_each(|&to| starts[to as usize + 1] += 1);
+        (0..nodes).for_each(|node| starts[node + 1] += starts[node]);
+        let mut filled = starts.clone();
+        let mut before = vec![0_u32; self.edges.len()];
+        for from in 0..nodes as u32 {
+            for &to in self.edges_of(from) {
+                before[filled[to as usize]] = from;
+                filled[to as usize] += 1;
+            }
         }
-        let mut is_good = vec![false; self.nodes.len()];
+        let mut is_good = vec![false; nodes];
         let mut queue: VecDeque<u32> = self.ends.iter().copied().collect();
         queue.iter().for_each(|&node| is_good[node as usize] = true);
         while let Some(node) = queue.pop_front() {
-            for &earlier in &before[node as usize] {
+            for &earlier in &before[starts[node as usize]..starts[node as usize + 1]] {
                 if !core::mem::replace(&mut is_good[earlier as usize], true) {
                     queue.push_back(earlier);
                 }
@@ -220,10 +328,6 @@ impl Search<'_> {
 
     /// The shortest way to a state that is wanted, as the choices' numbers.
     fn nearest(&self, wanted: impl Fn(u32) -> bool) -> Option<Vec<u16>> {
-        let mut after: Vec<Vec<(u32, u16)>> = vec![Vec::new(); self.nodes.len()];
-        for edge in &self.edges {
-            after[edge.from as usize].push((edge.to, edge.choice));
-        }
         let mut came: Vec<Option<(u32, u16)>> = vec![None; self.nodes.len()];
         let mut queue = VecDeque::from([0]);
         while let Some(node) = queue.pop_front() {
@@ -237,7 +341,7 @@ impl Search<'_> {
                 way.reverse();
                 return Some(way);
             }
-            for &(next, choice) in &after[node as usize] {
+            for (choice, &next) in (0..).zip(self.edges_of(node)) {
                 if next != 0 && came[next as usize].is_none() {
                     came[next as usize] = Some((node, choice));
                     queue.push_back(next);

@@ -12,6 +12,7 @@ use rma_core::error::RmaError;
 
 use super::act::{Memory, Monitor, Program};
 use super::fingerprint::Fingerprinter;
+use super::parts::Parts;
 use super::scenario::{Protocol, Scenario};
 use crate::fabric::{Delivery, SimFabric};
 use crate::world::Fault;
@@ -20,7 +21,7 @@ use crate::world::Fault;
 const ROUNDS_MAX: usize = 1000;
 
 /// Something that may happen next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Choice {
     /// A rank takes a step of its program.
     Step(u32),
@@ -44,6 +45,41 @@ impl fmt::Display for Choice {
     }
 }
 
+/// Which choices a scenario has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rules {
+    ranks: u32,
+    arrivals_max: usize,
+    /// Who may die.
+    mortal: Option<u32>,
+}
+
+impl Rules {
+    pub(super) fn of(scenario: &Scenario) -> Self {
+        let Scenario { arrivals_max, mortal, .. } = *scenario;
+        Self { ranks: scenario.ranks(), arrivals_max, mortal }
+    }
+
+    /// Everything that may happen while these may be delivered.
+    pub(super) fn choices(&self, deliveries: &[Delivery], dead: Option<u32>) -> Vec<Choice> {
+        let mut choices = Vec::with_capacity(self.ranks as usize + deliveries.len() + 1);
+        for delivery in deliveries {
+            let Some(rank) = delivery.polled_by() else {
+                choices.push(Choice::Execute(*delivery));
+                continue;
+            };
+            choices.push(Choice::Arrive(rank, *delivery, None));
+            let others = deliveries.iter().filter(|other| {
+                self.arrivals_max > 1 && *other != delivery && other.polled_by() == Some(rank)
+            });
+            choices.extend(others.map(|other| Choice::Arrive(rank, *delivery, Some(*other))));
+        }
+        choices.extend((0..self.ranks).filter(|&rank| dead != Some(rank)).map(Choice::Step));
+        choices.extend(self.mortal.filter(|_| dead.is_none()).map(Choice::Kill));
+        choices
+    }
+}
+
 /// The memory of all ranks, which outlives every run of a scenario.
 #[derive(Debug)]
 pub struct Grounds {
@@ -64,15 +100,14 @@ pub struct World {
     fabric: SimFabric,
     programs: Vec<Program>,
     memory: Vec<Rc<Memory>>,
-    arrivals_max: usize,
-    /// Who may die, and who has.
-    mortal: Option<u32>,
+    rules: Rules,
     dead: Option<u32>,
     /// Target elements may stay in use until the window is freed.
     may_keep_targets: bool,
     end: Vec<(u32, u64, u64)>,
+    monitor: Rc<RefCell<Monitor>>,
     printer: Fingerprinter,
-    /// Of each rank, while it has not moved since.
+    /// Of each rank's program, while it has not moved since.
     known: Vec<Option<u64>>,
 }
 
@@ -100,11 +135,11 @@ impl World {
             known: vec![None; programs.len()],
             programs,
             memory: grounds.memory.clone(),
-            arrivals_max: scenario.arrivals_max,
-            mortal: scenario.mortal,
+            rules: Rules::of(scenario),
             dead: None,
             may_keep_targets: scenario.protocol == Protocol::Pscw,
             end: scenario.end.clone(),
+            monitor,
             printer: Fingerprinter::default(),
         };
         world.settle()?;
@@ -139,23 +174,12 @@ impl World {
 
     /// Everything that may happen now, in an order that depends on nothing but the state.
     pub fn choices(&self) -> Vec<Choice> {
-        let deliveries = self.fabric.deliveries();
-        let mut choices = Vec::with_capacity(self.programs.len() + deliveries.len());
-        for delivery in &deliveries {
-            let Some(rank) = delivery.polled_by() else {
-                choices.push(Choice::Execute(*delivery));
-                continue;
-            };
-            choices.push(Choice::Arrive(rank, *delivery, None));
-            let others = deliveries.iter().filter(|other| {
-                self.arrivals_max > 1 && *other != delivery && other.polled_by() == Some(rank)
-            });
-            choices.extend(others.map(|other| Choice::Arrive(rank, *delivery, Some(*other))));
-        }
-        let ranks = 0..self.programs.len() as u32;
-        choices.extend(ranks.filter(|&rank| self.dead != Some(rank)).map(Choice::Step));
-        choices.extend(self.mortal.filter(|_| self.dead.is_none()).map(Choice::Kill));
-        choices
+        self.rules.choices(&self.fabric.deliveries(), self.dead)
+    }
+
+    /// Everything that may be delivered now.
+    pub(super) fn deliveries(&self) -> Vec<Delivery> {
+        self.fabric.deliveries()
     }
 
     /// Lets it happen.
@@ -207,20 +231,54 @@ impl World {
 
     /// A number that is the same for two worlds of one scenario exactly when they have the same future.
     pub fn fingerprint(&mut self) -> u64 {
+        self.parts().fingerprint()
+    }
+
+    /// The state, part by part.
+    pub fn parts(&mut self) -> Parts {
+        let mut parts = Parts::EMPTY;
+        for (rank, (program, known)) in self.programs.iter().zip(&mut self.known).enumerate() {
+            let printer = &mut self.printer;
+            parts.set_program(rank, *known.get_or_insert_with(|| printer.of(&program.state())));
+        }
+        self.add_surroundings(&mut parts);
+        parts
+    }
+
+    /// The state behind a choice, of whose beginning the parts are known: engines that took no part in it are
+    /// what they were.
+    pub(super) fn parts_behind(&mut self, before: &Parts, choice: Choice) -> Parts {
+        let mut parts = *before;
+        if let Choice::Step(rank) | Choice::Arrive(rank, ..) | Choice::Kill(rank) = choice {
+            let rank = rank as usize;
+            parts.set_program(rank, self.printer.of(&self.programs[rank].state()));
+        }
+        self.add_surroundings(&mut parts);
+        parts
+    }
+
+    /// Adds everything but the programs.
+    fn add_surroundings(&self, parts: &mut Parts) {
+        let fabric = self.fabric.parts();
+        let ranks = self.programs.len();
+        for rank in 0..ranks {
+            let mut hasher = DefaultHasher::new();
+            self.memory[rank].bytes().hash(&mut hasher);
+            parts.set_memory(rank, hasher.finish());
+            parts.set_endpoint(rank, fabric.endpoints[rank]);
+            parts.set_credits(rank, fabric.credits[rank]);
+            for target in 0..ranks {
+                parts.set_route(rank, target, fabric.routes[ranks * rank + target]);
+            }
+        }
         let mut hasher = DefaultHasher::new();
-        for (program, known) in self.programs.iter().zip(&mut self.known) {
-            let of_rank = *known.get_or_insert_with(|| {
-                let mut hasher = DefaultHasher::new();
-                self.printer.add(&program.state(), &mut hasher);
-                hasher.finish()
-            });
-            of_rank.hash(&mut hasher);
-        }
-        self.fabric.fingerprint().hash(&mut hasher);
-        for memory in &self.memory {
-            memory.bytes().hash(&mut hasher);
-        }
-        hasher.finish()
+        (self.dead, self.monitor.borrow().held()).hash(&mut hasher);
+        parts.set_global(hasher.finish());
+    }
+
+    /// Of each rank, whether its program is over.
+    pub(super) fn finished(&self) -> impl Iterator<Item = bool> + '_ {
+        self.programs.iter().map(Program::is_finished)
     }
 
     /// Whether every program is over and nothing is on the way.

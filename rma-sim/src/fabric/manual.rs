@@ -1,7 +1,7 @@
 //! Deliveries chosen by the caller instead of by the clock: what an exhaustive exploration drives.
 //!
 //! A fabric in this mode has no time: everything that was posted is on the way until somebody delivers it,
-//! in any order that the provider contract allows. Two fabrics with the same fingerprint have the same future.
+//! in any order that the provider contract allows. Two fabrics with the same parts have the same future.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use rma_core::provider::SendClass;
 
 use super::endpoint::Source;
 use super::operation::{Kind, OperationId};
-use super::state::{Event, EventKind, State, Work};
+use super::state::{EndpointState, Event, EventKind, State, Work};
 use super::SimFabric;
 
 /// Which step of a native operation.
@@ -69,6 +69,14 @@ impl Delivery {
             Self::Down { rank, .. } => Some(rank),
         }
     }
+
+    /// Between which two ranks it is on the way; news of a death is on the way from a rank to itself.
+    pub fn route(&self) -> (u32, u32) {
+        match *self {
+            Self::Packet { origin, target, .. } | Self::Operation { origin, target, .. } => (origin, target),
+            Self::Down { rank, .. } => (rank, rank),
+        }
+    }
 }
 
 impl fmt::Display for Delivery {
@@ -121,16 +129,28 @@ impl SimFabric {
         is_possible
     }
 
-    /// A number that is the same for two fabrics exactly when everything that the next posts, polls and
-    /// deliveries depend on is (up to collisions of a 64-bit hash).
-    pub fn fingerprint(&self) -> u64 {
+    /// Everything that the next posts, polls and deliveries depend on, part by part: fabrics of which all parts
+    /// are the same have the same future (up to collisions of a 64-bit hash).
+    pub(crate) fn parts(&self) -> FabricParts {
         let state = self.state();
-        let mut hasher = DefaultHasher::new();
-        state.hash_endpoints(&mut hasher);
-        state.hash_operations(&mut hasher);
-        state.hash_events(&mut hasher);
-        hasher.finish()
+        let endpoints = state.endpoints.iter();
+        FabricParts {
+            endpoints: endpoints.clone().map(|endpoint| state.endpoint_part(endpoint)).collect(),
+            credits: endpoints.map(EndpointState::credits_part).collect(),
+            routes: state.route_parts(),
+        }
     }
+}
+
+/// A simulated fabric as numbers, one for each part of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FabricParts {
+    /// Of each rank: what its own calls, and deliveries to it, change.
+    pub(crate) endpoints: Vec<u64>,
+    /// Of each rank: what it may still post, which also changes when others take its packets.
+    pub(crate) credits: Vec<u64>,
+    /// Of each two ranks, row by row: what is on the way from the one to the other, 0 where nothing is.
+    pub(crate) routes: Vec<u64>,
 }
 
 impl State {
@@ -235,59 +255,70 @@ impl State {
         self.happen(kind);
     }
 
-    fn hash_endpoints(&self, hasher: &mut impl Hasher) {
-        for endpoint in &self.endpoints {
-            (endpoint.rank, endpoint.is_up, endpoint.is_published).hash(hasher);
-            (endpoint.outstanding, endpoint.injected, endpoint.sends, endpoint.requests).hash(hasher);
-            endpoint.completions.len().hash(hasher);
-            for (tag, failed) in &endpoint.completions {
-                (tag.0, failed.map(|code| code.code)).hash(hasher);
-            }
-            for (peer, code) in &endpoint.downs {
-                (peer.0, code.code).hash(hasher);
-            }
-            for packet in endpoint.inboxes.iter().flatten() {
-                (packet.origin, packet.class as u8, &packet.bytes).hash(hasher);
-            }
-            for (buffer, packet) in endpoint.lent.iter().enumerate() {
-                if let Some(packet) = packet {
-                    (buffer, packet.origin, packet.class as u8, &packet.bytes).hash(hasher);
-                }
-            }
-            for work in &endpoint.work {
-                match work {
-                    Work::Packet(packet) => (packet.origin, &packet.bytes).hash(hasher),
-                    Work::Part(id, part) => {
-                        (self.operations.get(*id).map(|operation| operation.number), part).hash(hasher);
-                    }
-                }
-            }
-            for slot in &endpoint.peers {
-                (slot.route, slot.generation).hash(hasher);
-            }
-            for route in &endpoint.routes {
-                (route.target, route.down.map(|code| code.code), route.invisible).hash(hasher);
+    fn endpoint_part(&self, endpoint: &EndpointState) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (endpoint.rank, endpoint.is_up, endpoint.is_published).hash(&mut hasher);
+        endpoint.completions.len().hash(&mut hasher);
+        for (tag, failed) in &endpoint.completions {
+            (tag.0, failed.map(|code| code.code)).hash(&mut hasher);
+        }
+        for (peer, code) in &endpoint.downs {
+            (peer.0, code.code).hash(&mut hasher);
+        }
+        for packet in endpoint.inboxes.iter().flatten() {
+            (packet.origin, packet.class as u8, &packet.bytes).hash(&mut hasher);
+        }
+        for (buffer, packet) in endpoint.lent.iter().enumerate() {
+            if let Some(packet) = packet {
+                (buffer, packet.origin, packet.class as u8, &packet.bytes).hash(&mut hasher);
             }
         }
+        for work in &endpoint.work {
+            match work {
+                Work::Packet(packet) => (packet.origin, &packet.bytes).hash(&mut hasher),
+                Work::Part(id, part) => {
+                    (self.operations.get(*id).map(|operation| operation.number), part).hash(&mut hasher);
+                }
+            }
+        }
+        for slot in &endpoint.peers {
+            (slot.route, slot.generation).hash(&mut hasher);
+        }
+        for route in &endpoint.routes {
+            (route.target, route.down.map(|code| code.code), route.invisible).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
-    /// Operations in the order posted, route by route: what a flush waits for is what comes before it.
-    fn hash_operations(&self, hasher: &mut impl Hasher) {
-        for origin in 0..self.endpoints.len() {
-            for target in 0..self.endpoints.len() {
-                for id in self.under_way(origin, target) {
-                    let Some(operation) = self.operations.get(id) else { continue };
-                    (origin, target).hash(hasher);
-                    operation.hash_future(hasher);
+    fn route_parts(&self) -> Vec<u64> {
+        let ranks = self.endpoints.len();
+        let items = self.items_on_the_way();
+        let mut parts = Vec::with_capacity(ranks * ranks);
+        for origin in 0..ranks {
+            for target in 0..ranks {
+                let between = (self.rank(origin), self.rank(target));
+                let items = items.iter().filter(|(delivery, _)| delivery.route() == between);
+                let operations = self.under_way(origin, target);
+                if items.clone().next().is_none() && operations.is_empty() {
+                    parts.push(0);
+                    continue;
                 }
+                let mut hasher = DefaultHasher::new();
+                // In the order posted: what a flush waits for is what comes before it.
+                for id in operations {
+                    let Some(operation) = self.operations.get(id) else { continue };
+                    operation.hash_future(&mut hasher);
+                }
+                items.for_each(|item| item.hash(&mut hasher));
+                parts.push(hasher.finish());
             }
         }
+        parts
     }
 
     /// What is on the way. Where nothing orders two things on one route their order is left out.
-    fn hash_events(&self, hasher: &mut impl Hasher) {
+    fn items_on_the_way(&self) -> Vec<(Delivery, u64)> {
         let order = self.config.limits.order;
-        let is_ordered = order.put_before_send || order.put_before_get;
         let mut events: Vec<&Event> = self.events.iter().map(|event| &event.0).collect();
         events.sort_unstable_by_key(|event| event.number);
         let mut items: Vec<(Delivery, u64)> = Vec::with_capacity(events.len());
@@ -299,18 +330,18 @@ impl State {
             }
             items.push((delivery, content.finish()));
         }
-        let route = |delivery: &Delivery| match *delivery {
-            Delivery::Packet { origin, target, .. } | Delivery::Operation { origin, target, .. } => {
-                (origin, target)
-            }
-            Delivery::Down { rank, route } => (rank, route),
-        };
-        if is_ordered {
-            items.sort_by_key(|(delivery, _)| route(delivery));
-        } else {
+        if !(order.put_before_send || order.put_before_get) {
             // Packets of one class share a key, and a stable sort keeps their order.
             items.sort_by_key(|(delivery, _)| *delivery);
         }
-        items.hash(hasher);
+        items
+    }
+}
+
+impl EndpointState {
+    fn credits_part(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.outstanding, self.injected, self.sends, self.requests).hash(&mut hasher);
+        hasher.finish()
     }
 }
