@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rma_bootstrap::control::{Control, ControlError};
+use rma_bootstrap::control::{Control, ControlError, Traffic};
 use rma_bootstrap::description::{Description, HostTask, JobTask};
 use rma_bootstrap::tree::{Down, Up};
 use rustix::event::{PollFd, PollFlags};
@@ -75,6 +75,8 @@ pub(crate) struct Branches {
     patience: Duration,
     /// This host's address, as an agent has reached it.
     address: Option<IpAddr>,
+    /// What has passed the connections that are closed.
+    passed: Traffic,
     is_leaving: bool,
 }
 
@@ -124,6 +126,7 @@ impl Branches {
             connected_by: Instant::now() + patience,
             patience,
             address: None,
+            passed: Traffic::default(),
             is_leaving: false,
         }
     }
@@ -152,6 +155,16 @@ impl Branches {
     /// This host's address, as an agent has reached it.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         self.address
+    }
+
+    /// Number of the hosts behind this process, and what has passed between it and them once their agents had
+    /// connected.
+    pub(crate) fn traffic(&self) -> (usize, Traffic) {
+        let links = self.branches.iter().filter_map(|branch| match &branch.state {
+            State::Linked(link) => Some(link.traffic()),
+            State::Starting(_) | State::Over => None,
+        });
+        (self.of_hosts.len(), links.fold(self.passed, sum))
     }
 
     /// Whether no agent is there or expected any more.
@@ -384,6 +397,9 @@ impl Branches {
 
     fn lose(&mut self, index: usize, why: String) {
         let branch = &mut self.branches[index];
+        if let State::Linked(link) = &branch.state {
+            self.passed = sum(self.passed, link.traffic());
+        }
         branch.state = State::Over;
         let why = branch.helper.last_lines().iter().fold(why, |why, line| why + "\n" + line);
         branch.helper.kill();
@@ -398,6 +414,10 @@ impl Branches {
             self.events.push_back(Up::HostLost { host: *host, why });
         }
     }
+}
+
+fn sum(a: Traffic, b: Traffic) -> Traffic {
+    Traffic { sent: a.sent + b.sent, received: a.received + b.received }
 }
 
 /// The hosts in at most [`FAN_OUT`] groups of nearly the same size, neighbours together.

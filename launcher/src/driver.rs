@@ -215,6 +215,7 @@ impl Driver {
                 break;
             }
         }
+        self.say_traffic();
         // Only a signal ends the wait for a reader that takes its time.
         while self.sinks.iter().any(|sink| sink.wants_to_write().is_some()) {
             if self.turn(None)? {
@@ -531,6 +532,15 @@ impl Driver {
         let known = Known { views: &self.views, hosts: &self.hosts, hosts_of_ranks: &self.hosts_of_ranks };
         let text = report::text(report, &self.job, &known);
         self.say(&text);
+    }
+
+    /// Tells a user who wants to know what the agents have cost.
+    fn say_traffic(&mut self) {
+        let (hosts, traffic) = self.branches.traffic();
+        if self.manner.is_verbose && hosts > 0 {
+            let (sent, received) = (traffic.sent, traffic.received);
+            self.say(&format!("rmarun: {sent} bytes to {hosts} other hosts, {received} bytes from them\n"));
+        }
     }
 
     /// Tells the user.

@@ -392,66 +392,6 @@ fn pmi_out_of_order_costs_that_connection() {
     assert!(actions(&mut job).contains(&Action::Say(Report::Aborted(1, "by PMI".into()))));
 }
 
-/// Sessions of ranks that do not exist against the server part: what one rank costs it. The times, which
-/// nobody asserts, are in docs/launcher.md: `cargo test --release -p launcher simulated -- --nocapture`.
-#[test]
-fn simulated_sessions_cost_the_same_each_however_many_there_are() {
-    for size in [2, 512, 8192] {
-        for (kind, cost, per_rank) in [
-            (
-                "control",
-                control_sessions as fn(u32) -> usize,
-                1 + 2 + 1, /* welcome, values, all finalized */
-            ),
-            (
-                "pmi",
-                pmi_sessions,
-                1 + 1 + 1 + 2 + 1 + 1, /* init, put, barrier, gets, finalize; all finalized */
-            ),
-        ] {
-            let begun = std::time::Instant::now();
-            assert_eq!(cost(size), per_rank * size as usize, "{kind} {size}");
-            println!("{size} {kind} sessions: {:.1?} each", begun.elapsed() / size);
-        }
-    }
-}
-
-/// Each rank joins, publishes, looks two neighbours up and finalizes; what the launcher has to do for it.
-fn control_sessions(size: u32) -> usize {
-    let mut job = job(size);
-    let mut action_count = 0;
-    let mut say = |job: &mut Job, rank: u32, request: Request| {
-        job.on_request(rank, request, START);
-        action_count += actions(job).len();
-    };
-    (0..size).for_each(|rank| say(&mut job, rank, hello(rank)));
-    (0..size).for_each(|rank| say(&mut job, rank, get((rank + 1) % size)));
-    (0..size).for_each(|rank| say(&mut job, rank, put("a")));
-    (0..size).for_each(|rank| say(&mut job, rank, get((rank + 2) % size)));
-    (0..size).for_each(|rank| say(&mut job, rank, Request::Finalize));
-    assert!((0..size).all(|rank| job.state(rank) == State::Finalized));
-    action_count
-}
-
-/// The same by PMI.
-fn pmi_sessions(size: u32) -> usize {
-    let mut job = job(size);
-    let mut action_count = 0;
-    let mut say = |job: &mut Job, rank: u32, message: Message| {
-        job.on_pmi(rank, &message, START);
-        action_count += actions(job).len();
-    };
-    let get = |rank: u32| Message::new("get").with("key", rank % size);
-    (0..size).for_each(|rank| say(&mut job, rank, pmi("init")));
-    (0..size).for_each(|rank| say(&mut job, rank, Message::new("put").with("key", rank).with("value", "v")));
-    (0..size).for_each(|rank| say(&mut job, rank, Message::new("barrier_in")));
-    (0..size).for_each(|rank| say(&mut job, rank, get(rank + 1)));
-    (0..size).for_each(|rank| say(&mut job, rank, get(rank + 2)));
-    (0..size).for_each(|rank| say(&mut job, rank, Message::new("finalize")));
-    assert!((0..size).all(|rank| job.state(rank) == State::Finalized));
-    action_count
-}
-
 #[test]
 fn a_job_that_keeps_going_ends_with_its_last_rank_and_its_first_failure() {
     let (job_id, timeout, hosts) = ("j".into(), Some(100 * GRACE), Vec::new());

@@ -10,6 +10,8 @@ mod binding;
 mod branches;
 mod cache;
 mod cli;
+#[cfg(test)]
+mod costs;
 mod driver;
 mod failure;
 mod files;

@@ -42,6 +42,10 @@ fn run(steps: &[String]) -> Result<u8, BootstrapError> {
                 (0..job.size()).try_for_each(|rank| lookup(&mut job, Rank(rank)).map(drop))?;
                 println!("rank {} found all {}", job.rank(), job.size());
             }
+            "look-near" => {
+                let next = |distance| Rank((job.rank().0 + distance) % job.size());
+                [next(1), next(2)].into_iter().try_for_each(|rank| lookup(&mut job, rank).map(drop))?;
+            }
             "lookup" => drop(lookup(&mut job, Rank(number(argument)?))?),
             "place" => println!(
                 "rank {} of {}, local {} of {}, single host {}",

@@ -98,6 +98,33 @@ fn forty_hosts_are_a_tree() {
     assert_eq!(cluster.agents().len(), 40);
 }
 
+/// What rmarun says and is told for each host does not depend on how many there are, also where agents have agents.
+#[test]
+fn a_host_costs_as_much_however_many_there_are() {
+    let bytes_per_host = |count: u32| {
+        let cluster = Cluster::new(&format!("costs-{count}"), "");
+        let steps = ["--verbose", RANK, "publish", "look-near", "finalize"];
+        let outcome = cluster.run(&format!("n[01-{count:02}]"), &steps);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let traffic = |line: &str| {
+            let (sent, rest) = line.strip_prefix("rmarun: ")?.split_once(" bytes to ")?;
+            let (hosts, received) = rest.split_once(" other hosts, ")?;
+            assert_eq!(hosts, count.to_string());
+            let received = received.strip_suffix(" bytes from them")?;
+            Some([sent, received].map(|bytes| bytes.parse::<u32>().unwrap() / count))
+        };
+        let traffic = outcome.stderr.lines().find_map(traffic);
+        let bytes = traffic.unwrap_or_else(|| panic!("nothing about agents in {outcome:?}"));
+        println!("{count} hosts: {bytes:?} bytes to and from each");
+        bytes
+    };
+    let first = bytes_per_host(10);
+    assert!(first.iter().all(|bytes| *bytes > 0), "{first:?}");
+    for (bytes, first) in bytes_per_host(40).into_iter().zip(first) {
+        assert!(10 * bytes <= 11 * first, "{bytes} bytes and not {first}");
+    }
+}
+
 #[test]
 fn ranks_take_hosts_as_they_are_told_to() {
     let cluster = Cluster::new("map", "");

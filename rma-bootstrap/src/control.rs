@@ -9,7 +9,7 @@ use crate::pmi::wire::PmiError;
 use crate::socket::Socket;
 use crate::wire::{encode_frame, FrameReader, Message, WireError};
 
-pub use crate::socket::UNSENT_BYTES_MAX;
+pub use crate::socket::{Traffic, UNSENT_BYTES_MAX};
 
 /// One end of a control connection.
 #[derive(Debug)]
@@ -78,6 +78,11 @@ impl Control {
     /// How many bytes wait to be sent.
     pub fn unsent_len(&self) -> usize {
         self.socket.unsent_len()
+    }
+
+    /// What has passed this connection so far.
+    pub fn traffic(&self) -> Traffic {
+        self.socket.traffic()
     }
 
     /// Sends a message as far as the socket takes it; the rest goes out with the next call.

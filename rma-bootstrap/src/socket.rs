@@ -26,6 +26,16 @@ pub(crate) struct Socket {
     unsent: Vec<u8>,
     unsent_max: usize,
     ended: bool,
+    traffic: Traffic,
+}
+
+/// Bytes that have passed a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// Bytes that the socket has taken.
+    pub sent: u64,
+    /// Bytes that have arrived.
+    pub received: u64,
 }
 
 impl Socket {
@@ -35,7 +45,13 @@ impl Socket {
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
-        Ok(Self { fd, unsent: Vec::new(), unsent_max: UNSENT_BYTES_MAX, ended: false })
+        Ok(Self {
+            fd,
+            unsent: Vec::new(),
+            unsent_max: UNSENT_BYTES_MAX,
+            ended: false,
+            traffic: Traffic::default(),
+        })
     }
 
     /// Lets more than [`UNSENT_BYTES_MAX`] bytes wait, on a connection that carries what many ranks say.
@@ -46,6 +62,11 @@ impl Socket {
     /// How many bytes wait to be sent.
     pub(crate) fn unsent_len(&self) -> usize {
         self.unsent.len()
+    }
+
+    /// What has passed so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// Where the bytes of the next message are appended, unless the other side does not read.
@@ -65,7 +86,10 @@ impl Socket {
     pub(crate) fn flush(&mut self) -> Result<(), ControlError> {
         while !self.unsent.is_empty() {
             match rustix::net::send(&self.fd, &self.unsent, SendFlags::NOSIGNAL) {
-                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Ok(sent) => {
+                    self.traffic.sent += sent as u64;
+                    drop(self.unsent.drain(..sent));
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(ControlError::Closed),
@@ -94,6 +118,7 @@ impl Socket {
                     return Err(ControlError::Closed);
                 }
                 Ok((_, received)) => {
+                    self.traffic.received += received as u64;
                     take(&bytes[..received]);
                     return Ok(true);
                 }

@@ -227,33 +227,50 @@ fn what_cannot_be_put() {
     assert!(session.put("k", b"v").unwrap_err().contains("before the address is published"));
 }
 
-/// What a rank costs does not depend on how many ranks there are.
+/// The messages of a rank that joins, publishes, looks `peers` others up, and finalizes.
+fn message_count(version: Version, rank: u32, size: u32, peers: u32) -> u32 {
+    let mut session = Session::new(Some(version), Some((rank, size)), 0);
+    let mut count = 0;
+    let mut answer = |session: &mut Session| {
+        while let Some(request) = session.poll_request() {
+            count += 1;
+            let name = match request.name() {
+                "init" => "response_to_init".to_owned(),
+                "get_maxes" => "maxes".to_owned(),
+                "get_my_kvsname" => "my_kvsname".to_owned(),
+                "barrier_in" => "barrier_out".to_owned(),
+                "finalize" if version == Version::One => "finalize_ack".to_owned(),
+                name if version == Version::One => format!("{name}_result"),
+                name => format!("{name}-response"),
+            };
+            let spoken = if version == Version::One { 1 } else { 2 };
+            let reply = Message::new(&name).with("pmi_version", spoken).with("rank", rank).with("size", size);
+            let reply = reply.with("jobid", "j").with("kvsname", "j").with("value", "1.00");
+            session.on_reply(&reply).unwrap();
+        }
+    };
+    answer(&mut session);
+    session.put("address", &[0; 256]).unwrap();
+    session.commit();
+    answer(&mut session);
+    (0..peers).for_each(|peer| session.get(peer, peer, "address"));
+    answer(&mut session);
+    session.finalize();
+    answer(&mut session);
+    assert!(session.is_finalized());
+    count
+}
+
+/// What a rank costs does not depend on how many ranks there are: it asks once for each that it talks to.
 #[test]
 fn messages_are_counted() {
-    for (rank, size) in [(1, 2), (1_048_575, 1_048_576)] {
-        let mut session = Session::new(None, Some((rank, size)), 0);
-        let mut count = 0;
-        let mut answer = |session: &mut Session| {
-            while let Some(request) = session.poll_request() {
-                count += 1;
-                let name = match request.name() {
-                    "init" => "response_to_init".to_owned(),
-                    name => format!("{name}-response"),
-                };
-                let reply = Message::new(&name).with("pmi_version", 2).with("rank", rank).with("size", size);
-                session.on_reply(&reply.with("jobid", "j").with("value", "1.00")).unwrap();
+    // A look-up that tells whether the last fence was a barrier.
+    for (version, finalize) in [(Version::One, 2), (Version::Two, 3)] {
+        for (rank, size) in [(1, 2), (1_048_575, 1_048_576)] {
+            for peers in [0, 2, 50] {
+                let expected = 4 /* join */ + 2 /* publish */ + peers + finalize;
+                assert_eq!(message_count(version, rank, size, peers), expected, "{version:?} {size}");
             }
-        };
-        answer(&mut session);
-        session.put("address", &[0; 256]).unwrap();
-        session.commit();
-        answer(&mut session);
-        session.get(1, 0, "address");
-        session.get(2, rank, "address");
-        answer(&mut session);
-        session.finalize();
-        answer(&mut session);
-        assert!(session.is_finalized());
-        assert_eq!(count, 4 /* join */ + 2 /* publish */ + 2 /* look up two */ + 3 /* finalize */);
+        }
     }
 }

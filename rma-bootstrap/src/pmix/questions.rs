@@ -117,6 +117,22 @@ mod tests {
         assert_eq!(poll(&mut questions, PATIENCE), Some(18));
     }
 
+    /// Each rank that is looked up is asked for once, and no other: `push` is called once for each (`Requests`).
+    #[test]
+    fn as_many_questions_as_ranks_are_looked_up() {
+        for count in [0, 1, 7, 50] {
+            let mut questions = Questions::default();
+            let ranks: Vec<u32> = (0..count).map(|index| index * 20_011).collect();
+            ranks.iter().for_each(|&rank| questions.push(rank, rank, "address", Duration::ZERO));
+            let mut asked = Vec::new();
+            while let Some(number) = poll(&mut questions, Duration::ZERO) {
+                asked.push(number);
+                questions.on_answer(number);
+            }
+            assert_eq!(asked, ranks);
+        }
+    }
+
     #[test]
     fn a_library_that_does_not_find_one_of_several_is_asked_one_after_the_other() {
         let mut questions = Questions::default();
