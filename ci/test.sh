@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test lane, one after the other; each has a time limit, and one that fails stops no other.
-# Fails at the end if a lane did, and lists them. The last line, `N passed, N failed`, sums what
-# `cargo test` printed; a lane that fails without a failed test counts as one failed.
+# Fails at the end if a lane did, lists them, and says of each what failed. The last line, `N passed, N failed`,
+# sums what `cargo test` and the scripts with steps printed; a lane that fails without a failed test counts as one.
 #
 #   ci/test.sh              all lanes
 #   ci/test.sh LANE...      only these
@@ -19,12 +19,15 @@ passed=0
 failed=0
 running=
 log="$(mktemp)"
+reasons="$(mktemp)"
+# Lines of reasons for each failed lane: what keeps only the end of the output should have most of them.
+reasons_max=18
 
 clean_up() {
     if [[ -n "$running" ]]; then
         kill "$running" 2>/dev/null || true
     fi
-    rm -f "$log"
+    rm -f "$log" "$reasons"
 }
 trap clean_up EXIT
 
@@ -58,6 +61,10 @@ lane() {
     esac
     if ((status != 0)); then
         failed_lanes+=("$name")
+        {
+            printf '%s: status %d in %d s\n' "$name" "$status" "$((SECONDS - start))"
+            awk -v most="$reasons_max" -f ci/failures.awk "$log"
+        } >>"$reasons"
     fi
     count_tests "$name" "$status"
 }
@@ -104,7 +111,7 @@ second_libfabric() {
         skipped_lanes+=("test on libfabric 2.x ($reason)")
         ;;
     *)
-        printf '\n=== test: ci/libfabric2.sh FAILED with status %d: %s\n' "$status" "$reason"
+        printf '\n=== test: ci/libfabric2.sh FAILED with status %d: %s\n' "$status" "$reason" | tee -a "$reasons"
         failed_lanes+=("test on libfabric 2.x")
         ;;
     esac
@@ -211,5 +218,6 @@ done
 for name in "${failed_lanes[@]}"; do
     printf 'FAILED: %s\n' "$name"
 done
+tail -n 60 "$reasons"
 printf '%d passed, %d failed\n' "$passed" "$failed"
 ((${#failed_lanes[@]} == 0))
