@@ -23,10 +23,12 @@ pub mod wire;
 mod client;
 mod launch;
 mod member;
+mod reach;
 mod requests;
 mod single;
 mod socket;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
@@ -175,6 +177,21 @@ impl JobBootstrap {
     /// A name that no other job on this host has at the same time.
     pub fn job_id(&self) -> &str {
         self.member().job_id()
+    }
+
+    /// Finds out by which of `addresses`, the best first, ranks on other hosts reach this one, where it has to be found
+    /// out: with PMI, by trying, if there are other hosts. Every rank of the job calls it, with whatever it has, or
+    /// none, before it publishes its address; it blocks until all have. `None` where there is nothing to find out:
+    /// `rmarun` has said it, and of PMIx one rank's values cannot be relied on to be seen one after the other.
+    ///
+    /// # Errors
+    /// When the launcher is gone, a rank does not call it within the time limit, or nothing gets through: then the
+    /// message lists what was tried and how it failed.
+    pub fn prove_address(&mut self, addresses: &[IpAddr]) -> Result<Option<IpAddr>, BootstrapError> {
+        match self {
+            Self::Pmi(client) if client.is_spread() => client.prove_address(addresses),
+            _ => Ok(None),
+        }
     }
 
     /// Makes `value` visible to all ranks under (this rank, `key`). A key is written once, and before the

@@ -1,9 +1,12 @@
 //! What an endpoint publishes: libfabric's own addresses, by the class of packets that are sent there,
 //! and where to read back.
 
+use std::net::IpAddr;
+
 use rma_core::bootstrap::{AddressBytes, ADDRESS_BYTES_MAX};
 use rma_core::provider::ProviderError;
 
+use crate::interface::{socket_address, Family};
 use crate::lane::CLASSES;
 
 /// Location of the bytes at a peer that a flush reads.
@@ -87,6 +90,16 @@ pub(crate) fn decode<'a>(
     if bytes.first() != Some(&VERSION) {
         return Err(malformed("unknown version"));
     }
+    if let Some((there, here)) = strangers(bytes, own.as_slice()) {
+        return Err(ProviderError {
+            message: format!(
+                "the peer's endpoint is bound to {there} ({}), this one to {here} ({}), and an endpoint reaches addresses \
+                 of its own kind only: RMA_INTERFACE=ipv6 has all ranks use IPv6, RMA_INTERFACE=ipv4 IPv4",
+                Family::of(there).name(),
+                Family::of(here).name()
+            ),
+        });
+    }
     if bytes.len() != own.as_slice().len() {
         return Err(malformed("its length differs from that of this endpoint's"));
     }
@@ -108,6 +121,16 @@ pub(crate) fn decode<'a>(
         return Err(malformed("its text has no end"));
     }
     Ok(([requests, replies], ReadBackRegion { base, key }))
+}
+
+/// The IP addresses of two endpoints, the first ones that each has, if they are of different kinds.
+fn strangers(bytes: &[u8], own: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let first = |bytes: &[u8]| {
+        let len = usize::from(*bytes.get(2)?);
+        socket_address(bytes.get(HEADER_BYTES..HEADER_BYTES + len)?).map(|address| address.ip())
+    };
+    let (there, here) = (first(bytes)?, first(own)?);
+    (Family::of(there) != Family::of(here)).then_some((there, here))
 }
 
 #[cfg(test)]
@@ -133,6 +156,25 @@ mod tests {
         }
         assert!(decode(&own, &own).is_ok());
         assert!(encode([&[0; 125]; 2], None, false).unwrap_err().message.contains("250 bytes"));
+    }
+
+    #[test]
+    fn a_peer_with_another_kind_of_ip_address_is_told_from_a_malformed_one() {
+        let name = |family: i32, len: usize, octet: u8| {
+            let mut bytes = vec![octet; len];
+            bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+            bytes
+        };
+        let (v4, v6) = (name(libc::AF_INET, 16, 10), name(libc::AF_INET6, 28, 0xfd));
+        let own = encode([&v4, &v4], None, false).unwrap();
+        let other = encode([&v6, &v6], None, false).unwrap();
+        let message = decode(&other, &own).unwrap_err().message;
+        for part in
+            ["10.10.10.10 (IPv4)", "fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd (IPv6)", "RMA_INTERFACE=ipv6"]
+        {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(decode(&own, &own).is_ok() && decode(&other, &other).is_ok());
     }
 
     #[test]

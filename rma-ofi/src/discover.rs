@@ -3,6 +3,7 @@
 use core::ffi::{c_char, CStr};
 use core::{fmt, ptr};
 use std::ffi::CString;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -68,6 +69,9 @@ pub struct Choice {
     /// The NIC that the chosen one drives, and why this one of several; `None` where libfabric and the kernel
     /// know of no RDMA device.
     pub nic: Option<String>,
+    /// Where the chosen provider is one in software over IP: the addresses of this host that it could bind to, the
+    /// best first, without those that lead nowhere else. `None`: which one it binds to is its own affair.
+    pub addresses: Option<Vec<IpAddr>>,
     pub(crate) info: Info,
     pub(crate) library: Arc<Library>,
     pub(crate) profile: &'static Profile,
@@ -118,7 +122,8 @@ impl Ofi {
         // SAFETY: `raw` belongs to a list that `offers` keeps alive.
         let info = unsafe { Info::copy_of(&library, offers[chosen].raw) }
             .ok_or_else(|| ProviderError { message: "fi_dupinfo failed: out of memory".to_owned() })?;
-        Ok(Choice { candidates, chosen, nic, info, library, profile })
+        let addresses = addresses(&offers, &candidates, chosen, options);
+        Ok(Choice { candidates, chosen, nic, addresses, info, library, profile })
     }
 }
 
@@ -155,6 +160,23 @@ fn with_nic(
         }
         None => (best, None),
     }
+}
+
+/// The addresses that the chosen provider could bind to, if that is a question of whom they reach.
+fn addresses(
+    offers: &[Offer],
+    candidates: &[Candidate],
+    chosen: usize,
+    options: &Options,
+) -> Option<Vec<IpAddr>> {
+    let provider = &offers[chosen].provider;
+    let is_software = ["net", "tcp", "sockets", "udp"].iter().any(|name| names(name, provider));
+    let is_one = |(offer, candidate): &(&Offer, &Candidate)| {
+        offer.provider == *provider && !matches!(candidate.verdict, Verdict::Rejected(_))
+    };
+    let ones = offers.iter().zip(candidates).filter(is_one);
+    let described = ones.map(|(offer, _)| (offer.info(), offer.domain()));
+    (is_software && offers[chosen].uses_ip()).then(|| interface::addresses(described, options))
 }
 
 /// One entry of libfabric's answer.
@@ -224,6 +246,9 @@ impl Offer {
             if !self.nic.as_ref().is_some_and(is_wanted) {
                 return Some(format!("NIC {wanted} was asked for"));
             }
+        }
+        if let Some(reason) = interface::objection(self.info(), options) {
+            return Some(reason);
         }
         // SAFETY: an info that fi_getinfo returned has its tx_attr.
         let order = unsafe { (*self.info().tx_attr).msg_order };

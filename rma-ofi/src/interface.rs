@@ -16,22 +16,84 @@ pub(crate) fn wanted_address(options: &Options) -> Result<Option<CString>, Provi
     match &options.interface {
         None if options.single_host => Ok(Some(c"127.0.0.1".to_owned())),
         None => Ok(None),
+        Some(_) if wanted_family(options).is_some() => Ok(None),
         Some(name) if name.parse::<IpAddr>().is_ok() => c_string(name).map(Some),
         Some(name) => address_of_interface(name).map(Some),
     }
+}
+
+/// The kind of addresses that the options want in the place of an interface.
+fn wanted_family(options: &Options) -> Option<Family> {
+    match options.interface.as_deref()? {
+        "ipv4" => Some(Family::V4),
+        "ipv6" => Some(Family::V6),
+        _ => None,
+    }
+}
+
+/// A kind of IP addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// As people write it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+}
+
+/// Why an offer's address is none that the options want.
+pub(crate) fn objection(info: &fi::fi_info, options: &Options) -> Option<String> {
+    let (wanted, address) = (wanted_family(options)?, source(info)?.ip());
+    (Family::of(address) != wanted).then(|| format!("{} was asked for", wanted.name()))
 }
 
 /// The address by which the launcher has reached this host or been reached from it, if nobody has chosen another
 /// one: of several interfaces some may lead nowhere, and this one does not.
 fn proven_address(options: &Options) -> Option<IpAddr> {
     let address = options.host_address.as_deref()?.parse().ok()?;
-    (options.interface.is_none() && !options.single_host).then_some(address)
+    let is_open = options.interface.is_none() || wanted_family(options) == Some(Family::of(address));
+    (is_open && !options.single_host).then_some(address)
 }
 
 /// How far an offer's address reaches, the larger the better. Offers that name no IP address come before others but
 /// the proven one: their fabric knows better.
 pub(crate) fn reach(info: &fi::fi_info, domain: &str, options: &Options) -> u8 {
     reach_of(source(info).map(|address| address.ip()), domain, options)
+}
+
+/// The addresses of these offers by which other hosts may reach this one, the best first.
+pub(crate) fn addresses<'a>(
+    offers: impl Iterator<Item = (&'a fi::fi_info, String)>,
+    options: &Options,
+) -> Vec<IpAddr> {
+    let reach = |(info, domain): (&fi::fi_info, String)| {
+        let address = source(info)?.ip();
+        Some((reach_of(Some(address), &domain, options), address))
+    };
+    let mut all: Vec<(u8, IpAddr)> = offers.filter_map(reach).filter(|(reach, _)| *reach > 1).collect();
+    // Stable: among equals libfabric's order stays.
+    all.sort_by_key(|(reach, _)| core::cmp::Reverse(*reach));
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for (_, address) in all {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
 }
 
 fn reach_of(address: Option<IpAddr>, domain: &str, options: &Options) -> u8 {
@@ -195,6 +257,14 @@ mod tests {
         ];
         let values = ordered.map(|(address, domain)| reach(address, domain, &proven));
         assert!(values.windows(2).all(|pair| pair[0] > pair[1]), "{values:?}");
+
+        // With a kind of addresses others come first only where it is of the other kind.
+        let only_v6 = Options { interface: Some("ipv6".to_owned()), ..proven.clone() };
+        assert_eq!(wanted_address(&only_v6).unwrap(), None);
+        assert!(reach("fd77::2", "eth0", &only_v6) > reach("172.17.0.1", "docker0", &only_v6));
+        assert_eq!(reach("10.66.0.2", "eth1", &only_v6), 4);
+        let proven_v6 = Options { host_address: Some("fd66::2".to_owned()), ..only_v6 };
+        assert_eq!(reach("fd66::2", "eth1", &proven_v6), 6);
 
         // What somebody chose overrides it, and what is no address is no hint.
         let usual = reach("10.66.0.2", "eth1", &Options::default());

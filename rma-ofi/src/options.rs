@@ -21,7 +21,8 @@ pub struct Options {
     pub nic: Option<String>,
     /// This process's rank among those on its host: those that may choose among equal devices share them out.
     pub local_rank: u32,
-    /// Network interface (`eth0`) or IP address to bind to, for providers that use IP addresses.
+    /// Network interface (`eth0`) or IP address to bind to, for providers that use IP addresses; `ipv4` or `ipv6`: any
+    /// of that kind.
     pub interface: Option<String>,
     /// An address of this host by which the launcher's own connections have come through: providers in software
     /// that use IP addresses bind to it, unless `interface` or libfabric's own variables say something else.

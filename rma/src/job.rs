@@ -12,7 +12,7 @@ use rma_core::config::Config;
 use rma_core::counters::Counters;
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
-use rma_ofi::{Description, Ofi, OfiEndpoint};
+use rma_ofi::{Choice, Description, Ofi, OfiEndpoint};
 
 use crate::driver::Driver;
 use crate::error::Result;
@@ -59,6 +59,17 @@ struct Shared {
     candidates: String,
 }
 
+/// Chooses a provider, and by which address of this host it is reached if that is open: tried with another host, or
+/// the first.
+fn choose(fabric: &mut rma_ofi::Options, bootstrap: &mut JobBootstrap) -> Result<Choice> {
+    let choice = Ofi::discover(fabric)?;
+    // All ranks have the same provider, so that all or none are here.
+    let Some(addresses) = &choice.addresses else { return Ok(choice) };
+    let Some(address) = bootstrap.prove_address(addresses)? else { return Ok(choice) };
+    fabric.host_address = Some(address.to_string());
+    Ok(Ofi::discover(fabric)?)
+}
+
 /// Where this process is.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -86,7 +97,7 @@ impl Job {
         // Before anything is there that a process cannot share.
         let child = (options.progress == Progress::Ghost).then(|| Child::fork(&options)).transpose()?;
         let ghost = child.as_ref().map(Child::pid);
-        let bootstrap = rma_bootstrap::detect_with(&Environment::of_this_process(), &options.settings)?;
+        let mut bootstrap = rma_bootstrap::detect_with(&Environment::of_this_process(), &options.settings)?;
         // `rmarun` has said it for its ranks; of the others one is enough.
         if !matches!(bootstrap, JobBootstrap::Launcher(_)) && bootstrap.rank() == Rank(0) {
             for warning in options.settings.warnings() {
@@ -98,13 +109,13 @@ impl Job {
         let mut fabric = options.fabric;
         fabric.single_host |= bootstrap.single_host();
         fabric.local_rank = bootstrap.local_rank();
-        let choice = Ofi::discover(&fabric)?;
+        let choice = choose(&mut fabric, &mut bootstrap)?;
         let endpoint = OfiEndpoint::open(&choice, &fabric)?;
         let description = endpoint.description().clone();
         let engine = match child {
             None => Engine::open(endpoint, bootstrap, options.config)?,
             Some(child) => {
-                let link = child.join(bootstrap.rank().0, bootstrap.size(), fabric.single_host)?;
+                let link = child.join(bootstrap.rank().0, bootstrap.size(), &fabric)?;
                 Engine::open_with_ghost(endpoint, bootstrap, options.config, Box::new(link))?
             }
         };

@@ -1,6 +1,6 @@
 //! A rank whose launcher speaks PMI, and its side of the connection.
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,10 @@ pub struct PmiClient {
     finalized_at: Option<Duration>,
     /// Messages to and from the server so far.
     message_count: u64,
+    /// The barrier that was entered last is that of values which are needed before the addresses.
+    is_sharing: bool,
+    /// Where others may try to reach this rank.
+    open: Vec<TcpListener>,
     /// Why the server cannot be talked to any more.
     lost: Option<String>,
 }
@@ -104,6 +108,8 @@ impl PmiClient {
             committed_at: Duration::ZERO,
             finalized_at: None,
             message_count: 0,
+            is_sharing: false,
+            open: Vec::new(),
             lost: None,
         };
         loop {
@@ -137,6 +143,11 @@ impl PmiClient {
     /// The version of the protocol that is spoken.
     pub fn version(&self) -> Version {
         self.session.version()
+    }
+
+    /// Whether the ranks of the job are on several hosts.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.place.local_size != self.place.size
     }
 
     /// Messages to and from the server so far: what this rank costs it.
@@ -186,6 +197,29 @@ impl PmiClient {
             self.session.commit();
             self.committed_at = self.epoch.elapsed();
             self.exchange();
+        }
+    }
+
+    /// Puts a value that can be asked for before this rank publishes its address: behind a barrier of its own, so all
+    /// ranks do it. What is `open` stays so until all have finalized: there are servers that call their fences over before
+    /// all ranks have come.
+    pub(crate) fn share(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        open: Vec<TcpListener>,
+    ) -> Result<(), BootstrapError> {
+        self.open = open;
+        self.put(key, value)?;
+        self.commit();
+        self.is_sharing = true;
+        Ok(())
+    }
+
+    /// The barrier of [`PmiClient::share`] is not that of the addresses.
+    fn end_sharing(&mut self) {
+        if std::mem::take(&mut self.is_sharing) {
+            self.session.begin_round();
         }
     }
 
@@ -283,6 +317,7 @@ impl Member for PmiClient {
             return Ok(());
         }
         self.check_alive("finalize")?;
+        self.end_sharing();
         self.session.finalize();
         self.finalized_at = Some(self.epoch.elapsed());
         self.exchange();
@@ -293,6 +328,7 @@ impl Member for PmiClient {
         const CALL: &str = "waiting for all ranks to finalize";
         self.exchange();
         if self.session.is_finalized() {
+            self.open.clear();
             return Ok(true);
         }
         self.check_alive(CALL)?;
@@ -320,6 +356,7 @@ impl Bootstrap for PmiClient {
     }
 
     fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
+        self.end_sharing();
         self.put(ADDRESS_KEY, address.as_slice())?;
         self.commit();
         Ok(())

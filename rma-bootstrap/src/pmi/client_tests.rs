@@ -57,7 +57,13 @@ impl Server {
     }
 }
 
+/// A client that has published, and its server, which has not ended that barrier.
 fn joined() -> (PmiClient, Server) {
+    joined_and(|client| client.publish(&AddressBytes::new(b"here").unwrap()).unwrap())
+}
+
+/// A client that does this until it waits in a barrier.
+fn joined_and(act: impl FnOnce(&mut PmiClient)) -> (PmiClient, Server) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let channel = Channel::new(theirs.into()).unwrap();
     let mut server = Server { channel, values: Vec::new(), barriers: 0, is_lax: false };
@@ -73,7 +79,7 @@ fn joined() -> (PmiClient, Server) {
     let session = Session::new(None, Some((1, 4)), 0);
     let joined = PmiClient::join_over(ours.into(), session, Some((0, 2)), LIMIT, Instant::now());
     let mut client = joined.unwrap();
-    client.publish(&AddressBytes::new(b"here").unwrap()).unwrap();
+    act(&mut client);
     while client.session.is_committing() && !thread.is_finished() {
         client.exchange();
         client.wait_readable(Duration::from_millis(1)).unwrap();
@@ -101,6 +107,37 @@ fn joins_publishes_without_waiting_and_looks_up() {
     assert!(error.message.contains("address of rank 0") && error.message.contains("rank 1:"), "{error}");
     assert!(client.lookup(Rank(4)).unwrap_err().message.contains("job of 4"));
     assert_eq!(client.message_count(), 2 * 4 + 3 + 1 + 2 * 2);
+}
+
+/// What is needed before the addresses has a barrier of its own, and others may connect also behind the next one.
+#[test]
+fn what_is_shared_is_seen_before_the_addresses() {
+    let open = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = open.local_addr().unwrap();
+    let (mut client, mut server) = joined_and(|client| client.share("reach", b"\x05", vec![open]).unwrap());
+    assert!(matches!(client.get(Rank(1), "reach"), Ok(Fetch::Pending)));
+    server.end_barrier();
+    for _fence_and_value in 0..2 {
+        assert!(client.wait_readable(Duration::from_secs(10)).unwrap());
+        assert_eq!(server.barriers, 1);
+        if client.get(Rank(1), "reach").unwrap() == Fetch::Found(vec![5]) {
+            break;
+        }
+        server.answer();
+    }
+    client.publish(&AddressBytes::new(b"here").unwrap()).unwrap();
+    assert!(matches!(client.lookup(Rank(1)), Ok(Lookup::Pending)), "the first barrier was another one");
+    for _put_and_fence in 0..2 {
+        server.answer();
+        client.receive();
+    }
+    assert_eq!(server.barriers, 2);
+    server.end_barrier();
+    assert!(client.wait_readable(Duration::from_secs(10)).unwrap());
+    client.receive();
+    assert!(TcpStream::connect(place).is_ok());
+    drop(client);
+    assert!(TcpStream::connect(place).is_err());
 }
 
 #[test]
@@ -174,7 +211,7 @@ fn no_server_is_an_error() {
     assert!(error.message.contains("no answer within 0.2 s"), "{error}");
     drop(theirs);
     // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let target = PmiTarget::Port { address: port.to_string(), id: 0 };
     let error = PmiClient::join(&target, None, None, LIMIT).unwrap_err();
     assert!(error.message.contains(&format!("Tried:\n  {port}")), "{error}");

@@ -224,6 +224,13 @@ impl Session {
         }
     }
 
+    /// When the barrier is over: what is put from now on can be asked for behind another one, which all ranks enter.
+    pub(crate) fn begin_round(&mut self) {
+        if self.commit == Barrier::Over {
+            self.commit = Barrier::Ahead;
+        }
+    }
+
     /// Asks for the value of (`rank`, `key`); the answer comes by [`Session::poll_answer`].
     pub(crate) fn get(&mut self, number: u32, rank: u32, key: &str) {
         let get = Get { number, rank, key: key.to_owned(), segment: 0, text: String::new() };

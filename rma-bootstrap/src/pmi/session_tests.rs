@@ -118,6 +118,40 @@ fn slurm_by_pmi_2() {
     assert_eq!(session.abort(1, "a b").get("msg"), Some("a_b"));
 }
 
+/// What is needed before the addresses are published goes through a barrier of its own.
+#[test]
+fn a_round_before_the_addresses() {
+    let mut session = joined_two();
+    session.put("reach", b"\x05").unwrap();
+    session.commit();
+    session.begin_round();
+    assert!(session.put("address", b"").is_err(), "the barrier is not over");
+    session.get(1, 0, "reach");
+    replay(
+        &mut session,
+        "> cmd=kvs-put;key=rma-1-reach-0;value=1.05;
+         < cmd=kvs-put-response;rc=0;
+         > cmd=kvs-fence;
+         < cmd=kvs-fence-response;rc=0;
+         > cmd=kvs-get;jobid=2.0;srcid=-1;key=rma-0-reach-0;
+         < cmd=kvs-get-response;rc=0;found=TRUE;value=1.06;",
+    );
+    assert_eq!(session.poll_answer(), Some((1, Ok(vec![6]))));
+    session.begin_round();
+    assert!(!session.is_committing() && !session.is_committed());
+    session.put("address", b"").unwrap();
+    session.commit();
+    session.commit();
+    replay(
+        &mut session,
+        "> cmd=kvs-put;key=rma-1-address-0;value=0.;
+         < cmd=kvs-put-response;rc=0;
+         > cmd=kvs-fence;
+         < cmd=kvs-fence-response;rc=0;",
+    );
+    assert!(session.is_committed() && session.poll_request().is_none());
+}
+
 #[test]
 fn long_values_are_cut_and_put_together() {
     let mut session = joined_two();

@@ -75,7 +75,7 @@ pub const SETTINGS: &[Setting] = &[
         "RMA_INTERFACE",
         Kind::Text,
         "",
-        "network interface or address to use (default: the provider's choice)",
+        "network interface or address to use, or ipv4 or ipv6 (default: what other hosts get through to)",
     ),
     user("RMA_DOMAIN", Kind::Text, "", "device of the provider to use, such as mlx5_0 (default: its choice)"),
     user(

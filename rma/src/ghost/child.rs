@@ -78,8 +78,13 @@ struct Server {
 /// Waits until the job is known, and serves until the rank is gone.
 fn serve(socket: UnixStream, options: &Options, parent: u32) -> Result<()> {
     let mut server = Server { socket, read: Vec::new(), parent };
-    let Some(Request::Join { rank, size, single_host }) = server.wait_for_job() else { return Ok(()) };
-    match open(options, rank, size, single_host) {
+    let Some(Request::Join { rank, size, single_host, address }) = server.wait_for_job() else {
+        return Ok(());
+    };
+    let mut fabric = options.fabric.clone();
+    fabric.single_host |= single_host;
+    fabric.host_address = address.map(|address| address.to_string()).or(fabric.host_address);
+    match open(&options.config, &fabric, rank, size) {
         Ok(mut engine) => {
             if server.answer(&Answer::Address(Box::new(engine.ghost_address()))).is_ok() {
                 server.work(&mut engine)?;
@@ -91,16 +96,13 @@ fn serve(socket: UnixStream, options: &Options, parent: u32) -> Result<()> {
 }
 
 fn open(
-    options: &Options,
+    config: &Config,
+    fabric: &rma_ofi::Options,
     rank: u32,
     size: u32,
-    single_host: bool,
 ) -> Result<Engine<OfiEndpoint, Introduced>> {
-    let mut fabric = options.fabric.clone();
-    fabric.single_host |= single_host;
-    let choice = Ofi::discover(&fabric)?;
-    let endpoint = OfiEndpoint::open(&choice, &fabric)?;
-    let config: &Config = &options.config;
+    let choice = Ofi::discover(fabric)?;
+    let endpoint = OfiEndpoint::open(&choice, fabric)?;
     Ok(Engine::serve(endpoint, Rank(rank), size, config))
 }
 

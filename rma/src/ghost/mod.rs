@@ -65,9 +65,13 @@ impl Child {
     ///
     /// # Errors
     /// When it cannot open an endpoint.
-    pub(crate) fn join(mut self, rank: u32, size: u32, single_host: bool) -> Result<Link> {
+    pub(crate) fn join(mut self, rank: u32, size: u32, fabric: &rma_ofi::Options) -> Result<Link> {
         let failed = |message| Error::new(ErrorKind::Provider(message));
-        match self.ask(&Request::Join { rank, size, single_host }).map_err(failed)? {
+        let address = fabric.host_address.as_deref().and_then(|address| address.parse().ok());
+        match self
+            .ask(&Request::Join { rank, size, single_host: fabric.single_host, address })
+            .map_err(failed)?
+        {
             Answer::Address(address) => Ok(Link { child: self, address: *address }),
             Answer::Failed(message) => Err(failed(format!("the ghost process: {message}"))),
             Answer::Served(_) => Err(failed(out_of_order())),

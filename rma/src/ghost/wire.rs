@@ -2,6 +2,7 @@
 //! ends are one program, but neither believes what it reads.
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ghost::{Registered, Wanted};
@@ -16,8 +17,8 @@ pub(super) const LENGTH_BYTES: usize = 4;
 /// What a rank says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Request {
-    /// This is the job: open an endpoint.
-    Join { rank: u32, size: u32, single_host: bool },
+    /// This is the job: open an endpoint, where other hosts are by the address by which they reach this one.
+    Join { rank: u32, size: u32, single_host: bool, address: Option<IpAddr> },
     /// Serve this window, whose memory is the file behind this descriptor of the rank's.
     Serve { wanted: Wanted, descriptor: u32 },
     /// Serve it no more.
@@ -39,11 +40,17 @@ impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match *self {
-            Self::Join { rank, size, single_host } => {
+            Self::Join { rank, size, single_host, address } => {
                 out.push(1);
                 out.extend(rank.to_le_bytes());
                 out.extend(size.to_le_bytes());
                 out.push(single_host.into());
+                out.push(address.is_some().into());
+                let address = address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+                out.extend(match address {
+                    IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                    IpAddr::V6(address) => address.octets(),
+                });
             }
             Self::Serve { wanted, descriptor } => {
                 out.push(2);
@@ -65,7 +72,12 @@ impl Request {
         let (kind, fields) = frame.split_first()?;
         let mut fields = Fields(fields);
         let request = match kind {
-            1 => Self::Join { rank: fields.u32()?, size: fields.u32()?, single_host: fields.flag()? },
+            1 => {
+                let (rank, size, single_host) = (fields.u32()?, fields.u32()?, fields.flag()?);
+                let has_address = fields.flag()?;
+                let address = IpAddr::from(fields.array::<16>()?).to_canonical();
+                Self::Join { rank, size, single_host, address: has_address.then_some(address) }
+            }
             2 => {
                 let window = WindowId(fields.u32()?);
                 let (len, disp_unit) = (usize::try_from(fields.u64()?).ok()?, fields.u32()?);
@@ -176,7 +188,8 @@ mod tests {
         let wanted =
             Wanted { window: WindowId(7), len: 1 << 33, disp_unit: 8, alignment: 0, is_registered: true };
         let requests = [
-            Request::Join { rank: 3, size: 9, single_host: true },
+            Request::Join { rank: 3, size: 9, single_host: true, address: None },
+            Request::Join { rank: 3, size: 9, single_host: false, address: Some([10, 0, 0, 7].into()) },
             Request::Serve { wanted, descriptor: 12 },
             Request::Release { window: WindowId(7) },
         ];
