@@ -177,7 +177,7 @@ fn run_many(many: &Many) -> ExitCode {
 fn tell(seed: u64, bounds: Bounds, deaths: bool, report: &Report) {
     println!("seed {seed}: {}", report.verdict);
     if report.verdict != Verdict::Passed {
-        let Bounds { ranks_min, ranks_max } = bounds;
+        let Bounds { ranks_min, ranks_max, .. } = bounds;
         let deaths = if deaths { " --deaths" } else { "" };
         println!("  again: rma-sim --seed {seed} --ranks {ranks_min}..{ranks_max}{deaths} --verbose");
     }
@@ -191,5 +191,5 @@ fn parse_ranks(text: &str) -> Result<Bounds, String> {
     if ranks_min == 0 || ranks_min > ranks_max {
         return Err(wrong());
     }
-    Ok(Bounds { ranks_min, ranks_max })
+    Ok(Bounds::of(ranks_min, ranks_max))
 }

@@ -5,7 +5,7 @@ use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
 use rma_sim::swarm::{plan, run, run_survival, run_with_death, Bounds, Plan, Report, Verdict};
 use rma_sim::{Failure, Fault, Sabotage, SimFabric, Verdict as Fate};
 
-const FEW: Bounds = Bounds { ranks_min: 2, ranks_max: 6 };
+const FEW: Bounds = Bounds::of(2, 6);
 
 /// Seeds of each test that breaks something.
 const SEEDS: u64 = 400;
@@ -58,7 +58,7 @@ fn who_survives_a_death_goes_through_all_of_his_program() {
 #[test]
 fn survivors_that_once_blamed_the_living() {
     for seed in [69, 155] {
-        let report = run_survival(seed, Bounds { ranks_min: 2, ranks_max: 64 });
+        let report = run_survival(seed, Bounds::of(2, 64));
         assert_eq!(report.verdict, Verdict::Passed, "seed {seed}");
     }
 }

@@ -107,16 +107,16 @@ impl Mutations {
 
     /// The first seed in which it shows.
     fn swarm(&self) -> Option<String> {
-        let few = Bounds { ranks_min: 2, ranks_max: 6 };
+        let few = Bounds::of(2, 6);
         // Some show only where many wait for one.
-        let more = Bounds { ranks_min: 7, ranks_max: 33 };
+        let more = Bounds::of(7, 33);
         let drawn = (0..self.seeds).map(|seed| (seed, few)).chain((0..MORE_SEEDS).map(|seed| (seed, more)));
         let mut failed = drawn.filter(|&(seed, bounds)| {
             let mut plan = plan(seed, bounds);
             plan.schedule.turns_max = plan.schedule.turns_max.min(50_000);
             !matches!(run(&plan, |_| {}).verdict, Verdict::Passed)
         });
-        failed.next().map(|(seed, Bounds { ranks_min, ranks_max })| {
+        failed.next().map(|(seed, Bounds { ranks_min, ranks_max, .. })| {
             format!("seed {seed}, {ranks_min} to {ranks_max} ranks")
         })
     }

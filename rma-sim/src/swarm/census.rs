@@ -90,6 +90,7 @@ fn features_of(window: &WindowPlan) -> impl Iterator<Item = &'static str> {
     let all = [
         (window.is_allocated, "allocated"),
         (window.over.is_some(), "over another"),
+        (window.is_dynamic, "dynamic"),
         (options.no_locks, "no_locks"),
         (options.same_size, "same_size"),
         (options.same_disp_unit, "same_disp_unit"),

@@ -13,7 +13,7 @@ use rma_core::info::WindowOptions;
 use rma_core::lock::LockType;
 use rma_core::wire::OpKind;
 
-use super::library::{Call, Library, OriginBuffers, Progress};
+use super::library::{Call, Library, OriginBuffers, Place, Progress};
 use super::memory::Exposed;
 use super::plan::{FenceAssertions, Form, Members, OperationPlan, Verb, Which};
 use super::shape::layouts_of;
@@ -68,8 +68,9 @@ impl EngineLibrary {
     fn begin(&mut self, call: &Call) -> Result<SyncCall, RmaError> {
         let engine = &mut self.engine;
         match *call {
-            Call::Create { memory, len, disp_unit, ref options, .. } => {
+            Call::Create { memory, len, disp_unit, is_dynamic, ref options, .. } => {
                 let (window, sync) = match memory {
+                    _ if is_dynamic => engine.start_create_dynamic(options)?,
                     #[allow(unsafe_code)]
                     Some(base) => {
                         // SAFETY: the script keeps the memory until the window is freed, and accesses it
@@ -121,7 +122,8 @@ impl EngineLibrary {
             Call::AwaitNotice { window, disp, until } => {
                 engine.start_wait_notification(self.windows[window], disp, until)
             }
-            Call::Await { .. } | Call::Order { .. } | Call::RequestFlush { .. } => {
+            Call::Detach { window, base } => engine.start_detach(self.windows[window], base.as_ptr()),
+            Call::Await { .. } | Call::Order { .. } | Call::RequestFlush { .. } | Call::Attach { .. } => {
                 unreachable!("they return at once, or are waited for otherwise")
             }
         }
@@ -181,6 +183,12 @@ impl Library for EngineLibrary {
             Call::Order { window, target: Some(target) } => {
                 engine.order(self.windows[window], Rank(target)).map_err(say)?;
             }
+            Call::Attach { window, base, len } => {
+                // SAFETY: the script keeps the memory until the window is freed, and accesses it through
+                // pointers only.
+                #[allow(unsafe_code)]
+                unsafe { engine.attach(self.windows[window], base.as_ptr(), len) }.map_err(say)?;
+            }
             Call::Order { window, target: None } => engine.order_all(self.windows[window]).map_err(say)?,
             Call::RequestFlush { window, target, is_local, id } => {
                 let request = engine.flush_request(self.windows[window], target.map(Rank), is_local);
@@ -223,16 +231,15 @@ impl Library for EngineLibrary {
     unsafe fn post(
         &mut self,
         plan: &OperationPlan,
-        disp_unit: u32,
+        place: Place,
         buffers: &OriginBuffers,
     ) -> Result<bool, String> {
         let window = self.windows[plan.window];
-        let disp = plan.offset as u64 / u64::from(disp_unit);
-        let operation = operation(plan, disp, buffers);
+        let operation = operation(plan, place.disp(plan.offset), buffers);
         let (engine, layouts) = (&mut self.engine, layouts_of(plan));
         let posted = match (plan.form, layouts) {
             (Form::Notified { word, change }, _) => {
-                let notification = Notification { disp: word as u64 / u64::from(disp_unit), change };
+                let notification = Notification { disp: place.disp(word), change };
                 let Operation { target, disp, origin, len, .. } = operation;
                 // SAFETY: the caller's promise is the engine's.
                 unsafe { engine.put_notify(window, target, disp, origin, len, &notification) }

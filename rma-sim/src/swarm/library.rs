@@ -14,12 +14,14 @@ use super::plan::{FenceAssertions, Members, OperationPlan, Which};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // as in `Action`
 pub enum Call {
-    /// Collective. `memory` is the rank's part, `len` bytes, or `None` if the library allocates it.
+    /// Collective. `memory` is the rank's part, `len` bytes, or `None` if the library allocates it. Of a
+    /// dynamic window it is the memory of which regions will be attached.
     Create {
         window: usize,
         memory: Option<NonNull<u8>>,
         len: usize,
         disp_unit: u32,
+        is_dynamic: bool,
         options: WindowOptions,
     },
     /// Collective.
@@ -92,6 +94,16 @@ pub enum Call {
         window: usize,
         target: Option<u32>,
     },
+    /// Returns at once.
+    Attach {
+        window: usize,
+        base: NonNull<u8>,
+        len: usize,
+    },
+    Detach {
+        window: usize,
+        base: NonNull<u8>,
+    },
     /// `disp` in units of the rank's own window.
     AwaitNotice {
         window: usize,
@@ -124,6 +136,23 @@ pub struct OriginBuffers {
     pub id: u64,
 }
 
+/// Where a rank's part of a window begins, and how displacements count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The displacement of the first byte: of a dynamic window its address, else 0.
+    pub base: u64,
+    /// Bytes of a unit.
+    pub disp_unit: u32,
+}
+
+impl Place {
+    /// The displacement of a byte of the rank's part.
+    #[must_use]
+    pub fn disp(self, offset: usize) -> u64 {
+        self.base + offset as u64 / u64::from(self.disp_unit)
+    }
+}
+
 /// One rank of a library.
 pub trait Library {
     /// Begins a call. No other may be under way at this rank.
@@ -141,7 +170,7 @@ pub trait Library {
     /// Takes the names of the requests that were found done.
     fn finished(&mut self) -> Vec<u64>;
 
-    /// Posts an operation; false: not now, try again. `disp_unit` is that of the target's window.
+    /// Posts an operation; false: not now, try again. `place` is that of the target's part of the window.
     ///
     /// # Safety
     /// The buffers stay as they are until the operation is complete.
@@ -151,7 +180,7 @@ pub trait Library {
     unsafe fn post(
         &mut self,
         operation: &OperationPlan,
-        disp_unit: u32,
+        place: Place,
         buffers: &OriginBuffers,
     ) -> Result<bool, String>;
 

@@ -20,7 +20,7 @@ pub use alone::run_rank;
 pub use census::Census;
 pub use draw::{plan, Bounds};
 pub use engine::{EngineLibrary, SimEngine};
-pub use library::{Call, Library, OriginBuffers, Progress};
+pub use library::{Call, Library, OriginBuffers, Place, Progress};
 pub use memory::{Buffer, Exposed};
 pub use plan::{
     Action, FenceAssertions, Form, Members, OperationPlan, Over, Payload, Phase, Plan, Role, Span, Store,

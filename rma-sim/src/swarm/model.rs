@@ -2,13 +2,15 @@
 //! and that the oracle finds what it is there to find.
 
 use core::cell::RefCell;
+use core::ops::Range;
+use core::ptr::NonNull;
 use std::rc::Rc;
 
 use rma_core::dtype::Dtype;
 use rma_core::engine::Change;
 use rma_core::op::ReduceOp;
 
-use super::library::{Call, Library, OriginBuffers, Progress};
+use super::library::{Call, Library, OriginBuffers, Place, Progress};
 use super::memory::Exposed;
 use super::plan::{Form, Members, OperationPlan, Plan, Verb, Which};
 use super::run::{judge, Verdict};
@@ -46,7 +48,12 @@ enum Mistake {
     OrderIgnored,
     /// A request is done before its operation.
     EarlyRequest,
+    /// Memory that is not attached any more, or not yet, is accessed like any other.
+    DetachedServed,
 }
+
+/// The attached regions of a window, with their ranks.
+type Regions = Vec<(u32, Range<usize>)>;
 
 /// What all ranks see.
 struct World {
@@ -58,6 +65,8 @@ struct World {
     locks: Vec<Vec<Vec<Request>>>,
     /// Of each window and rank: the origins that are yet to complete, while it is exposed.
     exposed: Vec<Vec<Option<Members>>>,
+    /// Of each window, if it is dynamic.
+    regions: Vec<Option<Regions>>,
     random: Random,
 }
 
@@ -95,6 +104,8 @@ struct Model {
     /// The group of start.
     targets: Members,
     late: Vec<(Posted, Vec<u8>)>,
+    /// An operation found no region.
+    has_strayed: bool,
 }
 
 impl World {
@@ -103,6 +114,20 @@ impl World {
         let Some(at) = queue.iter().position(|request| request.rank == rank) else { return false };
         self.mistake == Mistake::TwoExclusive
             || queue[..at].iter().all(|before| !before.is_exclusive && !queue[at].is_exclusive)
+    }
+
+    /// Whether the memory that an operation accesses is there.
+    fn is_attached(&self, plan: &OperationPlan) -> bool {
+        let within = |(rank, region): &(u32, Range<usize>)| {
+            *rank == plan.target && region.start <= plan.offset && plan.offset + plan.len <= region.end
+        };
+        self.regions[plan.window].as_ref().is_none_or(|regions| regions.iter().any(within))
+    }
+
+    /// The place of an address in the memory of a rank.
+    fn offset_of(&self, window: usize, rank: usize, base: NonNull<u8>) -> usize {
+        let first = self.memory[window][rank].place(0).map_or(0, |first| first.addr().get());
+        base.addr().get() - first
     }
 
     /// Whether all ranks have begun as many as `rank`.
@@ -148,6 +173,10 @@ impl Model {
             world.write(&posted, &update);
         }
         for posted in due {
+            if !world.is_attached(&posted.plan) && world.mistake != Mistake::DetachedServed {
+                self.has_strayed = true;
+                continue;
+            }
             let update = world.execute(&posted);
             let verb = posted.plan.verb;
             if world.mistake == Mistake::TornAtomic && verb == Verb::FetchAndOp {
@@ -183,6 +212,17 @@ impl Model {
             }
         }
         is_over || (which == Which::Any && !self.finished.is_empty())
+    }
+
+    /// The word of this rank's own window that tells of puts.
+    fn noticed(&self, window: usize, disp: u64) -> u64 {
+        let memory = self.exposed(window);
+        let is_dynamic = self.world.borrow().regions[window].is_some();
+        let base = memory.place(0).filter(|_| is_dynamic).map_or(0, |base| base.addr().get() as u64);
+        let mut raw = [0; 8];
+        let offset = ((disp - base) * u64::from(self.disp_units[window])) as usize;
+        raw.copy_from_slice(&memory.read(offset, 8));
+        u64::from_ne_bytes(raw)
     }
 
     fn release(&mut self, window: usize, target: Option<u32>) {
@@ -229,14 +269,11 @@ impl Model {
                 targets.iter().all(|target| self.complete(window, Some(target)))
             }
             Call::Await { which, .. } => self.finish(which),
-            Call::AwaitNotice { window, disp, until } => {
-                let mut raw = [0; 8];
-                let offset = (disp * u64::from(self.disp_units[window])) as usize;
-                raw.copy_from_slice(&self.exposed(window).read(offset, 8));
-                u64::from_ne_bytes(raw) >= until
-            }
+            Call::AwaitNotice { window, disp, until } => self.noticed(window, disp) >= until,
             Call::Post { .. } | Call::Start { .. } => true,
-            Call::Order { .. } | Call::RequestFlush { .. } => true,
+            Call::Order { .. } | Call::RequestFlush { .. } | Call::Attach { .. } | Call::Detach { .. } => {
+                true
+            }
             Call::Complete { window } => {
                 let (rank, targets) = (self.rank, self.targets);
                 let is_exposed = {
@@ -343,7 +380,7 @@ impl Library for Model {
         let mut world = self.world.borrow_mut();
         let rank = self.rank as usize;
         match *call {
-            Call::Create { window, memory, len, disp_unit, .. } => {
+            Call::Create { window, memory, len, disp_unit, is_dynamic, .. } => {
                 self.disp_units.push(disp_unit);
                 world.collective[window][rank] += 1;
                 let base = memory.ok_or("the plan lets this model allocate nothing")?;
@@ -351,6 +388,19 @@ impl Library for Model {
                 #[allow(unsafe_code)]
                 let exposed = unsafe { Exposed::new(base, len) };
                 world.memory[window][rank] = exposed;
+                if is_dynamic {
+                    world.regions[window].get_or_insert_default();
+                }
+            }
+            Call::Attach { window, base, len } => {
+                let offset = world.offset_of(window, rank, base);
+                let regions = world.regions[window].get_or_insert_default();
+                regions.push((self.rank, offset..offset + len));
+            }
+            Call::Detach { window, base } => {
+                let offset = world.offset_of(window, rank, base);
+                let regions = world.regions[window].get_or_insert_default();
+                regions.retain(|(of, region)| (*of, region.start) != (self.rank, offset));
             }
             Call::Free { window } => world.collective[window][rank] += 1,
             Call::Fence { window, .. } => {
@@ -378,14 +428,18 @@ impl Library for Model {
 
     fn poll(&mut self) -> Result<Progress, String> {
         let Some(call) = self.calling else { return Err("no call is under way".into()) };
-        Ok(if self.go_on(call) { Progress::Returned } else { Progress::Waiting })
+        let is_over = self.go_on(call);
+        if core::mem::take(&mut self.has_strayed) {
+            return Err("MPI_ERR_RMA_RANGE".into());
+        }
+        Ok(if is_over { Progress::Returned } else { Progress::Waiting })
     }
 
     #[allow(unsafe_code)]
     unsafe fn post(
         &mut self,
         operation: &OperationPlan,
-        _disp_unit: u32,
+        _place: Place,
         buffers: &OriginBuffers,
     ) -> Result<bool, String> {
         let world = self.world.borrow();
@@ -447,7 +501,7 @@ impl Verb {
 }
 
 fn small_plan(seed: u64) -> Plan {
-    let mut plan = plan(seed, Bounds { ranks_min: 2, ranks_max: 6 });
+    let mut plan = plan(seed, Bounds::of(2, 6));
     plan.windows.iter_mut().for_each(|window| window.is_allocated = false);
     plan
 }
@@ -464,6 +518,7 @@ fn run(seed: u64, mistake: Mistake) -> Verdict {
         fences: table(windows),
         locks: vec![vec![Vec::new(); ranks as usize]; windows],
         exposed: vec![vec![None; ranks as usize]; windows],
+        regions: vec![None; windows],
         random: Random::new(seed),
     }));
     let shared = Shared::new(&plan);
@@ -481,6 +536,7 @@ fn run(seed: u64, mistake: Mistake) -> Verdict {
             disp_units: Vec::new(),
             targets: Members::default(),
             late: Vec::new(),
+            has_strayed: false,
         };
         RankScript::new(rank, library, Rc::clone(&shared))
     });
@@ -509,6 +565,7 @@ fn every_mistake_is_found() {
         Mistake::EarlyNote,
         Mistake::OrderIgnored,
         Mistake::EarlyRequest,
+        Mistake::DetachedServed,
     ];
     for mistake in mistakes {
         let count = found(mistake);

@@ -112,6 +112,18 @@ impl Oracle {
         self.tallies = vec![Tally::default(); phase.spans.len()];
     }
 
+    /// Where a rank's part of a window is in memory, if there is any.
+    pub(super) fn address(&self, window: usize, rank: u32) -> u64 {
+        self.memory[window][rank as usize].place(0).map_or(0, |base| base.addr().get() as u64)
+    }
+
+    /// A detached span is its owner's alone, who stores something there.
+    pub(super) fn on_vanished(&mut self, span: usize, bytes: &[u8]) {
+        let Span { window, rank, offset, .. } = self.spans[span];
+        self.memory[window][rank as usize].write(offset, bytes);
+        self.shadow_mut(window, rank, offset, bytes.len()).copy_from_slice(bytes);
+    }
+
     /// The window whose memory it is, and where there.
     fn place(&self, window: usize, offset: usize) -> (usize, usize) {
         self.over[window].map_or((window, offset), |over| (over.window, over.skip + offset))
@@ -150,6 +162,9 @@ impl Oracle {
     ) -> Expectation {
         let OperationPlan { window, target, offset, len, dtype, op, verb, form, .. } = *operation;
         let role = self.spans[operation.span].role;
+        if matches!(role, Role::Absent(_) | Role::Vanishing(_)) {
+            return Expectation::Anything;
+        }
         if let Form::Notified { word, change } = form {
             let (op, operand) = match change {
                 Change::Add(number) => (ReduceOp::Sum, number),
@@ -182,6 +197,7 @@ impl Oracle {
             }
             (_, Role::Ticket) if op != ReduceOp::NoOp => Expectation::Ticket,
             (_, Role::Ticket) => Expectation::Anything,
+            (_, Role::Absent(_) | Role::Vanishing(_)) => Expectation::Anything,
             (_, Role::Owned(_) | Role::Noted(_) | Role::ReadOnly) => Expectation::Exactly(old),
         }
     }

@@ -35,6 +35,8 @@ pub struct WindowPlan {
     pub disp_unit: Vec<u32>,
     /// The library allocates the memory.
     pub is_allocated: bool,
+    /// The window is made without memory: each rank attaches regions of its own, and detaches them.
+    pub is_dynamic: bool,
     /// The memory is that of another window.
     pub over: Option<Over>,
     /// What the program says about it.
@@ -111,6 +113,11 @@ pub enum Role {
     ReadOnly,
     /// A `u64` that counts this rank's notified puts to the rest of the span, each to a place of its own.
     Noted(u32),
+    /// Not attached: what this rank tries is an error, and changes nothing.
+    Absent(u32),
+    /// A region that is detached in the phase. What this rank tries is done, or is an error. From the moment at
+    /// which detach returns the memory is its owner's alone.
+    Vanishing(u32),
 }
 
 /// One call of a script.
@@ -236,6 +243,24 @@ pub enum Action {
         offset: usize,
         /// Until the word is so much.
         until: u64,
+    },
+    /// `attach`.
+    Attach {
+        /// Which window.
+        window: usize,
+        /// The region's first byte.
+        offset: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// `detach`.
+    Detach {
+        /// Which window.
+        window: usize,
+        /// The region's first byte.
+        offset: usize,
+        /// A span that the owner overwrites when the call has returned.
+        overwrites: Option<usize>,
     },
     /// An operation.
     Operation(OperationPlan),

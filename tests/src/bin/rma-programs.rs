@@ -11,7 +11,7 @@ use rma::{FenceAssert, Group, Job, LockType, PostAssert, Rank, StartAssert, Wind
 use rma_core::layout::Layouts;
 use rma_sim::swarm::{
     layouts_of, plan, run_rank, Bounds, Call, Exposed, FenceAssertions, Form, Library, Members,
-    OperationPlan, OriginBuffers, Progress, Verb, Which,
+    OperationPlan, OriginBuffers, Place, Progress, Verb, Which,
 };
 use rma_sim::Fault;
 
@@ -270,6 +270,9 @@ impl Library for RawLibrary {
             Call::Create { memory, len, disp_unit, ref options, .. } => {
                 return self.create(memory, len, disp_unit, options)
             }
+            Call::Attach { .. } | Call::Detach { .. } => {
+                return Err("ranks of a job do not know where each other's regions are".into())
+            }
             Call::Free { window } => {
                 let freed = self.windows.get_mut(window).and_then(Option::take);
                 freed.map_or(Ok(()), RawWindow::free)
@@ -341,14 +344,14 @@ impl Library for RawLibrary {
     unsafe fn post(
         &mut self,
         plan: &OperationPlan,
-        disp_unit: u32,
+        place: Place,
         buffers: &OriginBuffers,
     ) -> Result<bool, String> {
-        let disp = plan.offset as u64 / u64::from(disp_unit);
+        let disp = place.disp(plan.offset);
         match (plan.form, layouts_of(plan)) {
             (Form::Notified { word, change }, _) => {
                 let (window, target) = (self.window(plan.window)?, Rank(plan.target));
-                let notification = Notification { disp: word as u64 / u64::from(disp_unit), change };
+                let notification = Notification { disp: place.disp(word), change };
                 let origin = buffers.origin.as_ptr().cast_const();
                 // SAFETY: the caller's promise is the library's.
                 unsafe { window.put_notify(origin, plan.len, target, disp, notification) }.map_err(say)?;
@@ -408,7 +411,7 @@ fn run(cli: &Cli) -> Result<(), String> {
     let job = Job::init().map_err(say)?;
     let (rank, ranks) = (job.rank().0, job.size());
     for seed in cli.from..cli.from.saturating_add(cli.seeds) {
-        let drawn = plan(seed, Bounds { ranks_min: ranks, ranks_max: ranks });
+        let drawn = plan(seed, Bounds { has_dynamic: false, ..Bounds::of(ranks, ranks) });
         let library = RawLibrary {
             job: job.clone(),
             windows: Vec::new(),

@@ -11,6 +11,7 @@ impl Draw<'_> {
         let window = self.random.index(self.windows.len());
         let mut spans = Vec::new();
         self.spans(window, false, &mut spans);
+        self.idle_regions(&[], &mut spans);
         let stores = self.stores(&spans);
         let mut scripts = vec![Vec::new(); self.ranks as usize];
 

@@ -4,6 +4,7 @@ mod fence;
 mod operation;
 mod passive;
 mod pscw;
+mod region;
 mod request;
 mod span;
 mod window;
@@ -13,7 +14,8 @@ use rma_core::info::MemoryModel;
 
 pub(super) use span::numbers;
 
-use super::plan::{Members, Phase, Plan, WindowPlan};
+use self::region::Attached;
+use super::plan::{Action, Members, Phase, Plan, WindowPlan};
 use crate::fabric::FabricConfig;
 use crate::random::Random;
 use crate::world::Schedule;
@@ -25,11 +27,21 @@ pub struct Bounds {
     pub ranks_min: u32,
     /// Most ranks.
     pub ranks_max: u32,
+    /// There may be dynamic windows: who runs the plan knows where each rank's memory is.
+    pub has_dynamic: bool,
+}
+
+impl Bounds {
+    /// Everything, with so many ranks.
+    #[must_use]
+    pub const fn of(ranks_min: u32, ranks_max: u32) -> Self {
+        Self { ranks_min, ranks_max, has_dynamic: true }
+    }
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { ranks_min: 2, ranks_max: 256 }
+        Self::of(2, 256)
     }
 }
 
@@ -48,13 +60,21 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
         usual.clamp(bounds.ranks_min, bounds.ranks_max)
     };
     let fabric = FabricConfig::draw(ranks, &mut random);
-    let config = config(&mut random);
+    // From a source of its own: plans without dynamic windows are what they were before there were any.
+    let mut regions = Random::new(seed ^ region::SOURCE);
+    let config = region::config(config(&mut random), &mut regions);
     let schedule = Schedule::draw(ranks, &mut random);
-    let windows = window::windows(ranks, &mut random);
+    let has_dynamic = regions.chance(250) && bounds.has_dynamic;
+    let windows = window::windows(ranks, has_dynamic, &mut random);
     let operations = random.pick(&[8, 40, 200, 600]) / u64::from(ranks) + 2;
-    let phases = random.between(1, 4);
-    let mut draw = Draw { random, ranks, windows: &windows, operations };
-    let phases = (0..phases).map(|_| draw.phase()).collect();
+    let count = random.between(1, 4);
+    let attached = Attached::new(&windows);
+    let mut draw = Draw { random, ranks, windows: &windows, operations, attached, moves: Vec::new() };
+    let mut phases = Vec::new();
+    for _ in 0..count {
+        phases.extend(draw.region_phase());
+        phases.push(draw.phase());
+    }
     Plan { seed, fabric, config, schedule, windows, phases }
 }
 
@@ -82,7 +102,7 @@ fn config(random: &mut Random) -> Config {
         reply_buffers: random.pick(&[1, 2, 16]),
         check: random.chance(100),
         memory_model: random.pick(&[MemoryModel::Unified, MemoryModel::Separate]),
-        // Of dynamic windows, which plans do not have.
+        // What is of dynamic windows is drawn for itself.
         ..Config::default()
     };
     // A good part of the runs as users have it.
@@ -99,6 +119,9 @@ struct Draw<'a> {
     windows: &'a [WindowPlan],
     /// About so many operations per rank and phase.
     operations: u64,
+    attached: Attached,
+    /// What ranks do with regions in the phase being drawn, and where in their scripts does not matter.
+    moves: Vec<(u32, Vec<Action>)>,
 }
 
 impl Draw<'_> {
@@ -106,13 +129,15 @@ impl Draw<'_> {
         let may_lock = !self.lockable().is_empty();
         let may_start = self.ranks <= Members::RANKS_MAX;
         let draws = self.random.below(100);
-        if draws < 30 || (!may_lock && !may_start) {
+        let mut phase = if draws < 30 || (!may_lock && !may_start) {
             self.fence_phase()
         } else if may_start && (draws < 58 || !may_lock) {
             self.pscw_phase()
         } else {
             self.passive_phase()
-        }
+        };
+        self.move_regions(&mut phase.scripts);
+        phase
     }
 }
 

@@ -96,9 +96,11 @@ impl Draw<'_> {
         uses.clock += 1;
         uses.stamps[index] = uses.clock;
         match span.role {
-            Role::Owned(owner) if owner == rank => shape.owned(&mut uses.uses[index]),
+            Role::Owned(owner) | Role::Absent(owner) | Role::Vanishing(owner) if owner == rank => {
+                shape.owned(&mut uses.uses[index])
+            }
             Role::Noted(owner) if owner == rank => shape.noted(&mut uses.uses[index]),
-            Role::Owned(_) | Role::Noted(_) | Role::Counter => None,
+            Role::Owned(_) | Role::Noted(_) | Role::Absent(_) | Role::Vanishing(_) | Role::Counter => None,
             Role::Shared(dtype, op) => shape.shared(dtype, op),
             Role::Ticket => Some(shape.ticket()),
             Role::Swap => Some(shape.swap()),
@@ -117,7 +119,7 @@ pub(super) fn candidates(
 ) -> Vec<usize> {
     let is_allowed = |span: &Span| match span.role {
         Role::Owned(owner) | Role::Noted(owner) => owner == rank,
-        Role::Counter => false,
+        Role::Counter | Role::Absent(_) | Role::Vanishing(_) => false,
         _ => true,
     };
     let is_meant = |span: &Span| {

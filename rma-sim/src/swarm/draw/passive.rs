@@ -9,11 +9,11 @@ use super::Draw;
 
 /// What holds for all ranks of a phase.
 #[derive(Clone, Copy, Debug)]
-struct Rules {
+pub(super) struct Rules {
     /// Every lock is shared: only then may a rank hold several at a time (locks may be acquired later than
     /// they are called for, so no order of calls makes nested exclusive locks safe), and only then may
     /// NOCHECK be said.
-    all_shared: bool,
+    pub(super) all_shared: bool,
 }
 
 impl Draw<'_> {
@@ -21,6 +21,7 @@ impl Draw<'_> {
         let rules = Rules { all_shared: self.random.chance(400) };
         let mut spans = Vec::new();
         self.spans_of_all(&self.lockable(), !rules.all_shared, &mut spans);
+        self.idle_regions(&self.lockable(), &mut spans);
         let stores = self.stores(&spans);
         let mut scripts: Vec<_> =
             (0..self.ranks).map(|rank| self.passive_script(rank, &spans, rules)).collect();
@@ -44,6 +45,9 @@ impl Draw<'_> {
         for _ in 0..self.random.between(0, 4) {
             if self.random.chance(100) {
                 script.push(Action::Away(self.random.between(1, 300) as u32));
+            }
+            if self.stray(rank, spans, rules, &mut uses, &mut script) {
+                continue;
             }
             match self.random.below(10) {
                 0..3 => self.lock_all(rank, spans, rules, &mut uses, &mut script),

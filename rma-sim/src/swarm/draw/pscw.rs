@@ -21,6 +21,7 @@ impl Draw<'_> {
         let rounds = self.random.between(1, 4) as u8;
         let mut spans = Vec::new();
         self.spans(window, false, &mut spans);
+        self.idle_regions(&[], &mut spans);
         for span in &mut spans {
             span.parity = self.random.below(u64::from(rounds)) as u8;
         }

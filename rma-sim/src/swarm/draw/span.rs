@@ -10,7 +10,7 @@ use super::Draw;
 use crate::random::Random;
 
 /// Spans begin at multiples of this: the largest displacement unit and element.
-const GRAIN: usize = 16;
+pub(super) const GRAIN: usize = 16;
 
 /// Most spans of one rank's part of a window.
 const SPANS_MAX: u64 = 6;
@@ -54,6 +54,22 @@ impl Draw<'_> {
     }
 
     fn spans_of(
+        &mut self,
+        window: usize,
+        rank: u32,
+        part: Range<usize>,
+        has_counters: bool,
+        spans: &mut Vec<Span>,
+    ) {
+        if !self.windows[window].is_dynamic {
+            return self.spans_in(window, rank, part, has_counters, spans);
+        }
+        for region in self.used_regions(window, rank) {
+            self.spans_in(window, rank, region, has_counters, spans);
+        }
+    }
+
+    fn spans_in(
         &mut self,
         window: usize,
         rank: u32,
@@ -105,6 +121,7 @@ impl Draw<'_> {
                 Role::Shared(dtype, _) => numbers(dtype, &mut self.random, &mut bytes),
                 Role::Owned(_) | Role::ReadOnly if self.random.chance(300) => self.random.fill(&mut bytes),
                 Role::Owned(_) | Role::ReadOnly => continue,
+                Role::Absent(_) | Role::Vanishing(_) => continue,
                 Role::Ticket | Role::Swap | Role::Counter | Role::Noted(_) => {}
             }
             stores.push(Store { window: span.window, rank: span.rank, offset: span.offset, bytes });

@@ -5,13 +5,19 @@ use rma_core::info::{AccumulateOps, AccumulateOrdering, WindowOptions};
 use super::super::plan::{Over, WindowPlan};
 use crate::random::Random;
 
-/// One to three windows, and sometimes one more whose memory is that of another.
-pub(super) fn windows(ranks: u32, random: &mut Random) -> Vec<WindowPlan> {
+/// One to three windows, sometimes one more whose memory is that of another, and a dynamic one if it is wanted.
+pub(super) fn windows(ranks: u32, has_dynamic: bool, random: &mut Random) -> Vec<WindowPlan> {
     let mut windows: Vec<_> = (0..random.between(1, 3)).map(|_| window(ranks, random)).collect();
     if random.chance(250) {
         let below = random.index(windows.len());
         let upper = over(below, &windows[below], random);
         windows.push(upper);
+    }
+    if has_dynamic {
+        let disp_unit = vec![1; ranks as usize];
+        let mut window = window(ranks, random);
+        (window.is_dynamic, window.is_allocated, window.disp_unit) = (true, false, disp_unit);
+        windows.push(window);
     }
     for window in &mut windows {
         window.options = options(window, random);
@@ -33,6 +39,7 @@ fn window(ranks: u32, random: &mut Random) -> WindowPlan {
         bytes: ranks.clone().map(|_| if is_symmetric { bytes } else { draw_bytes(random) }).collect(),
         disp_unit: ranks.map(|_| if is_symmetric { unit } else { random.pick(&[1, 2, 4, 8, 16]) }).collect(),
         is_allocated: random.chance(300),
+        is_dynamic: false,
         over: None,
         options: WindowOptions::DEFAULT,
     }
@@ -46,6 +53,7 @@ fn over(window: usize, lower: &WindowPlan, random: &mut Random) -> WindowPlan {
         bytes: lower.bytes.iter().map(|bytes| bytes.saturating_sub(skip)).collect(),
         disp_unit: lower.disp_unit.iter().map(|_| unit).collect(),
         is_allocated: false,
+        is_dynamic: false,
         over: Some(Over { window, skip }),
         options: WindowOptions::DEFAULT,
     }

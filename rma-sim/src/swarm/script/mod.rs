@@ -1,6 +1,7 @@
 //! One rank's part of a plan, run step by step, with the oracle asked at every return.
 
 mod operation;
+mod regions;
 mod requests;
 
 use core::cell::RefCell;
@@ -8,8 +9,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use self::operation::{Graves, InFlight};
+use self::regions::Stray;
 use self::requests::FlushRequest;
-use super::library::{Call, Library, Progress};
+use super::library::{Call, Library, Place, Progress};
 use super::memory::Buffer;
 use super::plan::{Action, Over};
 use super::shared::Shared;
@@ -56,6 +58,8 @@ pub(super) struct RankScript<L> {
     /// The latest operation to each rank of each window, by name.
     last_posted: BTreeMap<(usize, u32), u64>,
     sections: Vec<Section>,
+    /// Operations that are errors, or may be.
+    strays: Vec<Stray>,
     /// The memory of created windows.
     windows: Vec<Buffer>,
     graves: Graves,
@@ -81,6 +85,7 @@ impl<L: Library> RankScript<L> {
             names: 0,
             last_posted: BTreeMap::new(),
             sections: Vec::new(),
+            strays: Vec::new(),
             windows: Vec::new(),
             graves: Graves::default(),
             last_result: 0,
@@ -127,7 +132,8 @@ impl<L: Library> RankScript<L> {
             Some(Over { window, skip }) => Some(self.library.exposed(window).place(skip).unwrap_or(own)),
             None => is_own.then_some(own),
         };
-        self.call(Call::Create { window, memory, len, disp_unit, options: plan.options })
+        let is_dynamic = plan.is_dynamic;
+        self.call(Call::Create { window, memory, len, disp_unit, is_dynamic, options: plan.options })
     }
 
     /// The last one first: it may lie over the memory of one before it.
@@ -192,8 +198,14 @@ impl<L: Library> RankScript<L> {
             }
             Action::Await { which, by_test } => self.call(Call::Await { which, by_test }),
             Action::Order { window, target } => self.call(Call::Order { window, target }),
+            Action::Attach { window, offset, len } => {
+                self.call(Call::Attach { window, base: self.region(window, offset), len })
+            }
+            Action::Detach { window, offset, .. } => {
+                self.call(Call::Detach { window, base: self.region(window, offset) })
+            }
             Action::AwaitNotice { window, offset, until, .. } => {
-                let disp = self.disp(window, offset);
+                let disp = self.place(window, self.rank).disp(offset);
                 self.call(Call::AwaitNotice { window, disp, until })
             }
             Action::Post { window, group, no_check } => self.call(Call::Post { window, group, no_check }),
@@ -203,9 +215,12 @@ impl<L: Library> RankScript<L> {
         }
     }
 
-    /// A place in this rank's own window, in its units.
-    fn disp(&self, window: usize, offset: usize) -> u64 {
-        offset as u64 / u64::from(self.shared.borrow().plan.windows[window].disp_unit[self.rank as usize])
+    /// Where a rank's part of a window is.
+    fn place(&self, window: usize, rank: u32) -> Place {
+        let shared = self.shared.borrow();
+        let plan = &shared.plan.windows[window];
+        let base = if plan.is_dynamic { shared.oracle.address(window, rank) } else { 0 };
+        Place { base, disp_unit: plan.disp_unit[rank as usize] }
     }
 
     /// The next action of the phase is due.
@@ -227,7 +242,8 @@ impl<L: Library> RankScript<L> {
     }
 
     fn poll(&mut self, call: Call) -> Result<Step, Fault> {
-        match self.library.poll().map_err(|error| self.blame(&call, &error))? {
+        let polled = self.library.poll().or_else(|error| self.take_stray(&call, error));
+        match polled.map_err(|error| self.blame(&call, &error))? {
             Progress::Returned => {}
             Progress::Moved => return Ok(Step::Busy),
             Progress::Waiting => return Ok(Step::Waiting),
@@ -247,7 +263,9 @@ impl<L: Library> RankScript<L> {
         let shared = Rc::clone(&self.shared);
         match call {
             Call::Create { window, .. } => {
-                let exposed = self.library.exposed(window);
+                let is_dynamic = shared.borrow().plan.windows[window].is_dynamic;
+                let own = self.windows[window].exposed();
+                let exposed = if is_dynamic { own } else { self.library.exposed(window) };
                 shared.borrow_mut().oracle.on_created(window, self.rank, exposed);
                 self.stage = Stage::Creating(window + 1);
             }
@@ -259,7 +277,8 @@ impl<L: Library> RankScript<L> {
                 }
             }
             Call::Lock { .. } | Call::LockAll { .. } | Call::Post { .. } | Call::Start { .. } => {}
-            Call::Order { .. } => {}
+            Call::Order { .. } | Call::Attach { .. } => {}
+            Call::Detach { .. } => self.on_detached(),
             Call::RequestFlush { window, target, is_local, id } => {
                 self.on_flush_requested(window, target, is_local, id);
             }
@@ -272,12 +291,18 @@ impl<L: Library> RankScript<L> {
                     shared.borrow().oracle.on_fence(self.rank, window, round)?;
                 }
             }
-            Call::Unlock { window, target } => self.on_unlocked(window, Some(target))?,
+            Call::Unlock { window, target } => {
+                self.on_unlocked(window, Some(target))?;
+                self.expect_no_stray(window, target)?;
+            }
             Call::UnlockAll { window } => self.on_unlocked(window, None)?,
             Call::Flush { window, target, is_local } => {
                 self.complete(window, target)?;
                 if !is_local {
                     self.on_flushed(window, target)?;
+                }
+                if let Some(target) = target.filter(|_| !is_local) {
+                    self.expect_no_stray(window, target)?;
                 }
             }
             Call::FlushTargets { window, targets } => {

@@ -95,7 +95,7 @@ impl<L: Library> RankScript<L> {
 
     pub(super) fn post(&mut self, plan: &OperationPlan) -> Result<Step, Fault> {
         let shared = Rc::clone(&self.shared);
-        let disp_unit = shared.borrow().plan.windows[plan.window].disp_unit[plan.target as usize];
+        let place = self.place(plan.window, plan.target);
         let role = self.role(plan);
         let (payload, compare) = self.payload(plan, role);
         let result_len = if plan.verb.has_result() { plan.len } else { 0 };
@@ -119,7 +119,11 @@ impl<L: Library> RankScript<L> {
         // SAFETY: the buffers are kept in `in_flight` until a call that completes the operation has
         // returned, and in `graves` after that.
         #[allow(unsafe_code)]
-        let posted = unsafe { self.library.post(plan, disp_unit, &buffers) };
+        let posted = unsafe { self.library.post(plan, place, &buffers) };
+        if posted.as_ref().is_err_and(|error| self.is_stray_of_own(plan, role, error)) {
+            self.advance();
+            return Ok(Step::Busy);
+        }
         let is_posted =
             posted.map_err(|error| Fault::Engine(format!("{plan:?} in {:?}: {error}", self.stage)))?;
         if !is_posted {
@@ -129,6 +133,7 @@ impl<L: Library> RankScript<L> {
         self.in_flight.push(InFlight { expectation, ..entry });
         self.last_posted.insert((plan.window, plan.target), id);
         self.touch(plan.window, plan.target);
+        self.note_stray(plan, role);
         self.unique += 1;
         self.names += 1;
         self.advance();
