@@ -222,6 +222,7 @@ loss() {
 cut_c() { pull_cable c; }
 silence_c() { silence_cable c; }
 kill_agent() { on b pkill -KILL -f "^$rmarun --agent"; }
+stop_agent() { on b pkill -STOP -f "^$rmarun --agent"; }
 kill_rank() { on c pkill -KILL -o -f "^$processes"; }
 kill_launcher() { on a pkill -KILL -f "^$rmarun --host"; }
 kill_host() { stop_host d; }
@@ -261,6 +262,8 @@ losses() {
     step silent-link lost_link silence_c
     step heard-of-loss heard_of_loss
     step killed-agent loss + "host host-b is lost with 2 ranks" 15 kill_agent
+    # Its keeper kills it when ssh is gone.
+    step stopped-agent loss + "host host-b is lost with 2 ranks: its agent has said nothing" 35 stop_agent
     step killed-rank killed_rank
     step killed-launcher loss + "puts to rank" 15 kill_launcher
     step killed-host killed_host

@@ -84,7 +84,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let connected = connect(&candidates, &secret, own.host, patience).map_err(Failure::system)?;
     let above = Control::with_unsent_max(OwnedFd::from(connected.stream), UNSENT_BYTES_MAX);
     let above = above.map_err(Failure::system)?;
-    let keeper = start_keeper(|why| eprintln!("rmarun: {why}"));
+    let keeper = start_keeper(true, |why| eprintln!("rmarun: {why}"));
     let branches = Branches::start(&secret, &job, &behind, patience, keeper.as_ref());
     let (branches, failure) = match branches {
         Ok(branches) => (branches, None),
@@ -271,7 +271,8 @@ impl Agent {
                 self.local.obey(down);
             }
             Down::Room { host, .. } if *host == self.host => self.local.obey(down),
-            Down::Room { .. } => self.branches.send(&down),
+            Down::Ask { host } if *host == self.host => self.send_up(Up::Alive { host: self.host }),
+            Down::Room { .. } | Down::Ask { .. } => self.branches.send(&down),
             Down::Reply { rank, .. }
             | Down::Pmi { rank, .. }
             | Down::Close { rank }

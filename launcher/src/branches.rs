@@ -27,6 +27,16 @@ const MESSAGES_PER_TURN: u32 = 1024;
 /// the network cannot keep up.
 pub(crate) const UNSENT_BYTES_MAX: usize = 64 << 20;
 
+/// Silence of an agent after which it is asked whether it is there: for one that has been stopped, the kernel of its host
+/// goes on to answer.
+const ASK_AFTER: Duration = Duration::from_secs(5);
+
+/// How long its answer may take. A host may be very busy.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How many of the addresses to which nobody has connected are shown.
+const PLACES_SHOWN: usize = 4;
+
 /// What a poll watches here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Watched {
@@ -47,6 +57,9 @@ struct Branch {
     hosts: Vec<(u32, String)>,
     helper: Helper,
     state: State,
+    heard_at: Instant,
+    /// When it was asked whether it is there, unless it has said something since.
+    asked_at: Option<Instant>,
 }
 
 /// Where an agent stands.
@@ -143,7 +156,8 @@ impl Branches {
             .ok_or("the command that starts agents has no words")?;
         let helper = Helper::start(command, description.encode()?, keeper);
         let hosts = hosts.iter().map(|host| (host.host, host.name.clone())).collect();
-        self.branches.push(Branch { hosts, helper, state: State::Starting(Vec::new()) });
+        let (state, heard_at) = (State::Starting(Vec::new()), Instant::now());
+        self.branches.push(Branch { hosts, helper, state, heard_at, asked_at: None });
         Ok(())
     }
 
@@ -181,7 +195,8 @@ impl Branches {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let starting = self.is_starting().then_some(self.connected_by);
         let of_listener = self.listener.as_ref().and_then(Listener::deadline);
-        starting.into_iter().chain(of_listener).min()
+        let of_silent = self.branches.iter().filter(|_| !self.is_leaving).filter_map(Branch::deadline);
+        starting.into_iter().chain(of_listener).chain(of_silent).min()
     }
 
     /// What to poll. Messages of agents only with `takes_messages`.
@@ -219,16 +234,53 @@ impl Branches {
     /// The time of [`Branches::deadline`] may have come.
     pub(crate) fn on_time(&mut self) {
         self.accept();
-        if Instant::now() < self.connected_by {
+        let now = Instant::now();
+        if !self.is_leaving {
+            (0..self.branches.len()).for_each(|index| self.look_after(index, now));
+        }
+        if now < self.connected_by {
             return;
         }
         let limit = self.patience.as_secs_f64();
-        let mut why = format!("no agent has connected within {limit} s (RMA_BOOTSTRAP_TIMEOUT)");
-        let refused = self.listener.as_ref().map_or(0, Listener::refused);
+        let listener = self.listener.as_ref();
+        let places = listener.iter().flat_map(|listener| listener.candidates()).map(ToString::to_string);
+        let places: Vec<String> = places.take(PLACES_SHOWN).collect();
+        let places = places.join(", ");
+        let mut why = format!("no agent has connected within {limit} s (RMA_BOOTSTRAP_TIMEOUT) to {places}");
+        let refused = listener.map_or(0, Listener::refused);
         if refused > 0 {
             why += &format!("; {refused} connections without the secret of the job were refused");
         }
         self.lose_starting(|_| Some(why.clone()));
+    }
+
+    /// Asks a silent agent whether it is there, and loses one that does not answer.
+    fn look_after(&mut self, index: usize, now: Instant) {
+        if self.branches[index].deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        // It is this process that may not have listened: it was stopped, or could not hand on what it would have heard.
+        self.read_link(index);
+        let branch = &mut self.branches[index];
+        if branch.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match (branch.asked_at, branch.hosts.first()) {
+            (None, Some((host, _))) => {
+                let host = *host;
+                branch.asked_at = Some(now);
+                self.send_to(index, &Down::Ask { host });
+            }
+            _ => {
+                let silence = now.saturating_duration_since(branch.heard_at).as_secs();
+                self.lose(
+                    index,
+                    format!(
+                        "its agent has said nothing for {silence} s (is it stopped, or the host overloaded?)"
+                    ),
+                );
+            }
+        }
     }
 
     /// Looks for agents that ended before they connected.
@@ -248,7 +300,7 @@ impl Branches {
     pub(crate) fn send(&mut self, down: &Down) {
         let index = match down {
             Down::Signal { .. } | Down::Leave => None,
-            Down::Room { host, .. } => match self.of_hosts.get(host) {
+            Down::Room { host, .. } | Down::Ask { host } => match self.of_hosts.get(host) {
                 Some(index) => Some(*index),
                 None => return,
             },
@@ -325,7 +377,7 @@ impl Branches {
             // What cannot be queued here is found when it is sent.
             let queued = waiting.iter().try_for_each(|down| link.queue(down));
             self.address.get_or_insert(local);
-            branch.state = State::Linked(link);
+            (branch.state, branch.heard_at) = (State::Linked(link), Instant::now());
             if let Err(error) = queued {
                 self.lose_link(index, &error);
             }
@@ -341,10 +393,17 @@ impl Branches {
     }
 
     fn read_link(&mut self, index: usize) {
+        let now = Instant::now();
         for _ in 0..MESSAGES_PER_TURN {
             let State::Linked(link) = &mut self.branches[index].state else { return };
             match link.flush().and_then(|()| link.receive::<Up>()) {
-                Ok(Some(up)) if self.is_of(index, &up) => self.events.push_back(up),
+                Ok(Some(up)) if self.is_of(index, &up) => {
+                    let branch = &mut self.branches[index];
+                    (branch.heard_at, branch.asked_at) = (now, None);
+                    if !matches!(up, Up::Alive { .. }) {
+                        self.events.push_back(up);
+                    }
+                }
                 Ok(Some(_)) => return self.lose(index, "its agent spoke for others".into()),
                 Ok(None) => return,
                 Err(error) => return self.lose_link(index, &error),
@@ -366,7 +425,7 @@ impl Branches {
             | Up::Exited { rank, .. }
             | Up::TookInput { rank, .. }
             | Up::InputClosed { rank } => self.of_ranks.get(rank),
-            Up::HostLost { host, .. } | Up::Note { host, .. } => self.of_hosts.get(host),
+            Up::HostLost { host, .. } | Up::Note { host, .. } | Up::Alive { host } => self.of_hosts.get(host),
         };
         of == Some(&index)
     }
@@ -418,6 +477,14 @@ impl Branches {
 
 fn sum(a: Traffic, b: Traffic) -> Traffic {
     Traffic { sent: a.sent + b.sent, received: a.received + b.received }
+}
+
+impl Branch {
+    /// Until when it has to be heard of, or to be asked.
+    fn deadline(&self) -> Option<Instant> {
+        let until = self.asked_at.map_or(self.heard_at + ASK_AFTER, |asked_at| asked_at + ANSWER_PATIENCE);
+        matches!(self.state, State::Linked(_)).then_some(until)
+    }
 }
 
 /// The hosts in at most [`FAN_OUT`] groups of nearly the same size, neighbours together.

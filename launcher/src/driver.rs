@@ -349,6 +349,8 @@ impl Driver {
             Up::TookInput { rank, count } => self.stdin.on_taken(rank, count),
             Up::InputClosed { rank } => self.stdin.close(rank),
             Up::HostLost { host, why } => self.on_host_lost(host, why),
+            // It is for whoever asked.
+            Up::Alive { .. } => {}
             Up::Note { host, text } => {
                 let name = self.hosts[host as usize].clone();
                 self.say(&format!("rmarun: host {name}: {text}\n"));
@@ -563,7 +565,7 @@ fn rank_of(down: &Down) -> Option<u32> {
         | Down::Input { rank, .. }
         | Down::EndInput { rank }
         | Down::CloseStream { rank, .. } => Some(*rank),
-        Down::Room { .. } | Down::Signal { .. } | Down::Leave => None,
+        Down::Room { .. } | Down::Signal { .. } | Down::Leave | Down::Ask { .. } => None,
     }
 }
 

@@ -7,8 +7,11 @@
 //! kills the groups when the launcher's end of their line closes. No process can slip in between, since
 //! the launcher does not reap a rank, so that a group's number is not given to anybody else. Then it removes
 //! what the killed have left in shared memory ([`leftovers`]).
+//!
+//! That of an agent also kills the agent if it is found stopped when whoever started it has given it up: it could not
+//! end its ranks itself.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -16,10 +19,13 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::process::{kill_process_group, test_kill_process_group, Pid, Signal};
+use rustix::process::{getppid, kill_process, kill_process_group, test_kill_process_group, Pid, Signal};
 
 use crate::leftovers;
+use crate::poll::poll;
 
 /// The argument that makes this program a keeper.
 pub(crate) const ARGUMENT: &str = "--internal-keeper";
@@ -55,15 +61,16 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper.
+    /// Starts the keeper. That of an agent shares its standard error, whose other end is held by what has started the
+    /// agent.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(is_of_agent: bool) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("rma-keeper").arg(ARGUMENT).stdin(OwnedFd::from(theirs));
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null()).stderr(if is_of_agent { Stdio::inherit() } else { Stdio::null() });
         // In a group of its own, so that Ctrl-C does not end it before the ranks have ended.
         command.process_group(0).spawn()?;
         Ok(Self { line: ours.into() })
@@ -83,9 +90,7 @@ impl Keeper {
 /// The keeper's side: reads records until the line ends, then kills the groups unless the job is over, and removes
 /// what they have left.
 pub(crate) fn run() {
-    let mut bytes = Vec::new();
-    // An error of the line is its end.
-    let _ = io::stdin().read_to_end(&mut bytes);
+    let bytes = listen();
     let groups = groups(&bytes);
     if !is_over(&bytes) {
         for group in &groups {
@@ -105,6 +110,46 @@ pub(crate) fn run() {
             leftovers::remove_of(group);
         }
     }
+}
+
+/// What was said until the line ended.
+fn listen() -> Vec<u8> {
+    let (stdin, stderr, launcher) = (rustix::stdio::stdin(), rustix::stdio::stderr(), getppid());
+    let (mut bytes, mut is_starter_there) = (Vec::new(), true);
+    loop {
+        let mut list = vec![(false, PollFd::from_borrowed_fd(stdin, PollFlags::IN))];
+        if is_starter_there {
+            // Whether the other end is gone is told unasked.
+            list.push((true, PollFd::from_borrowed_fd(stderr, PollFlags::empty())));
+        }
+        // An error of the line is its end.
+        let Ok(ready) = poll(list, None) else { return bytes };
+        for is_starter in ready {
+            if is_starter {
+                is_starter_there = false;
+                if let Some(agent) = launcher.filter(|agent| getppid() == Some(*agent) && is_stopped(*agent))
+                {
+                    // Then its line ends, which does the rest.
+                    let _ = kill_process(agent, Signal::KILL);
+                }
+                continue;
+            }
+            let mut part = [0; 4096];
+            match rustix::io::read(stdin, &mut part) {
+                Ok(len @ 1..) => bytes.extend(&part[..len]),
+                Err(Errno::INTR) => {}
+                Ok(0) | Err(_) => return bytes,
+            }
+        }
+    }
+}
+
+/// Whether a process is stopped by a signal.
+fn is_stopped(process: Pid) -> bool {
+    let path = format!("/proc/{}/stat", process.as_raw_nonzero());
+    let stat = std::fs::read_to_string(path).unwrap_or_default();
+    // The name in front may have any character.
+    stat.rsplit(')').next().is_some_and(|fields| fields.trim_start().starts_with('T'))
 }
 
 fn record(kind: u8, group: i32) -> [u8; RECORD_BYTES] {
@@ -132,6 +177,22 @@ fn groups(bytes: &[u8]) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn knows_who_is_stopped() {
+        let mut child = Command::new("sleep").arg("300").spawn().unwrap();
+        let process = Pid::from_child(&child);
+        assert!(!is_stopped(process));
+        kill_process(process, Signal::STOP).unwrap();
+        let begun = Instant::now();
+        while !is_stopped(process) {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(process), "there is none");
+    }
 
     #[test]
     fn knows_the_groups_and_whether_the_job_is_over() {

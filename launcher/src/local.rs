@@ -182,6 +182,8 @@ impl LocalRanks {
             }
             Down::Signal { number } => self.signal(i32::from(number)),
             Down::Leave => self.signal(SIGKILL),
+            // It is for the agent.
+            Down::Ask { .. } => {}
         }
     }
 

@@ -139,7 +139,7 @@ fn carry(cli: &Cli, plan: Plan, patience: Duration) -> Result<u8, Failure> {
     (0..size).filter(|rank| cli.stdin.has(*rank)).for_each(|rank| stdin.add(rank));
     // Before the first rank starts, or its end could be missed.
     let signals = Signals::new().map_err(Failure::system)?;
-    let keeper = host::start_keeper(|why| {
+    let keeper = host::start_keeper(false, |why| {
         if cli.verbose {
             eprintln!("rmarun: {why}");
         }

@@ -328,6 +328,28 @@ fn a_killed_agent_ends_the_job_and_leaves_nothing() {
     wait_until("no process is left", || processes_marked(&mark).is_empty());
 }
 
+/// The kernel of its host keeps a stopped agent's connection; only the agent itself can say that it is there.
+#[test]
+fn a_stopped_agent_ends_the_job_within_the_bound() {
+    let cluster = Cluster::new("stopped", "");
+    let mark = format!("RMA_TEST_STOPPED={}", std::process::id());
+    let mut command = cluster.rmarun("a,b", &["sh", "-c", &format!("echo ready; {SLEEP}")]);
+    let (name, value) = mark.split_once('=').unwrap();
+    command.env(name, value);
+    let mut job = Running::start(command);
+    assert_eq!((job.stdout_line(), job.stdout_line()), ("ready".into(), "ready".into()));
+    let (_, of_b) = cluster.agents().into_iter().find(|(host, _)| host == "b").unwrap();
+    kill_process(Pid::from_raw(of_b).unwrap(), Signal::STOP).unwrap();
+    let outcome = job.finish();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("host b is lost with 1 rank: its agent has said nothing for 2"),
+        "{outcome:?}"
+    );
+    assert!(outcome.took < Duration::from_secs(35), "{outcome:?}");
+    wait_until("no process is left", || processes_marked(&mark).is_empty());
+}
+
 #[test]
 fn a_job_that_keeps_going_survives_a_host() {
     let cluster = Cluster::new("survives", "");

@@ -117,6 +117,11 @@ pub enum Up {
         /// The text, without the end of a line.
         text: String,
     },
+    /// The agent of a host is there and works: the answer to [`Down::Ask`].
+    Alive {
+        /// Which host.
+        host: u32,
+    },
 }
 
 /// What goes to the hosts.
@@ -181,6 +186,11 @@ pub enum Down {
     },
     /// The job is over: every host ends what is left.
     Leave,
+    /// Whoever has started the agent of this host has heard nothing of it for a while, and wants an answer.
+    Ask {
+        /// Which host, by its number in the job.
+        host: u32,
+    },
 }
 
 const KIND_STARTED: u8 = 1;
@@ -196,6 +206,7 @@ const KIND_TOOK_INPUT: u8 = 10;
 const KIND_INPUT_CLOSED: u8 = 11;
 const KIND_HOST_LOST: u8 = 12;
 const KIND_NOTE: u8 = 13;
+const KIND_ALIVE: u8 = 14;
 const KIND_REPLY: u8 = 129;
 const KIND_PMI: u8 = 130;
 const KIND_CLOSE: u8 = 131;
@@ -206,6 +217,7 @@ const KIND_CLOSE_STREAM: u8 = 135;
 const KIND_ROOM: u8 = 136;
 const KIND_SIGNAL: u8 = 137;
 const KIND_LEAVE: u8 = 138;
+const KIND_ASK: u8 = 139;
 
 /// In the place of a reason that is not given.
 const NO_REASON: u8 = 0;
@@ -287,6 +299,7 @@ impl Message for Up {
                 head(out, KIND_NOTE, *host);
                 put_bytes(out, "text", text.as_bytes(), TEXT_BYTES_MAX)?;
             }
+            Self::Alive { host } => head(out, KIND_ALIVE, *host),
         }
         Ok(())
     }
@@ -316,6 +329,7 @@ impl Message for Up {
             KIND_INPUT_CLOSED => Self::InputClosed { rank: whose },
             KIND_HOST_LOST => Self::HostLost { host: whose, why: fields.text("why", TEXT_BYTES_MAX)? },
             KIND_NOTE => Self::Note { host: whose, text: fields.text("text", TEXT_BYTES_MAX)? },
+            KIND_ALIVE => Self::Alive { host: whose },
             kind => return Err(WireError::UnknownKind(kind)),
         };
         fields.end()?;
@@ -352,6 +366,7 @@ impl Message for Down {
             }
             Self::Signal { number } => out.extend_from_slice(&[KIND_SIGNAL, *number]),
             Self::Leave => out.push(KIND_LEAVE),
+            Self::Ask { host } => head(out, KIND_ASK, *host),
         }
         Ok(())
     }
@@ -379,6 +394,7 @@ impl Message for Down {
             },
             KIND_SIGNAL => Self::Signal { number: fields.u8("number")? },
             KIND_LEAVE => Self::Leave,
+            KIND_ASK => Self::Ask { host: whose(&mut fields)? },
             kind => return Err(WireError::UnknownKind(kind)),
         };
         fields.end()?;

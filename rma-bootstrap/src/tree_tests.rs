@@ -22,6 +22,7 @@ fn ups() -> Vec<Up> {
         Up::InputClosed { rank },
         Up::HostLost { host: 2, why: "x".repeat(TEXT_BYTES_MAX) },
         Up::Note { host: 2, text: "hello".into() },
+        Up::Alive { host: 2 },
     ]
 }
 
@@ -39,6 +40,7 @@ fn downs() -> Vec<Down> {
         Down::Room { host: 4, stream: 0, count: 65_536 },
         Down::Signal { number: 15 },
         Down::Leave,
+        Down::Ask { host: 4 },
     ]
 }
 
