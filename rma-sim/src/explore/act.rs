@@ -111,6 +111,11 @@ impl Monitor {
         Ok(())
     }
 
+    /// The rank is dead, and holds nothing.
+    pub(super) fn forget(&mut self, rank: u32) {
+        self.held.retain(|(holder, ..)| *holder != rank);
+    }
+
     /// All of them, in an order that does not depend on who came first.
     pub(super) fn held(&self) -> Vec<(u32, u32, bool)> {
         let mut held = self.held.clone();
@@ -215,6 +220,12 @@ impl Program {
     /// It takes no further step.
     pub(super) fn give_up(&mut self) {
         self.has_given_up = true;
+    }
+
+    /// The call failed; the next act is next.
+    pub(super) fn go_on(&mut self) {
+        self.call = None;
+        self.at += 1;
     }
 
     /// Where it is, for people.

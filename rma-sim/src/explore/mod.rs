@@ -10,6 +10,7 @@
 //! reached an end can be reached, so that there is neither deadlock nor a circle without a way out.
 
 mod act;
+mod deaths;
 pub mod fingerprint;
 mod memo;
 mod parts;
@@ -19,6 +20,6 @@ mod world;
 
 pub use act::{Act, Program};
 pub use parts::Parts;
-pub use scenario::{scenarios, Protocol, Scenario};
+pub use scenario::{scenarios, AfterDeath, Protocol, Scenario};
 pub use search::{explore, Limits, Outcome, Report};
 pub use world::{Choice, Grounds, World};

@@ -7,6 +7,7 @@ use rma_core::engine::FenceAssert;
 use rma_core::provider::{CompletionScope, NativeOps, Order};
 
 use super::act::Act;
+use super::deaths::deaths;
 use crate::fabric::FabricConfig;
 
 /// What a scenario is about.
@@ -44,6 +45,17 @@ impl Protocol {
     }
 }
 
+/// What becomes of the programs of the living.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterDeath {
+    /// Calls may fail, and the first that does is the last of its program.
+    GivesUp,
+    /// Calls may fail, and the next one follows.
+    GoesOn,
+    /// No call fails: what they do concerns the living.
+    Succeeds,
+}
+
 /// One program to be explored, complete.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -61,6 +73,8 @@ pub struct Scenario {
     pub arrivals_max: usize,
     /// Who may die.
     pub mortal: Option<u32>,
+    /// What a call may do after a death.
+    pub after_death: AfterDeath,
     /// Words of each rank's window.
     pub words: usize,
     /// What each rank does.
@@ -75,7 +89,7 @@ impl Scenario {
         self.acts.len() as u32
     }
 
-    fn new(protocol: Protocol, name: &'static str, pool: u32, acts: Vec<Vec<Act>>) -> Self {
+    pub(super) fn new(protocol: Protocol, name: &'static str, pool: u32, acts: Vec<Vec<Act>>) -> Self {
         let ranks = acts.len() as u32;
         let mut fabric = FabricConfig::messages_only(ranks);
         fabric.limits.send_bytes_max = 160;
@@ -104,18 +118,19 @@ impl Scenario {
             config,
             arrivals_max: 1,
             mortal: None,
+            after_death: AfterDeath::GivesUp,
             words: 4,
             acts,
             end: Vec::new(),
         }
     }
 
-    fn ending(mut self, rank: u32, word: u64, number: u64) -> Self {
+    pub(super) fn ending(mut self, rank: u32, word: u64, number: u64) -> Self {
         self.end.push((rank, word, number));
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
@@ -130,14 +145,14 @@ impl Scenario {
     }
 }
 
-const EXCLUSIVE: bool = true;
+pub(super) const EXCLUSIVE: bool = true;
 const SHARED: bool = false;
 
-fn lock(target: u32, is_exclusive: bool) -> Act {
+pub(super) fn lock(target: u32, is_exclusive: bool) -> Act {
     Act::Lock { target, is_exclusive, no_check: false }
 }
 
-fn add(target: u32, word: u64) -> Act {
+pub(super) fn add(target: u32, word: u64) -> Act {
     Act::Add { target, word, number: 1 }
 }
 
@@ -167,11 +182,12 @@ pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
     if ranks > 2 {
         restores(pool, &mut all);
     }
+    restores_with_oneself(ranks, pool, &mut all);
     deaths(ranks, pool, &mut all);
     all
 }
 
-fn each(ranks: u32, acts: impl Fn(u32) -> Vec<Act>) -> Vec<Vec<Act>> {
+pub(super) fn each(ranks: u32, acts: impl Fn(u32) -> Vec<Act>) -> Vec<Vec<Act>> {
     (0..ranks).map(acts).collect()
 }
 
@@ -409,6 +425,28 @@ fn exposures(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     all.push(new("all to one", each(ranks, all_to_one)));
 }
 
+/// More targets than elements where one of them is the rank itself, whose lock needs no packets.
+fn restores_with_oneself(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let new = |name, acts| Scenario::new(Protocol::Restore, name, pool, acts);
+    let both = |rank: u32| {
+        let (own, next) = (rank, (rank + 1) % ranks);
+        let mut acts = vec![lock(own, SHARED), lock(next, SHARED)];
+        acts.extend([add(own, 0), add(next, 0), add(own, 0), add(next, 0)]);
+        acts.extend([Act::Unlock { target: next }, Act::Unlock { target: own }]);
+        acts
+    };
+    all.push(new("one's own lock and the next", each(ranks, both)).ending(0, 0, 4).ending(1, 0, 4));
+    let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
+    let close = FenceAssert { no_succeed: true, ..FenceAssert::default() };
+    let fence = |rank: u32| {
+        let next = (rank + 1) % ranks;
+        let operations = [add(rank, 0), add(next, 0), add(rank, 0)];
+        [&[Act::Fence(open)], &operations[..], &[Act::Fence(close), Act::Holds { word: 0, number: 3 }]]
+            .concat()
+    };
+    all.push(new("a fence to oneself and the next", each(ranks, fence)));
+}
+
 /// Three ranks, the first of which has more targets than elements.
 fn restores(pool: u32, all: &mut Vec<Scenario>) {
     let new = |name, acts| Scenario::new(Protocol::Restore, name, pool, acts);
@@ -452,29 +490,4 @@ fn restores(pool: u32, all: &mut Vec<Scenario>) {
     let many = fence(&[add(1, 0), add(2, 0), add(1, 0), add(2, 0)]);
     let scenario = new("a fence to two targets", vec![many, fence(&[]), fence(&[])]);
     all.push(scenario.ending(1, 0, 2).ending(2, 0, 2));
-}
-
-/// The last rank may die at any moment. Nobody waits for a lock that it could have taken along.
-fn deaths(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
-    let last = ranks - 1;
-    let mut push = |name, acts| {
-        let scenario = Scenario::new(Protocol::Death, name, pool, acts);
-        all.push(scenario.with(|scenario| scenario.mortal = Some(last)));
-    };
-    let of_next = |rank: u32| {
-        let target = (rank + 1) % ranks;
-        vec![lock(target, EXCLUSIVE), add(target, 0), Act::Flush { target }, Act::Unlock { target }]
-    };
-    push("locks of the next rank", each(ranks, |rank| if rank == last { Vec::new() } else { of_next(rank) }));
-    let to_all = |rank: u32| {
-        let mut acts = vec![Act::LockAll { no_check: false }];
-        acts.extend((0..ranks).filter(|&other| other != rank).map(|target| add(target, 0)));
-        acts.push(Act::UnlockAll);
-        acts
-    };
-    push("lock_all", each(ranks, |rank| if rank == last { Vec::new() } else { to_all(rank) }));
-    let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
-    let close = FenceAssert { no_succeed: true, ..FenceAssert::default() };
-    let fence = |rank: u32| vec![Act::Fence(open), add((rank + 1) % ranks, 0), Act::Fence(close)];
-    push("fences", each(ranks, fence));
 }

@@ -10,10 +10,10 @@ use std::rc::Rc;
 use rma_core::engine::Engine;
 use rma_core::error::RmaError;
 
-use super::act::{Memory, Monitor, Program};
+use super::act::{Act, Memory, Monitor, Program};
 use super::fingerprint::Fingerprinter;
 use super::parts::Parts;
-use super::scenario::{Protocol, Scenario};
+use super::scenario::{AfterDeath, Scenario};
 use crate::fabric::{Delivery, SimFabric};
 use crate::world::Fault;
 
@@ -89,7 +89,7 @@ pub struct Grounds {
 impl Grounds {
     /// Memory for a scenario.
     pub fn new(scenario: &Scenario) -> Self {
-        let memory = |acts: &Rc<[super::Act]>| Rc::new(Memory::new(scenario.words, acts.len()));
+        let memory = |acts: &Rc<[Act]>| Rc::new(Memory::new(scenario.words, acts.len()));
         Self { memory: scenario.acts.iter().map(memory).collect() }
     }
 }
@@ -102,6 +102,7 @@ pub struct World {
     memory: Vec<Rc<Memory>>,
     rules: Rules,
     dead: Option<u32>,
+    after_death: AfterDeath,
     /// Target elements may stay in use until the window is freed.
     may_keep_targets: bool,
     end: Vec<(u32, u64, u64)>,
@@ -137,7 +138,8 @@ impl World {
             memory: grounds.memory.clone(),
             rules: Rules::of(scenario),
             dead: None,
-            may_keep_targets: scenario.protocol == Protocol::Pscw,
+            after_death: scenario.after_death,
+            may_keep_targets: scenario.acts.iter().any(|acts| acts.contains(&Act::Complete)),
             end: scenario.end.clone(),
             monitor,
             printer: Fingerprinter::default(),
@@ -203,6 +205,7 @@ impl World {
             Choice::Kill(rank) => {
                 self.known[rank as usize] = None;
                 self.fabric.kill(rank);
+                self.monitor.borrow_mut().forget(rank);
                 self.programs[rank as usize].give_up();
                 self.dead = Some(rank);
             }
@@ -217,12 +220,16 @@ impl World {
         Ok(())
     }
 
-    /// A step of a program, which gives up at an error when somebody is dead.
+    /// A step of a program, which gives up or goes on at an error when somebody is dead.
     fn step(&mut self, rank: u32) -> Result<(), Fault> {
         let program = &mut self.programs[rank as usize];
         match program.step() {
-            Err(Fault::Engine(_)) if self.dead.is_some() => {
+            Err(Fault::Engine(_)) if self.dead.is_some() && self.after_death == AfterDeath::GivesUp => {
                 program.give_up();
+                Ok(())
+            }
+            Err(Fault::Engine(_)) if self.dead.is_some() && self.after_death == AfterDeath::GoesOn => {
+                program.go_on();
                 Ok(())
             }
             result => result,
