@@ -17,7 +17,8 @@ pub use world::{Driver, Spec, World};
 
 /// Runs a body. One that is listed among those that `differ` on this kind of world has to fail there, or the
 /// list is wrong.
-pub fn run(name: &str, differ: &[&str], body: impl FnOnce()) {
+/// It is no generic function: there are thousands of tests, and it would be compiled for each.
+pub fn run(name: &str, differ: &[&str], body: &dyn Fn()) {
     if !differ.contains(&name) {
         return body();
     }
@@ -152,7 +153,7 @@ macro_rules! suite {
             #[test]
             fn $body() {
                 let make = &(make as fn($crate::Spec) -> _);
-                $crate::run(stringify!($body), DIFFER, || $crate::behaviour::$group::$body(make));
+                $crate::run(stringify!($body), DIFFER, &|| $crate::behaviour::$group::$body(make));
             }
         )+)+
     };
