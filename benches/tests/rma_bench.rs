@@ -7,11 +7,15 @@ use serde_json::Value;
 
 /// The launcher that belongs to this build.
 fn rmarun() -> PathBuf {
+    // A build with a sanitizer in it names its own, which is there already.
+    if let Some(path) = std::env::var_os("RMA_TEST_RMARUN") {
+        return path.into();
+    }
     let bench = Path::new(env!("CARGO_BIN_EXE_rma-bench"));
     let directory = bench.parent().unwrap();
     // A cheap call when it is there and fresh, as it is after `cargo test --workspace`.
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "launcher", "--bin", "rmarun"]);
+    build.args(["build", "--quiet", "--workspace", "--bin", "rmarun"]);
     build.arg("--target-dir").arg(directory.parent().unwrap());
     if directory.ends_with("release") {
         build.arg("--release");

@@ -2,32 +2,13 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 
-use common::{rmarun, text, without_settings};
+use common::{examples, rmarun, text, without_settings};
 
 /// Longest time of an example, seconds.
 const LIMIT: &str = "120";
-
-/// The examples' folder of this build. A cheap call when they are there and fresh, as they are after
-/// `cargo test --workspace`; with `--test examples` alone cargo does not build them.
-fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let directory = test.parent().and_then(Path::parent).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "rma", "--examples", "--target-dir"]);
-        build.arg(directory.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
-        if directory.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().is_ok_and(|status| status.success()), "the examples cannot be built");
-        directory.join("examples")
-    })
-}
 
 /// Names of the examples' sources.
 fn sources() -> Vec<String> {
@@ -45,7 +26,7 @@ fn run(ranks: &str) {
     assert!(names.len() >= 5, "{names:?}");
     for name in names {
         let mut command = Command::new(rmarun());
-        command.args(["-n", ranks, "--timeout", LIMIT, "--provider", "net"]).arg(folder().join(&name));
+        command.args(["-n", ranks, "--timeout", LIMIT, "--provider", "net"]).arg(examples().join(&name));
         without_settings(&mut command);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{name} with {ranks} ranks: {}", text(&output));

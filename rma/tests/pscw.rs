@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::Command;
 
 use common::*;
@@ -134,16 +133,6 @@ fn misuse_is_named() {
 /// Shows: MPI_Win_complete, MPI-4.1 13.5.2, MPI-4.1 13.7.3, lecture: PSCW program, notes: recv between post and wait.
 #[test]
 fn the_examples_run() {
-    let directory = rmarun().parent().unwrap().join("examples");
-    // A cheap call when they are there and fresh, as they are after `cargo test --workspace`.
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "rma", "--example", "pscw", "--example", "recv_between"]);
-    build.arg("--target-dir").arg(directory.parent().and_then(Path::parent).unwrap());
-    if directory.parent().unwrap().ends_with("release") {
-        build.arg("--release");
-    }
-    let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-    assert!(built.success() || directory.join("pscw").exists(), "the examples cannot be built");
     for (example, count, said) in
         [("pscw", "3", "was given [0, 1, 2]"), ("recv_between", "2", "before the wait")]
     {
@@ -151,7 +140,7 @@ fn the_examples_run() {
             let mut command = Command::new(rmarun());
             command
                 .args(["-n", count, "--timeout", "120", "--provider", provider])
-                .arg(directory.join(example));
+                .arg(examples().join(example));
             without_settings(&mut command);
             let output = command.output().unwrap();
             assert!(output.status.success(), "{example} over {provider}: {}", text(&output));

@@ -17,11 +17,15 @@ fn rmarun() -> &'static Path {
 }
 
 fn find_rmarun() -> PathBuf {
+    // A build with a sanitizer in it names its own, which is there already.
+    if let Some(path) = std::env::var_os("RMA_TEST_RMARUN") {
+        return path.into();
+    }
     let programs = PathBuf::from(env!("CARGO_BIN_EXE_rma-programs"));
     let directory = programs.parent().unwrap().to_owned();
     // A cheap call when it is there and fresh, as it is after `cargo test --workspace`.
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "launcher", "--bin", "rmarun"]);
+    build.args(["build", "--quiet", "--workspace", "--bin", "rmarun"]);
     build.arg("--target-dir").arg(directory.parent().unwrap());
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
     if directory.ends_with("release") {

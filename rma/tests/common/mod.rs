@@ -99,24 +99,47 @@ pub(crate) fn text(output: &Output) -> String {
 /// The launcher that belongs to this build.
 pub(crate) fn rmarun() -> &'static Path {
     static RMARUN: OnceLock<PathBuf> = OnceLock::new();
-    RMARUN.get_or_init(|| {
-        // Where this build's own would be one with a sanitizer in it.
-        if let Some(path) = std::env::var_os("RMA_TEST_RMARUN") {
-            return path.into();
+    RMARUN.get_or_init(|| match named_rmarun() {
+        Some(rmarun) => rmarun,
+        None => {
+            let built = build(&["--bin", "rmarun"]);
+            let rmarun = folder().join("rmarun");
+            assert!(built || rmarun.exists(), "rmarun is not there and cannot be built");
+            rmarun
         }
-        let test = std::env::current_exe().unwrap();
-        let directory = test.parent().and_then(Path::parent).unwrap().to_owned();
-        // A cheap call when it is there and fresh, as it is after `cargo test --workspace`.
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "launcher", "--bin", "rmarun"]);
-        build.arg("--target-dir").arg(directory.parent().unwrap());
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if directory.ends_with("release") {
-            build.arg("--release");
-        }
-        let built = build.status().is_ok_and(|status| status.success());
-        let rmarun = directory.join("rmarun");
-        assert!(built || rmarun.exists(), "rmarun is not there and cannot be built");
-        rmarun
     })
+}
+
+/// The folder of this build's examples. With `--test NAME` alone cargo does not build them.
+pub(crate) fn examples() -> &'static Path {
+    static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
+    EXAMPLES.get_or_init(|| {
+        assert!(named_rmarun().is_some() || build(&["--examples"]), "the examples cannot be built");
+        folder().join("examples")
+    })
+}
+
+/// The launcher to use, named by somebody who has built the whole workspace, perhaps in a way that cargo would not
+/// find out here: then nothing is built.
+fn named_rmarun() -> Option<PathBuf> {
+    std::env::var_os("RMA_TEST_RMARUN").map(PathBuf::from)
+}
+
+/// Where this build's programs are.
+fn folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().and_then(Path::parent).unwrap().to_owned()
+}
+
+/// Builds these targets of the workspace beside the test, as `cargo test --workspace` builds them, after which this
+/// is a cheap call: of a single package cargo would build the dependencies again, with fewer features.
+fn build(targets: &[&str]) -> bool {
+    let directory = folder();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--workspace"]).args(targets).arg("--target-dir");
+    build.arg(directory.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    build.status().is_ok_and(|status| status.success())
 }

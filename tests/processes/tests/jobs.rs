@@ -13,10 +13,14 @@ const LIMIT: &str = "240";
 fn rmarun() -> &'static Path {
     static RMARUN: OnceLock<PathBuf> = OnceLock::new();
     RMARUN.get_or_init(|| {
+        // A build with a sanitizer in it names its own, which is there already.
+        if let Some(path) = std::env::var_os("RMA_TEST_RMARUN") {
+            return path.into();
+        }
         let program = Path::new(env!("CARGO_BIN_EXE_rma-processes"));
         let directory = program.parent().expect("a program is in a folder");
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "launcher", "--bin", "rmarun", "--target-dir"]);
+        build.args(["build", "--quiet", "--workspace", "--bin", "rmarun", "--target-dir"]);
         build.arg(directory.parent().expect("a profile's folder is in a target folder"));
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
         if directory.ends_with("release") {
