@@ -28,8 +28,13 @@ fi
 export FI_OFI_RXM_MSG_RX_SIZE="${FI_OFI_RXM_MSG_RX_SIZE:-256}"
 export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 
-# The whole workspace is built as lane `test` builds it, so that both find what the other one has built.
-built="$(cargo test --locked --quiet --workspace --no-run --message-format=json)"
+# Built as lane `test` builds them, so that each finds what the other one has built.
+names=()
+for file in tests/tests/*.rs tests/processes/tests/*.rs; do
+    names+=(--test "$(basename "$file" .rs)")
+done
+cargo build --locked --quiet --workspace --bin rmarun
+built="$(cargo test --locked --quiet --workspace "${names[@]}" --no-run --message-format=json)"
 
 # executables: the package, the name and the path of each file of integration tests of the suite's packages.
 executables() {
