@@ -41,12 +41,14 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Packets and native operations sent towards targets; what first contact with a ghost costs is no
-    /// operation's.
+    /// Packets and native operations sent towards targets; what ghosts are told of
+    /// addresses and deaths is no operation's.
     pub fn out(&self) -> u64 {
         let packets = self.packets_sent.iter().sum::<u64>();
         let natives = self.native_puts + self.native_gets + self.native_atomics;
-        packets - self.packets_sent[PacketKind::Introduction as usize] + natives
+        let news =
+            [PacketKind::Introduction, PacketKind::Losses].map(|kind| self.packets_sent[kind as usize]);
+        packets - news.iter().sum::<u64>() + natives
     }
 
     /// Packets received.

@@ -72,8 +72,8 @@ impl fmt::Display for GhostError {
 
 impl core::error::Error for GhostError {}
 
-/// How a rank speaks with its ghost. It does so only where windows are made and freed, and waits no longer than
-/// an exchange with a process on the same host takes.
+/// How a rank speaks with its ghost. It does so only where windows are made and freed, and when a rank has died, and
+/// waits no longer than an exchange with a process on the same host takes.
 pub trait Ghost: Send + fmt::Debug {
     /// The address of the ghost's endpoint.
     fn address(&self) -> AddressBytes;
@@ -90,6 +90,9 @@ pub trait Ghost: Send + fmt::Debug {
 
     /// Nobody accesses the window any more.
     fn release(&mut self, window: WindowId);
+
+    /// The process of this rank has ended, as the launcher says: [`crate::engine::Engine::lose`] at the ghost.
+    fn lost(&mut self, rank: Rank);
 }
 
 /// What an address that names two endpoints begins with.

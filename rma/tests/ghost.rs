@@ -205,6 +205,53 @@ fn the_death_of_a_ghost_is_an_error() {
     }
 }
 
+/// A rank dies with a lock that a ghost gave it, whose own rank is elsewhere: who waits gets it all the same.
+///
+/// Shows: notes: agent as a process, MPI_Win_lock, MPI-4.1 13.7.3.
+#[test]
+fn the_dead_give_back_their_locks() {
+    let name = "the_dead_give_back_their_locks";
+    if is_rank() {
+        let job = Job::init().unwrap();
+        let (window, news) = (job.allocate::<u64>(2).unwrap(), job.allocate::<u64>(1).unwrap());
+        let begun = Instant::now();
+        let wait_for = |what: &str, is_there: &dyn Fn() -> bool| {
+            while !is_there() {
+                assert!(begun.elapsed() < PATIENCE, "{what}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        job.barrier().unwrap();
+        match job.rank() {
+            Rank(0) => {
+                wait_for("rank 2 takes no lock", &|| news.local().get(0).unwrap() == 1);
+                window.lock(Rank(1), LockType::Exclusive, |epoch| epoch.put_value(1, 9)).unwrap();
+                println!("rank 0 has got the lock");
+            }
+            // Looks at its own memory, and calls nothing that makes progress.
+            Rank(1) => wait_for("rank 0 does not get the lock", &|| window.local().get(1).unwrap() == 9),
+            _ => window
+                .lock(Rank(1), LockType::Exclusive, |epoch| {
+                    epoch.put_value(0, 7)?;
+                    epoch.flush()?;
+                    news.lock(Rank(0), LockType::Exclusive, |news| news.put_value(0, 1))?;
+                    let own = std::process::id().to_string();
+                    std::process::Command::new("kill").args(["-9", &own]).status().map(drop).unwrap();
+                    unreachable!("lives on after SIGKILL");
+                })
+                .unwrap(),
+        }
+        // There is no barrier with the dead.
+        std::process::exit(0);
+    }
+    for provider in PROVIDERS {
+        let output = launch_with(name, 3, provider, &[GHOST], &["--keep-going"]);
+        let said = text(&output);
+        assert!(said.contains("rank 0 has got the lock"), "over {provider}: {said}");
+        assert_eq!(said.matches("panicked").count(), 0, "over {provider}: {said}");
+    }
+}
+
 /// Every rank has a ghost, or none.
 #[test]
 fn all_or_none() {

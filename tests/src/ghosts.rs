@@ -1,6 +1,7 @@
 //! Worlds whose ranks have ghosts, over any endpoints: the ghosts make progress when the fabric is moved.
 
 use std::alloc::{alloc_zeroed, dealloc, Layout};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
@@ -16,8 +17,26 @@ use crate::{Driver, World};
 /// The engine of a ghost, which its rank and the world share.
 type Served<E> = Arc<Mutex<Engine<E, Introduced>>>;
 
-/// What all ranks have published.
-type Book = Arc<Mutex<Vec<Option<AddressBytes>>>>;
+/// What the launcher knows of a rank, and is going to tell it.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    address: Option<AddressBytes>,
+    losses: VecDeque<Rank>,
+}
+
+/// A page for each rank.
+type Book = Arc<Mutex<Vec<Page>>>;
+
+/// Who tells ranks of deaths.
+#[derive(Clone, Debug)]
+pub struct Launcher(Book);
+
+impl Launcher {
+    /// Tells one rank that the process of another has ended.
+    pub fn tell(&self, rank: u32, lost: u32) {
+        locked(&self.0)[rank as usize].losses.push_back(Rank(lost));
+    }
+}
 
 /// A bootstrap over a book that all ranks have.
 #[derive(Clone, Debug)]
@@ -36,12 +55,16 @@ impl Bootstrap for BookBootstrap {
     }
 
     fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
-        locked(&self.book)[self.rank as usize] = Some(*address);
+        locked(&self.book)[self.rank as usize].address = Some(*address);
         Ok(())
     }
 
     fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
-        Ok(locked(&self.book)[rank.index()].map_or(Lookup::Pending, Lookup::Found))
+        Ok(locked(&self.book)[rank.index()].address.map_or(Lookup::Pending, Lookup::Found))
+    }
+
+    fn poll_lost(&mut self) -> Option<Rank> {
+        locked(&self.book)[self.rank as usize].losses.pop_front()
     }
 }
 
@@ -102,6 +125,10 @@ impl<E: Endpoint> Ghost for Link<E> {
     fn release(&mut self, window: WindowId) {
         locked(&self.0).drop_window(window);
     }
+
+    fn lost(&mut self, rank: Rank) {
+        locked(&self.0).lose(rank);
+    }
 }
 
 /// Moves the ghosts, and then the fabric.
@@ -127,13 +154,22 @@ impl<E: Endpoint, D: Driver> Driver for Haunted<E, D> {
 
 /// A world of ranks with ghosts. The endpoints are the ranks' and then the ghosts'.
 pub fn haunted_world<E: Endpoint + 'static>(
-    mut endpoints: Vec<E>,
+    endpoints: Vec<E>,
     config: &Config,
     fabric: impl Driver + 'static,
 ) -> World<E, BookBootstrap> {
+    haunted_world_and_launcher(endpoints, config, fabric).0
+}
+
+/// The same, and who tells its ranks of deaths.
+pub fn haunted_world_and_launcher<E: Endpoint + 'static>(
+    mut endpoints: Vec<E>,
+    config: &Config,
+    fabric: impl Driver + 'static,
+) -> (World<E, BookBootstrap>, Launcher) {
     let ranks = endpoints.len() / 2;
     let size = ranks as u32;
-    let book: Book = Arc::new(Mutex::new(vec![None; ranks]));
+    let book: Book = Arc::new(Mutex::new(vec![Page::default(); ranks]));
     let ghosts: Vec<Served<E>> = endpoints
         .drain(ranks..)
         .zip(0..)
@@ -144,7 +180,8 @@ pub fn haunted_world<E: Endpoint + 'static>(
         let link = Box::new(Link(Arc::clone(ghost)));
         Engine::open_with_ghost(endpoint, bootstrap, config.clone(), link).expect("the engine opens")
     });
-    World::new(engines.collect(), Haunted { ghosts: ghosts.clone(), fabric })
+    let world = World::new(engines.collect(), Haunted { ghosts: ghosts.clone(), fabric });
+    (world, Launcher(book))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

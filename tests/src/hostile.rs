@@ -2,13 +2,15 @@
 
 use std::task::Poll;
 
-use rma_core::bootstrap::Bootstrap;
+use rma_core::bootstrap::{Bootstrap, Lookup};
 use rma_core::config::Config;
 use rma_core::engine::{Engine, PostAssert, StartAssert};
+use rma_core::ghost::{Introduced, Wanted};
 use rma_core::group::Group;
-use rma_core::ids::{Rank, WindowId};
+use rma_core::ids::{PeerAddr, Rank, WindowId};
 use rma_core::lock::LockType;
-use rma_core::provider::{CompletionBatch, Endpoint, NativeOps, SendClass};
+use rma_core::provider::{Completion, CompletionBatch, Endpoint, NativeOps, SendClass};
+use rma_core::wire::{Header, PacketKind};
 use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 
 /// Bytes of the window, and of the memory before and behind it that nobody may touch.
@@ -21,11 +23,13 @@ const PACKET_BYTES: usize = 512;
 
 /// Takes `input` for a sequence of packets, each behind two bytes of length, and sends them from rank 1
 /// to the engine of rank 0, which has a window, an epoch of each kind in turn, and operations under way. Panics
-/// when the engine does, or when memory outside the window has changed.
+/// when the engine does, or when memory outside the window has changed. The same packets go to the ghost of a rank,
+/// which serves others afterwards.
 pub fn feed(input: &[u8]) {
     for epoch in [Under::LockAll, Under::PostAndStart, Under::Complete] {
         feed_under(input, epoch);
     }
+    feed_ghost(input);
 }
 
 /// What the victim has begun.
@@ -88,7 +92,7 @@ fn create(
         third.progress();
         attacker.poll(&mut batch);
         while let Some(completion) = batch.pop() {
-            if let rma_core::provider::Completion::Packet(packet) = completion {
+            if let Completion::Packet(packet) = completion {
                 // SAFETY: lent by this endpoint's poll, released below.
                 let mut bytes = unsafe { packet.bytes() }.to_vec();
                 attacker.release(packet);
@@ -156,35 +160,122 @@ fn attack(
     victim: &mut Engine<SimEndpoint, SimBootstrap>,
     attacker: &mut SimEndpoint,
     attacker_bootstrap: &mut SimBootstrap,
-    mut input: &[u8],
+    input: &[u8],
 ) {
-    let mut batch = CompletionBatch::new();
-    while let Some((length, rest)) = input.split_first_chunk::<2>() {
-        let len = (u16::from_le_bytes(*length) as usize).min(rest.len()).min(PACKET_BYTES);
-        let (packet, rest) = rest.split_at(len);
-        input = rest;
+    for packet in packets(input) {
         send(fabric, attacker, attacker_bootstrap, 0, packet);
         for _ in 0..3 {
             fabric.advance();
             victim.progress();
-            attacker.poll(&mut batch);
-            while let Some(completion) = batch.pop() {
-                if let rma_core::provider::Completion::Packet(packet) = completion {
-                    attacker.release(packet);
-                }
-            }
+            drain(attacker);
         }
     }
 }
 
 fn send(fabric: &SimFabric, from: &mut SimEndpoint, bootstrap: &mut SimBootstrap, to: u32, packet: &[u8]) {
-    if packet.is_empty() {
-        return;
-    }
-    let Ok(rma_core::bootstrap::Lookup::Found(address)) = bootstrap.lookup(Rank(to)) else { return };
+    let Ok(Lookup::Found(address)) = bootstrap.lookup(Rank(to)) else { return };
     let Ok(peer) = from.connect(&address) else { return };
+    post(fabric, from, peer, packet);
+}
+
+/// Who asks the ghost for something when the attack is over.
+const HONEST: u32 = 3;
+
+fn feed_ghost(input: &[u8]) {
+    let mut memory = vec![GUARD; GUARD_BYTES + WINDOW_BYTES + GUARD_BYTES];
+    memory[GUARD_BYTES..GUARD_BYTES + WINDOW_BYTES].fill(0);
+    let mut config = FabricConfig { native: NativeOps::default(), ..FabricConfig::unit(4) };
+    config.limits.send_bytes_max = PACKET_BYTES;
+    let fabric = SimFabric::new(config);
+    {
+        let config = Config { lock_waiters: 2, deferred_bytes: 128, reply_buffers: 2, ..Config::default() };
+        let mut ghost =
+            Engine::serve(fabric.open(0).expect("the ghost's endpoint opens"), Rank(0), 4, &config);
+        let [mut attacker, mut bystander, mut honest] =
+            [1, 2, HONEST].map(|rank| fabric.open(rank).expect("the endpoint opens"));
+        serve_window(&mut ghost, &mut memory);
+        let to = honest.connect(&ghost.ghost_address()).expect("the ghost is there");
+        let mut listeners = [&mut attacker, &mut bystander];
+        say(&fabric, &mut honest, to, PacketKind::Introduction, HONEST);
+        let from = listeners[0].connect(&ghost.ghost_address()).expect("the ghost is there");
+        say(&fabric, listeners[0], from, PacketKind::Introduction, 1);
+        haunt(&fabric, &mut ghost, &mut listeners, 3);
+        for packet in packets(input) {
+            post(&fabric, listeners[0], from, packet);
+            haunt(&fabric, &mut ghost, &mut listeners, 3);
+        }
+        let was_told_of_losses = ghost.counters().packets_received[PacketKind::Losses as usize] > 0;
+        say(&fabric, &mut honest, to, PacketKind::MetadataRequest, HONEST);
+        haunt(&fabric, &mut ghost, &mut listeners, 100);
+        // Who was said to be dead is not answered.
+        assert!(was_told_of_losses || drain(&mut honest) == 1, "the ghost does not answer any more");
+    }
+    let (before, behind) = (&memory[..GUARD_BYTES], &memory[GUARD_BYTES + WINDOW_BYTES..]);
+    assert!(before.iter().chain(behind).all(|&byte| byte == GUARD), "memory outside the window was written");
+}
+
+fn serve_window(ghost: &mut Engine<SimEndpoint, Introduced>, memory: &mut [u8]) {
+    let window = WindowId(0);
+    let wanted = Wanted { window, len: WINDOW_BYTES, disp_unit: 1, alignment: 0, is_registered: false };
+    let base = memory[GUARD_BYTES..].as_mut_ptr();
+    // SAFETY: `memory` outlives the ghost and is not touched while it lives.
+    unsafe { ghost.add_window(&wanted, base, Box::new(())) }.expect("the window is served");
+}
+
+/// Sends a packet of a header, and of the sender's own address if it introduces itself.
+fn say(fabric: &SimFabric, from: &mut SimEndpoint, to: PeerAddr, kind: PacketKind, sender: u32) {
+    let header = Header { kind, flags: 0, count: 0, window: WindowId(0), sender: Rank(sender), token: 0 };
+    let mut packet = header.encode().to_vec();
+    if kind == PacketKind::Introduction {
+        packet.extend(from.address().as_slice());
+    }
+    post(fabric, from, to, &packet);
+}
+
+/// Lets things happen so many times.
+fn haunt(
+    fabric: &SimFabric,
+    ghost: &mut Engine<SimEndpoint, Introduced>,
+    listeners: &mut [&mut SimEndpoint; 2],
+    times: usize,
+) {
+    for _ in 0..times {
+        fabric.advance();
+        ghost.progress();
+        for listener in &mut *listeners {
+            drain(listener);
+        }
+    }
+}
+
+/// Takes every packet that has come; how many.
+fn drain(endpoint: &mut SimEndpoint) -> usize {
+    let mut batch = CompletionBatch::new();
+    endpoint.poll(&mut batch);
+    let mut count = 0;
+    while let Some(completion) = batch.pop() {
+        if let Completion::Packet(packet) = completion {
+            endpoint.release(packet);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// The packets of an input.
+fn packets(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = input.split_first_chunk::<2>()?;
+        let len = (u16::from_le_bytes(*length) as usize).min(rest.len()).min(PACKET_BYTES);
+        let (packet, rest) = rest.split_at(len);
+        input = rest;
+        Some(packet)
+    })
+}
+
+fn post(fabric: &SimFabric, from: &mut SimEndpoint, peer: PeerAddr, packet: &[u8]) {
     for _ in 0..100 {
-        if from.send(peer, packet, &[], SendClass::Request).is_ok() {
+        if packet.is_empty() || from.send(peer, packet, &[], SendClass::Request).is_ok() {
             return;
         }
         fabric.advance();

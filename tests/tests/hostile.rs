@@ -1,6 +1,7 @@
 //! Replays the fuzzer's corpus, and a bounded random attack, on every `cargo test`.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rma_conformance::constructors;
 use rma_conformance::hostile::feed;
@@ -8,11 +9,12 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::layout::Run;
 use rma_core::op::ReduceOp;
+use rma_core::provider::Endpoint;
 use rma_core::wire::{
     BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Record, ReplyFlags, ResultRecord, RunTable,
     Writer,
 };
-use rma_sim::Random;
+use rma_sim::{FabricConfig, Random, SimFabric};
 
 #[test]
 fn the_corpus_is_harmless() {
@@ -67,6 +69,9 @@ fn nearly_right(random: &mut Random) -> Vec<u8> {
         PacketKind::MetadataReply,
         PacketKind::Post,
         PacketKind::PostQuery,
+        PacketKind::Introduction,
+        PacketKind::MetadataRequest,
+        PacketKind::Losses,
     ];
     let kind = random.pick(&kinds);
     let known = match kind {
@@ -102,6 +107,19 @@ fn nearly_right(random: &mut Random) -> Vec<u8> {
     packet
 }
 
+/// Where those are whom the attacker says to be: its own address, a bystander's, the ghost's, and nobody's.
+fn addresses() -> &'static [[u8; 8]; 4] {
+    static ADDRESSES: OnceLock<[[u8; 8]; 4]> = OnceLock::new();
+    ADDRESSES.get_or_init(|| {
+        let fabric = SimFabric::new(FabricConfig::unit(3));
+        let of = |rank| {
+            let address = fabric.open(rank).expect("the endpoint opens").address();
+            address.as_slice().try_into().expect("the simulated fabric's addresses have 8 bytes")
+        };
+        [of(1), of(2), of(0), [7; 8]]
+    })
+}
+
 /// A record that belongs into a packet of this kind.
 fn body(kind: PacketKind, random: &mut Random, out: &mut Writer<'_>) -> bool {
     let handle = random.pick(&[0, 1, 2, 3, 4, 5, u32::MAX]);
@@ -116,6 +134,12 @@ fn body(kind: PacketKind, random: &mut Random, out: &mut Writer<'_>) -> bool {
             offset: random.pick(&[0, 0, 1, 8, u64::MAX]),
         };
         return result.encode(out) && out.put(&payload[..result.len as usize]);
+    }
+    if kind == PacketKind::Introduction {
+        return out.put(&random.pick(addresses()));
+    }
+    if kind == PacketKind::Losses {
+        return out.put(&random.pick(&[0u32, 1, 2, 2, 9, u32::MAX]).to_le_bytes());
     }
     let record = Record {
         kind: random.pick(&[

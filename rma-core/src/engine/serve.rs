@@ -9,7 +9,7 @@ use super::window::{Making, KEY_BASE};
 use super::{Engine, SyncCall};
 use crate::bootstrap::{AddressBytes, Bootstrap};
 use crate::config::Config;
-use crate::error::{Call, FabricCode, RmaError};
+use crate::error::{Call, RmaError};
 use crate::ghost::{self, Ghost, GhostError, Introduced, Registered, Wanted};
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
@@ -17,13 +17,10 @@ use crate::mem::WindowMemory;
 use crate::path::Paths;
 use crate::pool::NONE;
 use crate::progress::{Process, Windows};
-use crate::provider::{Endpoint, MemoryRegion, PostError};
+use crate::provider::{Endpoint, MemoryRegion};
 use crate::state::{TargetLockState, WindowState};
 use crate::window::{Mapping, OwnedMemory, Window};
 use crate::wire::Metadata;
-
-/// The reason in errors about a rank whose ghost is given up.
-const DEAF: FabricCode = FabricCode { code: 0, text: "its ghost process takes no packets any more" };
 
 /// Ranks have numbers below this in jobs with ghosts, whose own have the highest bit set.
 const RANKS_MAX: u32 = 1 << 31;
@@ -61,7 +58,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Sends something that needs no answer to every ghost that owes one: the fabric says of a connection that
-    /// broke only to who sends. For a caller that has waited for long; what it finds comes by progress.
+    /// broke only to who sends. Where a process is known to have ended they are told that, too: it may hold the lock
+    /// that is waited for. For a caller that has waited for long; what it finds comes by progress.
     /// `true`: the fabric did not take it all, so that it is to be done again soon; when it `is_hopeless`, ghosts
     /// to which it takes nothing are given up, because not every fabric says that a peer is gone.
     #[cold]
@@ -73,16 +71,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             while let Some(index) = t {
                 let te = &self.process.targets[index];
                 let waits_for_lock = te.lock == TargetLockState::Issued;
-                let owes = waits_for_lock || te.sync_sent || !te.is_flushed();
-                if let (Some(peer), true) = (te.peer, owes && !te.is_dead()) {
-                    match self.process.reintroduce(peer) {
-                        Ok(()) => {}
-                        Err(PostError::Again) if is_hopeless => self.process.fail_target(w, index, DEAF),
-                        Err(PostError::Again) => is_left = true,
-                        Err(PostError::Failed(code)) => self.process.fail_target(w, index, code),
-                    }
+                let (rank, owes) = (te.rank, waits_for_lock || te.sync_sent || !te.is_flushed());
+                if owes && !te.is_dead() {
+                    is_left |= self.process.probe_ghost(w, rank, is_hopeless);
                 }
                 t = w.slots.next(&self.process.targets, index);
+            }
+            let (walked, acknowledging) = (w.cursor.unanswered().clone(), w.acks.clone());
+            for rank in walked.iter().chain(acknowledging.iter()) {
+                is_left |= self.process.probe_ghost(w, rank, is_hopeless);
             }
         }
         is_left
@@ -224,6 +221,11 @@ impl<E: Endpoint> Engine<E, Introduced> {
         (w.usable, w.flavor) = (true, Flavor::Allocate);
         self.windows.insert(w);
         Ok(Registered { base: own.base, key: own.key.0 })
+    }
+
+    /// The launcher has told the rank that this rank's process has ended: what it holds here is free.
+    pub fn lose(&mut self, rank: Rank) {
+        self.process.hear_of_loss(&mut self.windows, rank);
     }
 
     /// Serves the window no more: its registration ends, and its mapping is dropped.

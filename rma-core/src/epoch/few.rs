@@ -28,6 +28,11 @@ impl FewRanks {
         self.count == Self::CAPACITY
     }
 
+    /// The entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.ranks[..self.count].iter().copied().map(Rank)
+    }
+
     /// Puts a rank in. `false`: there is no room.
     pub fn insert(&mut self, rank: Rank) -> bool {
         let Some(entry) = self.ranks.get_mut(self.count) else { return false };

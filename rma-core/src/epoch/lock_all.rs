@@ -28,6 +28,11 @@ impl LockAllCursor {
         Self { size, ..Self::default() }
     }
 
+    /// The ranks that were asked and have not answered.
+    pub fn unanswered(&self) -> &FewRanks {
+        &self.unanswered
+    }
+
     /// The rank to ask next, if one may be asked now. Offered again until one of the `on_*` below.
     pub fn poll_rank(&self) -> Option<Rank> {
         if self.unanswered.is_full() {

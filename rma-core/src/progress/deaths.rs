@@ -2,17 +2,18 @@
 
 use alloc::vec::Vec;
 
+use super::control::NO_WINDOW;
 use super::peers::Place;
 use super::{Failure, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::error::FabricCode;
-use crate::ids::Rank;
+use crate::ids::{PeerAddr, Rank};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::provider::Endpoint;
+use crate::provider::{Endpoint, PostError};
 use crate::table::TargetError;
 use crate::window::Window;
-use crate::wire::{BatchFlags, Header, PacketKind, ReplyFlags};
+use crate::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags, WireError};
 
 /// The reason in errors about a rank that lives, but has given the window up.
 pub(super) const WINDOW_GONE: FabricCode =
@@ -21,37 +22,76 @@ pub(super) const WINDOW_GONE: FabricCode =
 /// The reason in errors about a rank of whose death the launcher told.
 const PROCESS_ENDED: FabricCode = FabricCode { code: 0, text: "its process has ended, as the launcher says" };
 
+/// The reason in errors about a rank whose ghost is given up.
+const DEAF: FabricCode = FabricCode { code: 0, text: "its ghost process takes no packets any more" };
+
 /// Deaths for which room is kept, so that a death is remembered where nothing may be allocated.
 const LOSSES_ROOM: usize = 32;
 
-/// Ranks that are known to have died, in order, each with what was said of it first.
+/// Ranks in one packet of news.
+const NEWS_MAX: usize = 16;
+
+/// What is known of a death.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    rank: Rank,
+    /// What was said of it first.
+    code: FabricCode,
+    /// The launcher has said that the process has ended: it is more than unreachable, and more than its ghost's end.
+    has_ended: bool,
+}
+
+/// Ranks that are known to have died, in order.
 #[derive(Debug)]
 pub(crate) struct Losses {
-    ranks: Vec<(Rank, FabricCode)>,
+    known: Vec<Loss>,
+    /// The place from which ghosts are told of ended processes next.
+    next_news: usize,
 }
 
 impl Losses {
     pub(crate) fn new() -> Self {
-        Self { ranks: Vec::with_capacity(LOSSES_ROOM) }
+        Self { known: Vec::with_capacity(LOSSES_ROOM), next_news: 0 }
     }
 
-    /// Remembers a death, unless that takes more room and none may be made. `false`: known before.
-    fn add(&mut self, rank: Rank, code: FabricCode, may_grow: bool) -> bool {
-        match self.ranks.binary_search_by_key(&rank, |(rank, _)| *rank) {
-            Ok(_) => false,
-            Err(place) => {
-                if may_grow || self.ranks.len() < self.ranks.capacity() {
-                    self.ranks.insert(place, (rank, code));
-                }
-                true
+    /// Remembers a death, unless that takes more room and none may be made.
+    fn add(&mut self, rank: Rank, code: FabricCode, may_grow: bool) {
+        if let Err(place) = self.known.binary_search_by_key(&rank, |loss| loss.rank) {
+            if may_grow || self.known.len() < self.known.capacity() {
+                self.known.insert(place, Loss { rank, code, has_ended: false });
             }
         }
     }
 
+    fn of(&self, rank: Rank) -> Option<&Loss> {
+        let place = self.known.binary_search_by_key(&rank, |loss| loss.rank).ok()?;
+        self.known.get(place)
+    }
+
     /// What is known of a rank's death.
     pub(crate) fn reason(&self, rank: Rank) -> Option<FabricCode> {
-        let place = self.ranks.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
-        Some(self.ranks[place].1)
+        self.of(rank).map(|loss| loss.code)
+    }
+
+    /// The launcher says that the process of a rank that is known to have died has ended. `true`: that is news.
+    fn end(&mut self, rank: Rank) -> bool {
+        let Ok(place) = self.known.binary_search_by_key(&rank, |loss| loss.rank) else { return false };
+        !core::mem::replace(&mut self.known[place].has_ended, true)
+    }
+
+    /// Writes some of the ranks whose processes have ended, others each time until all were; how many.
+    fn take_news(&mut self, out: &mut [[u8; 4]; NEWS_MAX]) -> usize {
+        let mut count = 0;
+        for _ in 0..self.known.len() {
+            let loss = &self.known[self.next_news % self.known.len()];
+            if loss.has_ended {
+                let Some(entry) = out.get_mut(count) else { break };
+                *entry = loss.rank.0.to_le_bytes();
+                count += 1;
+            }
+            self.next_news = (self.next_news + 1) % self.known.len();
+        }
+        count
     }
 }
 
@@ -70,15 +110,26 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Takes in what the launcher says of deaths; returns how many were news. A fabric that hides the end of a
-    /// peer is told to expect nothing of it.
+    /// Takes in what the launcher says of deaths; returns how many were news.
     pub(crate) fn hear_of_losses(&mut self, windows: &mut Windows<E::Region>) -> usize {
         let mut count = 0;
         while let Some(rank) = self.bootstrap.poll_lost() {
-            if rank.0 >= self.size || rank == self.rank || self.losses.reason(rank).is_some() {
-                continue;
-            }
-            count += 1;
+            count += usize::from(self.hear_of_loss(windows, rank));
+        }
+        count
+    }
+
+    /// The launcher has told that a rank's process has ended; whether its death is news. A fabric that hides the
+    /// end of a peer is told to expect nothing of it. The ghost must know, too: the locks that it gave are with the
+    /// dead otherwise.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn hear_of_loss(&mut self, windows: &mut Windows<E::Region>, rank: Rank) -> bool {
+        if rank.0 >= self.size || rank == self.rank {
+            return false;
+        }
+        let is_news = self.losses.reason(rank).is_none();
+        if is_news {
             self.lose_process(windows, rank, PROCESS_ENDED);
             for place in [Place::of(rank), Place::ghost_of(rank)] {
                 if let Some(peer) = self.peers.get(place) {
@@ -86,7 +137,54 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 }
             }
         }
-        count
+        if self.losses.end(rank) {
+            if let Some(ghost) = &mut self.ghost {
+                ghost.lost(rank);
+            }
+        }
+        is_news
+    }
+
+    /// Somebody who waits for this ghost tells whose processes have ended, because the ghost's own rank may be
+    /// elsewhere and listen to nobody.
+    #[cold]
+    pub(super) fn on_losses(
+        &mut self,
+        windows: &mut Windows<E::Region>,
+        header: &Header,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), WireError> {
+        for _ in 0..header.count {
+            let rank = Rank(reader.u32()?);
+            self.hear_of_loss(windows, rank);
+        }
+        Ok(())
+    }
+
+    /// Tells a ghost whose processes have ended, if that is known of anybody.
+    fn tell_of_losses(&mut self, peer: PeerAddr) -> Result<(), PostError> {
+        let mut ranks = [[0; 4]; NEWS_MAX];
+        let count = self.losses.take_news(&mut ranks);
+        if count == 0 {
+            return Ok(());
+        }
+        let (kind, sender) = (PacketKind::Losses, self.rank);
+        let header = Header { kind, flags: 0, count: count as u16, window: NO_WINDOW, sender, token: 0 };
+        self.send(peer, kind, &header.encode(), ranks[..count].as_flattened())
+    }
+
+    /// Sends a ghost, which owes an answer about the window, what needs none, to learn whether it is there. `true`:
+    /// the fabric has no room for it; a ghost for which it `is_hopeless` to wait for room is given up.
+    pub(crate) fn probe_ghost(&mut self, w: &mut Window<E::Region>, rank: Rank, is_hopeless: bool) -> bool {
+        let Some(peer) = self.peers.get(Place::of_target(w, rank)) else { return false };
+        let code = match self.reintroduce(peer).and_then(|()| self.tell_of_losses(peer)) {
+            Ok(()) => return false,
+            Err(PostError::Again) if !is_hopeless => return true,
+            Err(PostError::Again) => DEAF,
+            Err(PostError::Failed(code)) => code,
+        };
+        self.lose_rank(w, rank, code);
+        false
     }
 
     /// Whether a packet comes from somebody who is known to be dead: his requests would hold locks for ever.
@@ -101,7 +199,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some((rank, code)) = self.failure.as_ref().and_then(Failure::peer) else { return false };
         self.lose_member(w, rank, code);
         let mut place = 0;
-        while let Some(&(rank, code)) = self.losses.ranks.get(place) {
+        while let Some(&Loss { rank, code, .. }) = self.losses.known.get(place) {
             self.lose_member(w, rank, code);
             place += 1;
         }

@@ -180,7 +180,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         // SAFETY: the packet came from this endpoint's poll just now and is released below or kept whole.
         let bytes = unsafe { packet.bytes() };
         let kind = bytes.first().map(|&byte| PacketKind::of_first_byte(byte));
-        let is_request = matches!(kind, Some(Ok(kind)) if kind.is_request());
+        // News of deaths need no room: the room may be waiting for the dead.
+        let is_request = matches!(kind, Some(Ok(kind)) if kind.is_request() && kind != PacketKind::Losses);
         if is_request && !(self.held.is_empty() && self.replies.has_room()) {
             self.held.push_back(packet);
             return;
@@ -208,17 +209,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether such a packet can come from such a sender. Nobody sends packets to himself, but a rank and its
     /// ghost; and who has not said where he is cannot be answered by a ghost.
     fn may_come(&mut self, header: &Header) -> bool {
-        use PacketKind::{Batch, Introduction, MetadataReply, MetadataRequest, Reply};
+        use PacketKind::{Batch, Introduction, Losses, MetadataReply, MetadataRequest, Reply};
         if self.is_ghost {
             let is_known = self.peers.get(Place::of(header.sender)).is_some();
             return match header.kind {
                 Introduction => true,
-                Batch | MetadataRequest => is_known,
+                Batch | MetadataRequest | Losses => is_known,
                 _ => false,
             };
         }
         match header.kind {
-            Introduction => false,
+            Introduction | Losses => false,
             Reply | MetadataReply => header.sender != self.rank || self.ghost.is_some(),
             _ => header.sender != self.rank,
         }
@@ -238,6 +239,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         if header.kind == PacketKind::Introduction {
             return self.on_introduction(header.sender, reader.take(reader.remaining())?);
+        }
+        if header.kind == PacketKind::Losses {
+            return self.on_losses(windows, &header, &mut reader);
         }
         if header.kind == PacketKind::Reduce {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
@@ -271,7 +275,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             PacketKind::RegionReply => self.on_region_reply(w, &header, &mut reader),
             PacketKind::Revoke => self.on_revoke(w, &header),
             PacketKind::RevokeReply => Self::on_revoke_reply(w, &header),
-            PacketKind::Reduce | PacketKind::Introduction => Ok(()),
+            PacketKind::Reduce | PacketKind::Introduction | PacketKind::Losses => Ok(()),
         }
     }
 

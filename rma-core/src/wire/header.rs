@@ -33,11 +33,13 @@ pub enum PacketKind {
     Revoke = 11,
     /// The answer, when nothing uses them any more.
     RevokeReply = 12,
+    /// Origin to a ghost: ranks whose processes have ended, as the launcher says.
+    Losses = 13,
 }
 
 impl PacketKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     const ALL: [Self; Self::COUNT] = [
         Self::Batch,
@@ -53,6 +55,7 @@ impl PacketKind {
         Self::RegionReply,
         Self::Revoke,
         Self::RevokeReply,
+        Self::Losses,
     ];
 
     /// Name for tables.
@@ -71,10 +74,11 @@ impl PacketKind {
             Self::RegionReply => "region-reply",
             Self::Revoke => "revoke",
             Self::RevokeReply => "revoke-reply",
+            Self::Losses => "losses",
         }
     }
 
-    /// Whether a packet of this kind is answered, so that it may have to wait for room.
+    /// Whether a packet of this kind goes the way of those that are answered, and so may have to wait for room.
     pub const fn is_request(self) -> bool {
         matches!(
             self,
@@ -84,6 +88,7 @@ impl PacketKind {
                 | Self::Introduction
                 | Self::RegionQuery
                 | Self::Revoke
+                | Self::Losses
         )
     }
 

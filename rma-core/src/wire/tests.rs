@@ -108,7 +108,7 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
         assert_eq!(Header::decode(&mut Reader::new(&bytes)), Err(WireError::Flags(flags)), "{kind:?}");
     }
     assert_eq!(PacketKind::of_first_byte(0xf6), Ok(PacketKind::Post));
-    assert_eq!(PacketKind::of_first_byte(13), Err(WireError::Kind(13)));
+    assert_eq!(PacketKind::of_first_byte(14), Err(WireError::Kind(14)));
 }
 
 #[test]

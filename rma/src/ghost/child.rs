@@ -188,6 +188,7 @@ impl Server {
                     self.answer(&answer)?;
                 }
                 Some(Request::Release { window }) => engine.drop_window(window),
+                Some(Request::Lost { rank }) => engine.lose(Rank(rank)),
                 Some(Request::Join { .. }) | None => return Err(io::ErrorKind::InvalidData.into()),
             }
         }

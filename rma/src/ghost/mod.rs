@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ghost::{Ghost, GhostError, Part, Registered, Wanted};
-use rma_core::ids::WindowId;
+use rma_core::ids::{Rank, WindowId};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
@@ -45,6 +45,7 @@ impl Child {
             |error| Error::system("no ghost process can be made (RMA_PROGRESS=thread does without)", &error);
         let (own, its) = UnixStream::pair().map_err(failed)?;
         own.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        own.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
         let parent = std::process::id();
         // SAFETY: the child uses nothing but its socket, the options, and what it makes itself; the C library
         // sees to its own locks. Locks that other threads of the program hold stay held there, and are not asked
@@ -85,8 +86,13 @@ impl Child {
 
     fn tell(&mut self, request: &Request) -> io::Result<&mut UnixStream> {
         let socket = self.socket.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        socket.write_all(&framed(&request.encode()))?;
-        Ok(socket)
+        let written = socket.write_all(&framed(&request.encode()));
+        if written.is_err() {
+            // Half of a request may be on the way: nothing can follow it.
+            self.socket = None;
+        }
+        written?;
+        self.socket.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
@@ -169,5 +175,10 @@ impl Ghost for Link {
     fn release(&mut self, window: WindowId) {
         // One that is gone serves nothing any more.
         let _ = self.child.tell(&Request::Release { window });
+    }
+
+    fn lost(&mut self, rank: Rank) {
+        // As above.
+        let _ = self.child.tell(&Request::Lost { rank: rank.0 });
     }
 }

@@ -23,6 +23,8 @@ pub(super) enum Request {
     Serve { wanted: Wanted, descriptor: u32 },
     /// Serve it no more.
     Release { window: WindowId },
+    /// The process of this rank has ended.
+    Lost { rank: u32 },
 }
 
 /// What a ghost answers.
@@ -64,6 +66,10 @@ impl Request {
                 out.push(3);
                 out.extend(window.0.to_le_bytes());
             }
+            Self::Lost { rank } => {
+                out.push(4);
+                out.extend(rank.to_le_bytes());
+            }
         }
         out
     }
@@ -85,6 +91,7 @@ impl Request {
                 Self::Serve { wanted, descriptor: fields.u32()? }
             }
             3 => Self::Release { window: WindowId(fields.u32()?) },
+            4 => Self::Lost { rank: fields.u32()? },
             _ => return None,
         };
         fields.0.is_empty().then_some(request)
@@ -192,6 +199,7 @@ mod tests {
             Request::Join { rank: 3, size: 9, single_host: false, address: Some([10, 0, 0, 7].into()) },
             Request::Serve { wanted, descriptor: 12 },
             Request::Release { window: WindowId(7) },
+            Request::Lost { rank: 258 },
         ];
         let mut read = Vec::new();
         for request in requests {
