@@ -120,10 +120,13 @@ impl NativeOps {
     pub fn is_complete_for(&self, dtype: Dtype) -> bool {
         let swaps = !dtype.has_compare_and_swap() || self.compare_atomic & (1 << dtype as u32) != 0;
         swaps
-            && ReduceOp::ALL.iter().filter(|op| op.is_defined_for(dtype)).all(|&op| {
-                Self::has(&self.fetch_atomic, dtype, op)
-                    && (op == ReduceOp::NoOp || Self::has(&self.atomic, dtype, op))
-            })
+            && ReduceOp::ALL.iter().filter(|op| op.is_defined_for(dtype)).all(|&op| self.is_native(dtype, op))
+    }
+
+    /// Whether a reduction on `dtype` is native, fetching and not.
+    pub fn is_native(&self, dtype: Dtype, op: ReduceOp) -> bool {
+        Self::has(&self.fetch_atomic, dtype, op)
+            && (op == ReduceOp::NoOp || Self::has(&self.atomic, dtype, op))
     }
 }
 

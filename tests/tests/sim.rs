@@ -1,7 +1,12 @@
 //! Conformance on the simulated fabric: native and ordered, native and unordered, messages only.
 
 use rma_conformance::{suite, Driver, Spec, World};
+use rma_core::dtype::Dtype;
 use rma_core::engine::Engine;
+use rma_core::info::{AccumulateOps, WindowOptions};
+use rma_core::lock::LockType::Shared;
+use rma_core::op::ReduceOp;
+use rma_core::path::Path;
 use rma_core::provider::{CompletionScope, NativeOps, Order};
 use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 
@@ -74,6 +79,46 @@ suite!(native_atomics, SimWorld, |spec: Spec| world(spec, |_| ()));
 suite!(native_atomics_local_completion, SimWorld, |spec: Spec| world(spec, |config| {
     config.limits.put_completes = CompletionScope::Local;
 }));
+
+/// Who promises that reductions do not meet gets those that the fabric has, without a packet: the fabric of this
+/// test adds, and does not multiply. Without the promise the target's process executes all, and when it is taken
+/// back.
+#[test]
+fn single_reductions_are_native() {
+    let mut world = world(Spec::ranks(2), |config| {
+        for table in [&mut config.native.atomic, &mut config.native.fetch_atomic] {
+            let kept = 1 << ReduceOp::Sum as u16 | 1 << ReduceOp::Replace as u16;
+            table.iter_mut().for_each(|bits| *bits &= kept);
+        }
+    });
+    let same_op = WindowOptions { accumulate_ops: AccumulateOps::SameOp, ..WindowOptions::DEFAULT };
+    for (options, packets) in [(WindowOptions::DEFAULT, (1, 1)), (same_op, (0, 0))] {
+        let window = world.allocate_with(16, &options);
+        assert_eq!(world.engines[0].window_options(window).unwrap().accumulate_ops, options.accumulate_ops);
+        world.lock(0, window, 1, Shared).unwrap();
+        // The lock is there, and the peer known.
+        world.put(0, window, 1, 8, &3u64.to_le_bytes()).unwrap();
+        world.flush(0, window, 1).unwrap();
+        for (disp, op, expected) in [(0, ReduceOp::Sum, packets), (8, ReduceOp::Prod, (1, 1))] {
+            let before = world.counters(0);
+            let (two, mut old) = (2u64.to_le_bytes(), [0; 8]);
+            world.get_accumulate(0, window, 1, disp, &two, &mut old, Dtype::U64, op).unwrap();
+            world.flush(0, window, 1).unwrap();
+            let counted = world.counters(0).since(&before);
+            let sent: u64 = counted.packets_sent.iter().sum();
+            assert_eq!((sent, counted.back()), expected, "{op:?} with {:?}", options.accumulate_ops);
+        }
+        world.unlock(0, window, 1).unwrap();
+        assert_eq!((world.word(1, window, 0), world.word(1, window, 8)), (2, 6));
+        for engine in &mut world.engines {
+            engine.set_window_options(window, &WindowOptions::DEFAULT).unwrap();
+            let path = engine.accumulate_path(window, Dtype::U64, ReduceOp::Sum);
+            assert_eq!(path, Some(Path::Message), "the promise was taken back");
+        }
+        world.free(window).unwrap();
+    }
+    world.check_idle();
+}
 
 #[test]
 fn a_death_gives_errors_and_no_hang() {

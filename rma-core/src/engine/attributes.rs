@@ -8,7 +8,7 @@ use crate::check::AccessKind;
 use crate::dtype::Dtype;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::WindowId;
-use crate::info::{Flavor, MemoryModel, WindowOptions};
+use crate::info::{AccumulateOps, Flavor, MemoryModel, WindowOptions};
 use crate::op::ReduceOp;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
@@ -65,6 +65,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.window(Call::SetInfo, window)?;
         w.options.accumulate_ordering = options.accumulate_ordering;
         w.options.accumulate_ops = options.accumulate_ops;
+        // The other way round the window keeps what it has: what is under way elsewhere is not known.
+        if options.accumulate_ops != AccumulateOps::SameOp {
+            w.paths.join_reductions();
+        }
         Ok(())
     }
 

@@ -90,6 +90,6 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             && operation.len <= self.config.small_bytes_max
             && te.pending.count <= self.config.piggyback_threshold
             && self.fits_packet(te.pending_bytes)
-            && !(atomic && w.paths.of(operation.kind, operation.dtype) == Path::Native)
+            && !(atomic && w.paths.of(operation.kind, operation.dtype, operation.op) == Path::Native)
     }
 }

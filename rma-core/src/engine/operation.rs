@@ -274,7 +274,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         // Only the fabric's atomicity domain keeps an operation on the own window from the CPU.
         let by_cpu = matches!(operation.kind, OpKind::Put | OpKind::Get)
-            || w.paths.of(operation.kind, operation.dtype) == Path::Message;
+            || w.paths.of(operation.kind, operation.dtype, operation.op) == Path::Message;
         if w.is_own(self.process.rank, operation.target) && by_cpu {
             // After start, direct access waits for the own post.
             let rank = operation.target;
@@ -492,7 +492,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// # Safety
     /// As for [`Engine::post`].
     unsafe fn post_counted(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
-        let &Operation { kind, disp, len, origin, result, dtype, .. } = operation;
+        let &Operation { kind, disp, len, origin, result, dtype, op, .. } = operation;
         if !self.targets[t].is_unmarked() {
             self.settle_marks(t);
             self.settle_order(w, t);
@@ -502,7 +502,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             && te.pending.is_empty()
             && len <= self.limits.message_bytes_max
             && matches!(kind, OpKind::Put | OpKind::Get)
-            && w.paths.of(kind, dtype) == Path::Native;
+            && w.paths.of(kind, dtype, op) == Path::Native;
         let (true, Some(Direct { peer, metadata })) = (possible, te.direct) else {
             return false;
         };

@@ -8,12 +8,15 @@ use core::task::Poll;
 use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
+use crate::dtype::Dtype;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::ghost::Registered;
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::mem::WindowMemory;
-use crate::path::Paths;
+use crate::path::{Path, Paths};
+
+use crate::op::ReduceOp;
 use crate::pool::NONE;
 use crate::progress::{Failure, REDUCE_VALUES};
 use crate::provider::{Endpoint, MemoryRegion};
@@ -355,14 +358,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Which operations are native on this window: put, get, and the accumulate family on `dtype`.
-    pub fn window_paths(
-        &self,
-        window: WindowId,
-        dtype: crate::dtype::Dtype,
-    ) -> Option<[crate::path::Path; 3]> {
-        use crate::wire::OpKind::{Accumulate, Get, Put};
+    pub fn window_paths(&self, window: WindowId, dtype: Dtype) -> Option<[Path; 3]> {
+        use crate::wire::OpKind::{Get, Put};
         let paths = self.windows.get(window)?.paths;
-        Some([Put, Get, Accumulate].map(|kind| paths.of(kind, dtype)))
+        let [put, get] = [Put, Get].map(|kind| paths.of(kind, dtype, ReduceOp::Replace));
+        Some([put, get, paths.of_all(dtype)])
+    }
+
+    /// How accumulates with one reduction on `dtype` travel, fetching or not. Where `same_op` was said that may be
+    /// another way than for the type as a whole.
+    pub fn accumulate_path(&self, window: WindowId, dtype: Dtype, op: ReduceOp) -> Option<Path> {
+        Some(self.windows.get(window)?.paths.of(crate::wire::OpKind::Accumulate, dtype, op))
     }
 
     /// Windows that exist.
@@ -388,7 +394,7 @@ fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
     own[DISP_UNIT] = u64::from(w.own.disp_unit);
     own[BASE] = w.own.base;
     own[KEY] = w.own.key.0;
-    own[PATHS] = w.paths.to_bits();
+    own[PATHS] = w.paths.digest();
     own[OPTIONS] = agreement(w);
     let mut values = [0; REDUCE_VALUES];
     for (index, value) in own.into_iter().enumerate() {
@@ -411,6 +417,7 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
             ));
         }
         w.options.disagree();
+        w.paths.join_reductions();
     }
     if w.options.check == Some(true) {
         if w.options.same_size && !same(SIZE) {
@@ -428,7 +435,9 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
         }
     }
     // Paths are everybody's or nobody's.
-    w.paths = if same(PATHS) { Paths::from_bits(values[PATHS]) } else { Paths::default() };
+    if !same(PATHS) {
+        w.paths = Paths::default();
+    }
     if w.options.no_locks {
         w.drop_lock();
     }

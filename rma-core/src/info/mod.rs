@@ -47,7 +47,9 @@ pub enum AccumulateOps {
     /// The same reduction, and no_op beside it (`same_op_no_op`): MPI's default.
     #[default]
     SameOpNoOp,
-    /// The same reduction only (`same_op`).
+    /// The same reduction only (`same_op`), also of one rank's operations between which there is no
+    /// synchronization. Reductions that the fabric has go natively then, though it has not all of them;
+    /// compare-and-swap counts as a reduction of its own.
     SameOp,
 }
 

@@ -30,7 +30,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether the operation waits for the fabric, not for a packet.
     pub(crate) fn is_native(&self, w: &Window<E::Region>, op: u32) -> bool {
         let element = &self.operations[op];
-        !element.packed && (element.regional || w.paths.of(element.kind, element.dtype) == Path::Native)
+        let path = w.paths.of(element.kind, element.dtype, element.op);
+        !element.packed && (element.regional || path == Path::Native)
     }
 
     /// Posts pending native operations, as many as the fabric takes.

@@ -36,7 +36,7 @@ pub(super) fn note_record(disp: u64, op: ReduceOp, notifies: Notifies) -> Record
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether notifications are the fabric's atomics.
     pub(crate) fn notes_are_native(&self, w: &Window<E::Region>) -> bool {
-        w.paths.of(OpKind::Accumulate, Dtype::U64) == Path::Native
+        w.paths.of(OpKind::Accumulate, Dtype::U64, ReduceOp::Sum) == Path::Native
     }
 
     /// An operation that was posted shall be followed by a notification.
