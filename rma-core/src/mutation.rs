@@ -90,6 +90,12 @@ mutations! {
     NotesOvertake,
     /// Order calls do nothing.
     OrderIgnored,
+    /// A region's registration is closed while others have records of it.
+    DetachUnwaited,
+    /// A record that was taken back is used on.
+    RevokedRecordKept,
+    /// Records are given back while the fabric uses them.
+    RevokeAnsweredEarly,
     /// The failure of a peer is noted and its operations are not ended.
     DeathIgnored,
 }

@@ -16,6 +16,7 @@ use crate::error::{Call, ErrorClass, RmaError};
 use crate::ids::{RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::mem::{AttachError, WindowMemory};
+use crate::mutation::Mutation;
 use crate::provider::Endpoint;
 
 /// Keys of regions: apart from those of windows, and within 32 bits, as some fabrics have no longer ones.
@@ -121,7 +122,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         self.process.send_revokes(w);
         match w.dynamic.as_deref_mut() {
-            Some(dynamic) if dynamic.holders.await_any(version) => Poll::Pending,
+            Some(dynamic) if dynamic.holders.await_any(version) && !Mutation::DetachUnwaited.is_on() => {
+                Poll::Pending
+            }
             Some(dynamic) => {
                 dynamic.close_until(version);
                 Poll::Ready(Ok(()))

@@ -6,6 +6,7 @@ use super::target_role::Answer;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
+use crate::mutation::Mutation;
 use crate::provider::{Endpoint, PostError};
 use crate::table::{is_before, Question};
 use crate::window::{Owed, Window};
@@ -175,7 +176,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(dynamic) = w.dynamic.as_deref_mut() else {
             return Err(WireError::Kind(request.kind as u8));
         };
-        dynamic.records.forget_before(rank, version);
+        if !Mutation::RevokedRecordKept.is_on() {
+            dynamic.records.forget_before(rank, version);
+        }
         let Some(answer) = self.begin_answer() else { return Ok(()) };
         dynamic.owed.push(Owed { rank, version, index: answer.index, buffer: answer.buffer });
         self.settle_revokes(w);
@@ -194,7 +197,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn settle_revokes_slow(&mut self, w: &mut Window<E::Region>) {
         let mut at = 0;
         while let Some(rank) = w.dynamic.as_ref().and_then(|dynamic| Some(dynamic.owed.get(at)?.rank)) {
-            if self.uses_regions_of(w, rank) {
+            if self.uses_regions_of(w, rank) && !Mutation::RevokeAnsweredEarly.is_on() {
                 at += 1;
                 continue;
             }

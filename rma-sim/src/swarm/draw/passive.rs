@@ -5,6 +5,7 @@ use rma_core::op::ReduceOp;
 
 use super::super::plan::{Action, Form, OperationPlan, Payload, Phase, Role, Span, Verb};
 use super::operation::{candidates, Uses};
+use super::region::strays;
 use super::Draw;
 
 /// What holds for all ranks of a phase.
@@ -42,7 +43,9 @@ impl Draw<'_> {
     fn passive_script(&mut self, rank: u32, spans: &[Span], rules: Rules) -> Vec<Action> {
         let mut script = Vec::new();
         let mut uses = Uses::new(spans);
-        for _ in 0..self.random.between(0, 4) {
+        // Regions that are to vanish under somebody's hands want hands.
+        let fewest = if strays(rank, spans).is_empty() { 0 } else { 3 };
+        for _ in 0..self.random.between(fewest, fewest + 4) {
             if self.random.chance(100) {
                 script.push(Action::Away(self.random.between(1, 300) as u32));
             }

@@ -112,7 +112,7 @@ impl Draw<'_> {
     /// The regions of a rank that a phase uses: not all, so that some may go and come.
     pub(super) fn used_regions(&mut self, window: usize, rank: u32) -> Vec<Range<usize>> {
         let mut regions = self.attached.of(window, rank).clone();
-        regions.retain(|_| self.random.chance(750));
+        regions.retain(|_| self.random.chance(650));
         regions
     }
 
@@ -151,7 +151,7 @@ impl Draw<'_> {
         spans: &mut Vec<Span>,
     ) {
         let (offset, len) = (region.start, region.len());
-        let vanishes = has_strays && self.random.chance(600);
+        let vanishes = has_strays && self.random.chance(800);
         let detach = Action::Detach { window, offset, overwrites: vanishes.then_some(spans.len()) };
         if !vanishes {
             self.moves.push((rank, vec![detach, Action::Attach { window, offset, len }]));
@@ -184,9 +184,8 @@ impl Draw<'_> {
         uses: &mut Uses,
         script: &mut Vec<Action>,
     ) -> bool {
-        let is_meant = |span: &Span| span.role == Role::Absent(rank) || span.role == Role::Vanishing(rank);
-        let chosen: Vec<usize> = (0..spans.len()).filter(|&index| is_meant(&spans[index])).collect();
-        if chosen.is_empty() || !self.random.chance(500) {
+        let chosen = strays(rank, spans);
+        if chosen.is_empty() || !self.random.chance(600) {
             return false;
         }
         let index = self.random.pick(&chosen);
@@ -194,7 +193,7 @@ impl Draw<'_> {
         let is_exclusive = !rules.all_shared && self.random.chance(300);
         let no_check = rules.all_shared && self.random.chance(300);
         script.push(Action::Lock { window, target, is_exclusive, no_check });
-        for _ in 0..self.random.between(1, 4) {
+        for _ in 0..self.random.between(1, 12) {
             script.extend(self.operation(rank, spans, &[index], uses).map(Action::Operation));
             if self.random.chance(300) {
                 script.push(Action::Flush { window, target: Some(target), is_local: false });
@@ -205,6 +204,12 @@ impl Draw<'_> {
         uses.complete(spans, window, Some(target));
         true
     }
+}
+
+/// The spans that are, or may be, not there for the accesses of a rank.
+pub(super) fn strays(rank: u32, spans: &[Span]) -> Vec<usize> {
+    let is_meant = |span: &Span| span.role == Role::Absent(rank) || span.role == Role::Vanishing(rank);
+    (0..spans.len()).filter(|&index| is_meant(&spans[index])).collect()
 }
 
 fn span(window: usize, rank: u32, part: &Range<usize>, role: Role) -> Span {
