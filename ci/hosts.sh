@@ -80,9 +80,11 @@ connect_cables() {
     give_addresses4
 }
 
+# give_addresses4 [HOST...]: IPv4 addresses for these hosts, or for all.
 give_addresses4() {
     local host number
-    for host in "${hosts[@]}"; do
+    (($# > 0)) || set -- "${hosts[@]}"
+    for host; do
         number="$(number_of "$host")"
         ip -n "$tag-$host" address add "10.66.0.$number/24" dev dead0
         ip -n "$tag-$host" address add "10.77.0.$number/24" dev eth0
@@ -91,9 +93,11 @@ give_addresses4() {
     done
 }
 
+# take_addresses4 [HOST...]: these hosts, or all, have none any more.
 take_addresses4() {
     local host interface
-    for host in "${hosts[@]}"; do
+    (($# > 0)) || set -- "${hosts[@]}"
+    for host; do
         for interface in dead0 eth0 dead1 docker0; do
             ip -n "$tag-$host" -4 address flush dev "$interface"
         done

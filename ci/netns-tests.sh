@@ -116,13 +116,15 @@ hydra=(mpiexec.hydra -launcher ssh -iface eth0 -hosts "$all" -ppn 2 -n "$ranks")
 eight=(--host "$all" --ppn 2 -n "$ranks")
 checksum="$(timeout "$step_limit" "$ring" 2>"$directory/err")"
 
-# Launchers of others: which interface the fabric takes is its own choice there.
+# Launchers of others: by which addresses hosts reach each other is found out by the ranks there.
 others() {
     says ssh 0 host-d ssh -n host-d hostname
     for provider in net 'tcp;ofi_rxm' sockets; do
-        says "hydra-${provider//;/-}" 0 "$checksum" \
-            env RMA_PROVIDER="$provider" RMA_INTERFACE=eth0 "${hydra[@]}" "$ring"
+        says "hydra-${provider//;/-}" 0 "$checksum" env RMA_PROVIDER="$provider" "${hydra[@]}" "$ring"
     done
+    says hydra-pmi1 0 "$checksum" env RMA_BOOTSTRAP=pmi1 "${hydra[@]}" "$ring"
+    says hydra-interface 0 "$checksum" env RMA_INTERFACE=eth0 "${hydra[@]}" "$ring"
+    says hydra-ipv6 0 "$checksum" env RMA_INTERFACE=ipv6 "${hydra[@]}" "$ring"
     says hydra-wrong-interface + "RMA_INTERFACE" env RMA_INTERFACE=dead0 "${hydra[@]}" "$ring"
 }
 
@@ -323,6 +325,18 @@ full_disk() {
     return "$status"
 }
 
+# Host b has only IPv6, the others both. The error says what would help, and it does.
+mixed_addresses() {
+    local status=0
+    name_hosts by-address6
+    take_addresses4 b
+    run_and_judge "$1" + "RMA_INTERFACE=ipv6" "$rmarun" "${eight[@]}" "$ring" || status=1
+    run_and_judge "$1" 0 "$checksum" env RMA_INTERFACE=ipv6 "$rmarun" "${eight[@]}" "$ring" || status=1
+    give_addresses4 b
+    name_hosts own
+    return "$status"
+}
+
 # IPv6 only, and one family of addresses is gone.
 only_ipv6() {
     local status=0
@@ -341,6 +355,7 @@ for ((round = 0; round < ${RMA_TEST_REPEAT:-1}; round++)); do
     losses
     step kills kills
     step full-disk full_disk
+    step mixed-addresses mixed_addresses
     step ipv6 only_ipv6
 done
 end_steps
