@@ -2,7 +2,8 @@
 # Four hosts on this machine: each with namespaces of its own (network, processes, host name, mounts), an sshd as its
 # first process, and a cable to a switch. To be sourced after ci/steps.sh; needs root and Debian's openssh-server and
 # iproute2. Keys, configuration and all that is written are in the directory that `make_hosts` is given. Nothing of the
-# machine's own network is touched, and what runs on a host sees neither its name servers nor its environment.
+# machine's own network is touched, and what runs on a host sees neither its name servers nor its environment nor the
+# home of its root.
 
 hosts=(a b c d)
 # Longest time of waiting for a host, in seconds.
@@ -169,6 +170,11 @@ CONF
     # rmarun finds the system's ssh by its name; so do others.
     mkdir "$home/bin"
     printf '#!/bin/sh\nexec %s -F %s "$@"\n' "$(command -v ssh)" "$home/ssh_config" >"$home/bin/ssh"
+    # Who logs in comes to a plain shell and an empty home: what this machine's root has in .bashrc takes its time, and
+    # may hold locks when it is killed.
+    mkdir "$home/root"
+    echo "root:x:0:0:root:$home/root:/bin/sh" >"$home/passwd"
+    echo "sshd:x:74:65534::/run/sshd:/usr/sbin/nologin" >>"$home/passwd"
     # Nobody answers where there is no name server, at once.
     : >"$home/resolv.conf"
     cat >"$home/host.sh" <<SCRIPT
@@ -177,6 +183,7 @@ CONF
 set -e
 hostname "host-\$1"
 mount --bind "$home/hosts-\$1" /etc/hosts
+mount --bind "$home/passwd" /etc/passwd
 [ ! -e /etc/resolv.conf ] || mount --bind "$home/resolv.conf" /etc/resolv.conf
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run

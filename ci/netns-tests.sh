@@ -61,8 +61,14 @@ begin() {
     job_pid="$!"
 }
 
-# Ends the job of a step that has failed already.
-give_up() {
+# fail_job NAME WHY: the step fails with its job still there: shows what runs and what every sshd has said last, and
+# ends it.
+fail_job() {
+    {
+        remains
+        tail -n 4 "$directory"/sshd-?.log
+    } >>"$directory/out" 2>&1
+    fail "$1" "$2"
     sweep
     wait "$job_pid" 2>/dev/null || true
     return 1
@@ -74,8 +80,7 @@ printed() { (($(grep -cF -- "$1" "$directory/out") >= $2)); }
 # reach NAME TEXT COUNT: waits until the job has printed that.
 reach() {
     within "$host_limit" printed "$2" "$3" && return
-    fail "$1" "not $3 times '$2' within $host_limit s"
-    give_up
+    fail_job "$1" "not $3 times '$2' within $host_limit s"
 }
 
 # ended NAME SECONDS STATUS TEXT WHAT: waits for the job, which has to end in this time.
@@ -171,8 +176,7 @@ SCRIPT
     chmod 755 "$directory/bin/slow"
     begin "$rmarun" "${eight[@]}" --iface eth0 --launch-agent slow "$ring"
     if ! why="$(intrude)"; then
-        fail "$name" "$why; listening on a: $(on a ss -Hltnp)"
-        give_up
+        fail_job "$name" "$why"
         return
     fi
     : >"$directory/go"
@@ -294,8 +298,7 @@ one_kill() {
     # The moment is what is tested: there is no event to wait for.
     sleep "$(printf '%d.%03d' "$(($4 / 1000))" "$(($4 % 1000))")"
     if ! within "$host_limit" kill_one "$kind" "$host"; then
-        fail "$name" "there is none to kill: $what"
-        give_up
+        fail_job "$name" "there is none to kill: $what"
         return
     fi
     ended "$name" "$loss_limit" + "" "$what" && settle "$name" || status=1
