@@ -1,90 +1,22 @@
 //! Conformance on libfabric's software providers: real endpoints, all in this process, driven by one
 //! thread. `RMA_TEST_LIBFABRIC2` names another libfabric to run the same on.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rma_conformance::{suite, Driver, Spec, World};
-use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
-use rma_core::engine::Engine;
-use rma_core::ids::Rank;
+use rma_conformance::in_process::{self, InProcess};
+use rma_conformance::{suite, Spec, World};
 use rma_ofi::{Ofi, OfiEndpoint, Options};
 
-/// Addresses of the job, in this process's memory.
-type Addresses = Arc<Mutex<Vec<Option<AddressBytes>>>>;
-
-#[derive(Debug)]
-struct InProcess {
-    rank: u32,
-    addresses: Addresses,
-}
-
-impl InProcess {
-    fn addresses(&self) -> std::sync::MutexGuard<'_, Vec<Option<AddressBytes>>> {
-        self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl Bootstrap for InProcess {
-    fn rank(&self) -> Rank {
-        Rank(self.rank)
-    }
-
-    fn size(&self) -> u32 {
-        self.addresses().len() as u32
-    }
-
-    fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
-        self.addresses()[self.rank as usize] = Some(*address);
-        Ok(())
-    }
-
-    fn lookup(&mut self, rank: Rank) -> Result<Lookup, BootstrapError> {
-        Ok(self.addresses()[rank.index()].map_or(Lookup::Pending, Lookup::Found))
-    }
-}
-
-/// Real fabrics move by themselves; a test that takes longer than this hangs.
-struct Clock {
-    begun: Instant,
-    turns: u32,
-}
-
+/// A test that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Turns between two in which the processor is offered to others, such as the threads of provider `sockets`. On
-/// a machine with more to do than processors each such turn costs milliseconds.
-const YIELDS_EVERY: u32 = 16;
-
-impl Driver for Clock {
-    fn advance(&mut self) -> bool {
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns % YIELDS_EVERY == 0 {
-            assert!(self.begun.elapsed() < LIMIT, "no end after {LIMIT:?}");
-            std::thread::yield_now();
-        }
-        true
-    }
-
-    fn now_ns(&self) -> Option<u64> {
-        None
-    }
-}
 
 type OfiWorld = World<OfiEndpoint, InProcess>;
 
 fn world(spec: Spec, provider: &str, change: impl Fn(&mut Options)) -> OfiWorld {
-    let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
     let mut options = Options { provider: Some(provider.into()), single_host: true, ..Options::default() };
     change(&mut options);
     let choice = Ofi::discover(&options).expect("the provider is there");
-    let addresses: Addresses = Arc::new(Mutex::new(vec![None; ranks as usize]));
-    let engines = (0..ranks).map(|rank| {
-        let endpoint = OfiEndpoint::open(&choice, &options).expect("the endpoint opens");
-        let bootstrap = InProcess { rank, addresses: addresses.clone() };
-        Engine::open(endpoint, bootstrap, spec.config.clone()).expect("the engine opens")
-    });
-    World::new(engines.collect(), Clock { begun: Instant::now(), turns: 0 })
+    in_process::world(&spec, LIMIT, || OfiEndpoint::open(&choice, &options).expect("the endpoint opens"))
 }
 
 fn forced(spec: Spec) -> Spec {

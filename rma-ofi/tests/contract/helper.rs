@@ -11,17 +11,12 @@ use rma_core::bootstrap::AddressBytes;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::provider::{Endpoint, MemoryRegion, PostError, RemoteAddr, SendClass};
 
-use rma_ofi::profile::RemoteCompletion;
-
 use crate::world::{Node, Window};
 use crate::Setup;
 
 /// Bytes of the helper's window.
 pub(crate) const WINDOW_BYTES: usize = 1 << 16;
 
-const PROVIDER: &str = "RMA_TEST_HELPER_PROVIDER";
-const LIBRARY: &str = "RMA_TEST_HELPER_LIBRARY";
-const READ_BACK: &str = "RMA_TEST_HELPER_READ_BACK";
 /// What the helper prints is found by this, among what the test harness prints.
 const MARK: &str = "@helper ";
 /// A helper whose parent forgets it ends by itself.
@@ -41,15 +36,9 @@ impl Helper {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["helper_process", "--exact", "--ignored", "--nocapture"])
-            .env(PROVIDER, setup.provider)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        if let Some(library) = &setup.library {
-            command.env(LIBRARY, library);
-        }
-        if setup.remote_completion == Some(RemoteCompletion::ReadBack) {
-            command.env(READ_BACK, "1");
-        }
+        setup.tell(&mut command);
         let mut process = command.spawn().unwrap();
         let mut stdin = process.stdin.take().unwrap();
         for other in others {
@@ -138,12 +127,7 @@ impl Ask {
 
 /// The helper itself.
 pub(crate) fn serve() {
-    let Ok(provider) = std::env::var(PROVIDER) else { return };
-    let setup = Setup {
-        provider: Box::leak(provider.into_boxed_str()),
-        library: std::env::var_os(LIBRARY).map(Into::into),
-        remote_completion: std::env::var_os(READ_BACK).map(|_| RemoteCompletion::ReadBack),
-    };
+    let Some(setup) = Setup::of_helper() else { return };
     let mut node = Node::new(setup.endpoint());
     let window = Window::new(&mut node.ep, WINDOW_BYTES, 1);
     let mut lines = BufReader::new(std::io::stdin()).lines();

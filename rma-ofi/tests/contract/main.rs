@@ -10,10 +10,14 @@ mod world;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::process::Command;
 
 use rma_ofi::profile::RemoteCompletion;
 use rma_ofi::{exceptions, Ofi, OfiEndpoint, Options};
 use world::World;
+
+/// Longest time that anything bounded takes, seconds.
+const LIMIT_S: u64 = 30;
 
 /// Counts what the thread allocates, for line 1.
 struct Counting;
@@ -51,7 +55,32 @@ pub(crate) struct Setup {
     pub(crate) remote_completion: Option<RemoteCompletion>,
 }
 
+const PROVIDER: &str = "RMA_TEST_HELPER_PROVIDER";
+const LIBRARY: &str = "RMA_TEST_HELPER_LIBRARY";
+const READ_BACK: &str = "RMA_TEST_HELPER_READ_BACK";
+
 impl Setup {
+    /// Tells a helper's process how to open its provider.
+    pub(crate) fn tell(&self, helper: &mut Command) {
+        helper.env(PROVIDER, self.provider);
+        if let Some(library) = &self.library {
+            helper.env(LIBRARY, library);
+        }
+        if self.remote_completion == Some(RemoteCompletion::ReadBack) {
+            helper.env(READ_BACK, "1");
+        }
+    }
+
+    /// What a helper's process was told; `None` in any other.
+    pub(crate) fn of_helper() -> Option<Self> {
+        let provider = std::env::var(PROVIDER).ok()?;
+        Some(Self {
+            provider: Box::leak(provider.into_boxed_str()),
+            library: std::env::var_os(LIBRARY).map(Into::into),
+            remote_completion: std::env::var_os(READ_BACK).map(|_| RemoteCompletion::ReadBack),
+        })
+    }
+
     fn options(&self) -> Options {
         Options {
             library: self.library.clone(),

@@ -10,7 +10,7 @@ use rma_core::provider::{
 };
 
 /// Nothing that is bounded takes so long; a test that waits longer has found a hang.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(crate::LIMIT_S);
 
 /// One endpoint and what its polls have said.
 pub(crate) struct Node<E: Endpoint> {

@@ -1,0 +1,433 @@
+//! Connections, made when they are first needed, by datagrams between the endpoints.
+//!
+//! A rank as an origin and a rank as a target have one connection: puts, gets, atomics and requests go one way,
+//! replies the other. They receive into different shared queues, so that requests which wait for a buffer never
+//! stand in the way of replies. The origin asks with its queue pair's number, the target answers with its own,
+//! and the origin says that it is ready; a target that has something to say first calls the origin to ask.
+//! Datagrams get lost, so whoever waits repeats what it said last.
+//!
+//! That nobody answers does not mean that the peer has ended: it may compute, and nothing answers datagrams for
+//! it. The device does answer on connections: where there is one in the other direction, an empty write tells.
+
+use std::time::{Duration, Instant};
+
+use rma_core::ids::PeerAddr;
+use rma_core::provider::{Completion, FabricCode, PostError, ProviderError};
+
+use crate::endpoint::{random_sequence, VerbsEndpoint, READS_MAX};
+use crate::error::errno_code;
+use crate::memory::CLASSES;
+use crate::objects::{blank_attributes, piece, Ah, Qp};
+use crate::peer::{Link, Peer, Stage, FIRST_INTERVAL, LAST_INTERVAL};
+use crate::poll::{work_id, DATAGRAM_IN, DATAGRAM_OUT, PROBE};
+use crate::sys;
+use crate::wire::{Kind, Location, Message, MESSAGE_BYTES};
+
+/// Index of the link on which we are the origin.
+pub(crate) const ORIGIN: usize = 0;
+/// Index of the link on which we are the target.
+pub(crate) const TARGET: usize = 1;
+
+/// A connection whose next word must come from the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Waiting {
+    peer: u32,
+    role: usize,
+}
+
+impl VerbsEndpoint {
+    /// A connection is needed and not there: begins to make it, if that has not begun.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn want(&mut self, peer: usize, role: usize) -> PostError {
+        let link = &mut self.peers[peer].links[role];
+        if core::mem::replace(&mut link.is_wanted, true) {
+            return PostError::Again;
+        }
+        match (link.stage, role) {
+            (Stage::Idle, ORIGIN) => self.ask(peer),
+            (Stage::Idle, _) => {
+                link.stage = Stage::Calling;
+                self.say(peer, role, Kind::Call);
+            }
+            _ => {}
+        }
+        self.wait_for(peer, role);
+        PostError::Again
+    }
+
+    /// Repeats what is due, and forgets what has been answered.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle_waiting(&mut self) {
+        let now = Instant::now();
+        let mut place = 0;
+        while let Some(&Waiting { peer, role }) = self.waiting.get(place) {
+            let known = &mut self.peers[peer as usize];
+            let link = &mut known.links[role];
+            if known.down.is_some() || !link.is_waiting() {
+                self.waiting.swap_remove(place);
+                continue;
+            }
+            place += 1;
+            if link.next_try.is_some_and(|time| now < time) {
+                continue;
+            }
+            link.next_try = Some(now + link.interval);
+            link.interval = (link.interval * 2).min(LAST_INTERVAL);
+            let (stage, asked) = (link.stage, link.asked);
+            let kind = match stage {
+                Stage::Calling => Kind::Call,
+                Stage::Asking => Kind::Ask,
+                _ => Kind::Answer,
+            };
+            self.say(peer as usize, role, kind);
+            if asked.is_some_and(|time| now.duration_since(time) >= SUSPICION) {
+                self.probe(peer as usize, now);
+            }
+        }
+    }
+
+    fn wait_for(&mut self, peer: usize, role: usize) {
+        let now = Instant::now();
+        let link = &mut self.peers[peer].links[role];
+        link.asked = Some(now);
+        link.interval = FIRST_INTERVAL;
+        link.next_try = Some(now + FIRST_INTERVAL);
+        let waiting = Waiting { peer: peer as u32, role };
+        if !self.waiting.contains(&waiting) {
+            self.waiting.push(waiting);
+        }
+    }
+
+    /// As an origin: makes our queue pair and names it.
+    fn ask(&mut self, peer: usize) {
+        if let Err(code) = self.make_queue(peer, ORIGIN) {
+            return self.peer_lost(peer, code);
+        }
+        self.peers[peer].links[ORIGIN].stage = Stage::Asking;
+        self.say(peer, ORIGIN, Kind::Ask);
+    }
+
+    /// Makes our queue pair of a connection.
+    fn make_queue(&mut self, peer: usize, role: usize) -> Result<(), FabricCode> {
+        // An origin receives replies, a target requests.
+        let srq = &self.lanes[CLASSES - 1 - role].srq;
+        let opened = Qp::open(&self.device.domain, &self.cq, Some(srq), sys::IBV_QPT_RC, self.depths);
+        let (qp, _) = opened.map_err(errno_code)?;
+        let mut attributes = blank_attributes();
+        attributes.qp_state = sys::IBV_QPS_INIT;
+        attributes.port_num = self.device.port;
+        attributes.qp_access_flags = (sys::IBV_ACCESS_REMOTE_WRITE
+            | sys::IBV_ACCESS_REMOTE_READ
+            | sys::IBV_ACCESS_REMOTE_ATOMIC) as u32;
+        let mask = sys::IBV_QP_STATE | sys::IBV_QP_PKEY_INDEX | sys::IBV_QP_PORT | sys::IBV_QP_ACCESS_FLAGS;
+        qp.modify(&mut attributes, mask).map_err(errno_code)?;
+        let link = &mut self.peers[peer].links[role];
+        link.sequence = random_sequence(&mut self.random);
+        link.qp = Some(qp);
+        Ok(())
+    }
+
+    /// Lets our queue pair receive from, and send to, the peer's.
+    fn join(&mut self, peer: usize, role: usize, queue: u32, sequence: u32) -> Result<(), FabricCode> {
+        let known = &mut self.peers[peer];
+        let location = known.location;
+        let link = &mut known.links[role];
+        let Some(qp) = &link.qp else { return Err(errno_code(libc::EINVAL)) };
+        let mut attributes = blank_attributes();
+        attributes.qp_state = sys::IBV_QPS_RTR;
+        attributes.ah_attr = self.device.way_to(&location);
+        attributes.path_mtu = u32::from(self.location.mtu.min(location.mtu));
+        attributes.dest_qp_num = queue;
+        attributes.rq_psn = sequence;
+        attributes.max_dest_rd_atomic = self.location.reads;
+        attributes.min_rnr_timer = RECEIVER_NOT_READY_TIMER;
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_AV
+            | sys::IBV_QP_PATH_MTU
+            | sys::IBV_QP_DEST_QPN
+            | sys::IBV_QP_RQ_PSN
+            | sys::IBV_QP_MAX_DEST_RD_ATOMIC
+            | sys::IBV_QP_MIN_RNR_TIMER;
+        qp.modify(&mut attributes, mask).map_err(errno_code)?;
+        attributes.qp_state = sys::IBV_QPS_RTS;
+        attributes.timeout = TIMEOUT;
+        attributes.retry_cnt = RETRIES;
+        attributes.rnr_retry = RETRIES_WITHOUT_END;
+        attributes.sq_psn = link.sequence;
+        let initiates = self.device.attributes.max_qp_init_rd_atom.clamp(0, READS_MAX) as u8;
+        attributes.max_rd_atomic = initiates.min(location.reads);
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_TIMEOUT
+            | sys::IBV_QP_RETRY_CNT
+            | sys::IBV_QP_RNR_RETRY
+            | sys::IBV_QP_SQ_PSN
+            | sys::IBV_QP_MAX_QP_RD_ATOMIC;
+        qp.modify(&mut attributes, mask).map_err(errno_code)?;
+        link.remote_queue = queue;
+        Ok(())
+    }
+
+    /// Sends a datagram about the connection; where nothing is free, repeating comes later.
+    fn say(&mut self, peer: usize, role: usize, kind: Kind) {
+        if self.free_datagrams.is_empty() {
+            return;
+        }
+        let known = &mut self.peers[peer];
+        if known.ah.is_none() {
+            match Ah::open(&self.device.domain, &self.device.way_to(&known.location)) {
+                Ok(ah) => known.ah = Some(ah),
+                Err(code) => return self.peer_lost(peer, errno_code(code)),
+            }
+        }
+        let (Some(ah), Some(&index)) = (&known.ah, self.free_datagrams.last()) else { return };
+        let link = &known.links[role];
+        let message = Message {
+            kind,
+            to: known.location.nonce,
+            from: self.location,
+            queue: link.queue(),
+            sequence: link.sequence,
+            of_queue: link.remote_queue,
+        };
+        let buffer = self.memory.datagram_out(index as usize);
+        let bytes = message.encode();
+        // SAFETY: the buffer is free, so nobody else uses it, and is longer than a message.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.as_ptr(), bytes.len()) };
+        let mut pieces = [piece(buffer.as_ptr(), bytes.len(), self.memory.lkey())];
+        let way = sys::Datagram {
+            ah: ah.as_ptr(),
+            remote_qpn: known.location.queue,
+            remote_qkey: known.location.queue_key,
+        };
+        let mut request = sys::ibv_send_wr::new(
+            work_id(DATAGRAM_OUT, index),
+            sys::IBV_WR_SEND,
+            sys::IBV_SEND_SIGNALED,
+            &mut pieces,
+            sys::Wr { ud: way },
+        );
+        // SAFETY: the buffer stays as it is until its completion.
+        if unsafe { self.datagrams.post(&mut request) } == 0 {
+            self.free_datagrams.pop();
+        }
+    }
+
+    /// Gives a buffer to the queue pair for datagrams.
+    pub(crate) fn post_datagram_receive(&mut self, index: usize) {
+        let buffer = self.memory.datagram_in(index).as_ptr();
+        let mut wanted = piece(buffer, crate::memory::DATAGRAM_BYTES, self.memory.lkey());
+        // SAFETY: nobody else uses the buffer until its completion.
+        let result = unsafe { self.datagrams.post_receive(work_id(DATAGRAM_IN, index as u32), &mut wanted) };
+        if result != 0 {
+            self.endpoint_lost(errno_code(result));
+        }
+    }
+
+    /// A datagram has come, from anybody.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn on_datagram(&mut self, index: usize, len: usize) {
+        let mut bytes = [0; MESSAGE_BYTES];
+        let is_one = len == sys::GRH_BYTES + MESSAGE_BYTES;
+        if is_one {
+            let buffer = self.memory.datagram_in(index);
+            // SAFETY: the device has filled the buffer this far.
+            let body = unsafe { buffer.add(sys::GRH_BYTES) };
+            // SAFETY: as above.
+            unsafe { core::ptr::copy_nonoverlapping(body.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
+        }
+        self.post_datagram_receive(index);
+        let message = Message::decode(&bytes).filter(|message| message.to == self.location.nonce);
+        let Some(message) = message.filter(|message| {
+            message.from.is_ethernet == self.location.is_ethernet && self.peers.len() < PEERS_MAX
+        }) else {
+            return;
+        };
+        let peer = self.peer_at(message.from);
+        if self.peers[peer].down.is_some() {
+            return;
+        }
+        match message.kind {
+            Kind::Call => self.on_call(peer),
+            Kind::Ask => self.on_ask(peer, &message),
+            Kind::Answer => self.on_answer(peer, &message),
+            Kind::Ready => self.on_ready(peer, message.of_queue),
+            Kind::Refuse => self.peer_lost(peer, errno_code(libc::ECONNREFUSED)),
+        }
+    }
+
+    /// The target has something to say.
+    fn on_call(&mut self, peer: usize) {
+        if self.peers[peer].links[ORIGIN].stage == Stage::Idle {
+            self.want(peer, ORIGIN);
+        }
+    }
+
+    /// The origin has named its queue pair.
+    fn on_ask(&mut self, peer: usize, message: &Message) {
+        let link = &self.peers[peer].links[TARGET];
+        match link.stage {
+            Stage::Idle | Stage::Calling => {
+                let made = self
+                    .make_queue(peer, TARGET)
+                    .and_then(|()| self.join(peer, TARGET, message.queue, message.sequence));
+                if let Err(code) = made {
+                    self.say(peer, TARGET, Kind::Refuse);
+                    return self.peer_lost(peer, code);
+                }
+                self.peers[peer].links[TARGET].stage = Stage::Answered;
+                self.answered += 1;
+                self.say(peer, TARGET, Kind::Answer);
+            }
+            // It did not hear the answer.
+            _ if link.remote_queue == message.queue => self.say(peer, TARGET, Kind::Answer),
+            _ => {}
+        }
+    }
+
+    /// The target has named its queue pair.
+    fn on_answer(&mut self, peer: usize, message: &Message) {
+        let link = &self.peers[peer].links[ORIGIN];
+        if message.of_queue != link.queue() {
+            return;
+        }
+        match link.stage {
+            Stage::Asking => {
+                if let Err(code) = self.join(peer, ORIGIN, message.queue, message.sequence) {
+                    return self.peer_lost(peer, code);
+                }
+                self.peers[peer].links[ORIGIN].stage = Stage::Ready;
+                self.say(peer, ORIGIN, Kind::Ready);
+            }
+            // It did not hear that we are ready.
+            Stage::Ready if link.remote_queue == message.queue => self.say(peer, ORIGIN, Kind::Ready),
+            _ => {}
+        }
+    }
+
+    /// The origin's half receives, too.
+    fn on_ready(&mut self, peer: usize, queue: u32) {
+        let link = &mut self.peers[peer].links[TARGET];
+        if link.stage == Stage::Answered && link.queue() == queue {
+            link.stage = Stage::Ready;
+            self.answered -= 1;
+        }
+    }
+
+    /// A packet has come by this queue pair of ours, so the peer's half receives: it sends.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn on_first_packet(&mut self, queue: u32) {
+        let is_of = |peer: &Peer| peer.links[TARGET].queue() == queue;
+        if let Some(peer) = self.peers.iter().position(is_of) {
+            self.on_ready(peer, queue);
+        }
+    }
+
+    /// Asks the device at the other end of a connection whether it still has that connection.
+    fn probe(&mut self, peer: usize, now: Instant) {
+        let known = &mut self.peers[peer];
+        if self.probes >= PROBES_MAX
+            || known.is_probed
+            || known.last_probe.is_some_and(|time| now.duration_since(time) < SUSPICION)
+        {
+            return;
+        }
+        let has_room = |link: &Link| link.stage == Stage::Ready && link.posted < self.depths.sends;
+        let Some(role) = known.links.iter().position(has_room) else { return };
+        let link = &mut known.links[role];
+        let Some(qp) = &link.qp else { return };
+        let nowhere = sys::Wr { rdma: sys::Rdma { remote_addr: 0, rkey: 0 } };
+        let mut request = sys::ibv_send_wr::new(
+            work_id(PROBE, (peer * CLASSES + role) as u32),
+            sys::IBV_WR_RDMA_WRITE,
+            sys::IBV_SEND_SIGNALED,
+            &mut [],
+            nowhere,
+        );
+        // SAFETY: the request names no memory.
+        if unsafe { qp.post(&mut request) } == 0 {
+            link.posted += 1;
+            self.probes += 1;
+            known.is_probed = true;
+            known.last_probe = Some(now);
+        }
+    }
+
+    /// The peer at this location, known or new.
+    fn peer_at(&mut self, location: Location) -> usize {
+        if let Some(&index) = self.by_nonce.get(&location.nonce) {
+            return index as usize;
+        }
+        let index = self.peers.len();
+        self.by_nonce.insert(location.nonce, index as u32);
+        self.peers.push(Peer::new(location));
+        index
+    }
+
+    /// Makes a peer of the location of an address.
+    pub(crate) fn admit(&mut self, location: Location) -> Result<PeerAddr, ProviderError> {
+        if self.peers.len() >= PEERS_MAX {
+            return Err(ProviderError { message: format!("more than {PEERS_MAX} peers") });
+        }
+        let index = self.peer_at(location);
+        self.peers[index].connections += 1;
+        // Room for this peer's last word.
+        self.ready.reserve(self.ready_room());
+        self.announce_down(index);
+        Ok(PeerAddr(index as u64))
+    }
+
+    /// Nothing will be posted to this peer any more; what is in flight comes back with an error.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn peer_lost(&mut self, peer: usize, code: FabricCode) {
+        let Some(known) = self.peers.get_mut(peer) else { return };
+        if known.down.is_none() {
+            known.down = Some(code);
+            for qp in known.links.iter().filter_map(|link| link.qp.as_ref()) {
+                qp.fail();
+            }
+            if known.links[TARGET].stage == Stage::Answered {
+                known.links[TARGET].stage = Stage::Idle;
+                self.answered -= 1;
+            }
+        }
+        self.announce_down(peer);
+    }
+
+    /// Says once that a peer is down, if its address was ever connected.
+    fn announce_down(&mut self, peer: usize) {
+        let known = &mut self.peers[peer];
+        if let (Some(code), false, 1..) = (known.down, known.is_announced, known.connections) {
+            known.is_announced = true;
+            self.ready.push_back(Completion::PeerDown(PeerAddr(peer as u64), code));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn endpoint_lost(&mut self, code: FabricCode) {
+        if !core::mem::replace(&mut self.is_down, true) {
+            self.ready.push_back(Completion::EndpointDown(code));
+        }
+    }
+}
+
+/// A peer that has not answered for so long may have ended.
+const SUSPICION: Duration = Duration::from_secs(1);
+/// Peers that are asked whether they live at one time: the completion queue has room for so many.
+pub(crate) const PROBES_MAX: usize = 8;
+/// More peers than this is a mistake.
+const PEERS_MAX: usize = 1 << 26;
+
+/// The device sends again when no acknowledgement comes for 4.096 us x 2^17, about half a second,
+const TIMEOUT: u8 = 17;
+/// and so often, before it says that the peer is gone: after 4 to 16 seconds.
+const RETRIES: u8 = 7;
+/// A peer without a free receive buffer is asked again for ever: it may compute. 7 has this meaning.
+const RETRIES_WITHOUT_END: u8 = 7;
+/// It is asked again after 0.16 ms, as InfiniBand numbers its times.
+const RECEIVER_NOT_READY_TIMER: u8 = 8;

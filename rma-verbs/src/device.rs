@@ -1,0 +1,260 @@
+//! Which device, port and address are used.
+
+use core::ffi::{c_int, CStr};
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use std::fs;
+use std::sync::Arc;
+
+use rma_core::provider::ProviderError;
+
+use crate::error::call_failed;
+use crate::objects::Domain;
+use crate::sys::{self, Library};
+use crate::Options;
+
+/// An opened device with the port that was chosen.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) name: String,
+    pub(crate) port: u8,
+    pub(crate) gid_index: u8,
+    pub(crate) gid: sys::Gid,
+    pub(crate) port_attributes: sys::ibv_port_attr,
+    pub(crate) attributes: sys::ibv_device_attr,
+}
+
+/// The list of devices, freed when dropped.
+struct List {
+    library: &'static Library,
+    first: NonNull<*mut sys::ibv_device>,
+    len: usize,
+}
+
+impl List {
+    fn get(library: &'static Library) -> Option<Self> {
+        let mut len: c_int = 0;
+        // SAFETY: the place of the length is written during the call.
+        let first = unsafe { (library.get_device_list)(&mut len) };
+        Some(Self { library, first: NonNull::new(first)?, len: len.max(0) as usize })
+    }
+
+    fn devices(&self) -> &[*mut sys::ibv_device] {
+        // SAFETY: libibverbs gave so many entries, which stay until the list is freed.
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+
+    fn name(&self, device: *mut sys::ibv_device) -> String {
+        // SAFETY: a device of this list, which is not freed yet.
+        let name = unsafe { (self.library.get_device_name)(device) };
+        if name.is_null() {
+            return String::new();
+        }
+        // SAFETY: a terminated string that lives as long as the list.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: came from `get_device_list`, and is freed once.
+        unsafe { (self.library.free_device_list)(self.first.as_ptr()) };
+    }
+}
+
+/// Names of the RDMA devices of this machine; none where libibverbs is not installed.
+pub fn device_names() -> Vec<String> {
+    let Some(list) = Library::get().ok().and_then(List::get) else { return Vec::new() };
+    list.devices().iter().map(|&device| list.name(device)).collect()
+}
+
+impl Device {
+    /// Opens the device that the options name, or the best with an active port.
+    pub(crate) fn choose(options: &Options) -> Result<Self, ProviderError> {
+        let library = Library::get()?;
+        let list = List::get(library).ok_or_else(none_here)?;
+        let mut candidates: Vec<(String, *mut sys::ibv_device)> = list
+            .devices()
+            .iter()
+            .map(|&device| (list.name(device), device))
+            .filter(|(name, _)| options.device.as_ref().is_none_or(|wanted| wanted == name))
+            .collect();
+        let near = numa_node_of_this_cpu();
+        candidates.sort_by_key(|(name, _)| numa_node_of(name).is_some_and(|node| Some(node) != near));
+        let mut reasons = String::new();
+        for (name, device) in candidates {
+            match Self::open(library, device, &name, options) {
+                Ok(device) => return Ok(device),
+                Err(error) => reasons += &format!("\n  {name}: {error}"),
+            }
+        }
+        if reasons.is_empty() {
+            return Err(options.device.as_ref().map_or_else(none_here, |name| ProviderError {
+                message: format!("there is no RDMA device {name} here; `ibv_devices` lists those that are"),
+            }));
+        }
+        Err(ProviderError { message: format!("no RDMA device can be used:{reasons}") })
+    }
+
+    fn open(
+        library: &'static Library,
+        device: *mut sys::ibv_device,
+        name: &str,
+        options: &Options,
+    ) -> Result<Self, ProviderError> {
+        // SAFETY: a device of the list, which the caller holds.
+        let context = NonNull::new(unsafe { (library.open_device)(device) })
+            .ok_or_else(|| call_failed("ibv_open_device", name, crate::error::last_errno()))?;
+        let domain = Domain::new(library, context, name)?;
+        let mut attributes = MaybeUninit::<sys::ibv_device_attr>::zeroed();
+        // SAFETY: the context is open, and the structure is that of the symbol's version.
+        let result = unsafe { (library.query_device)(domain.context(), attributes.as_mut_ptr()) };
+        if result != 0 {
+            return Err(call_failed("ibv_query_device", name, result));
+        }
+        // SAFETY: numbers only, zeroed and then filled.
+        let attributes = unsafe { attributes.assume_init() };
+        let ports = match options.port {
+            Some(port) => port..=port,
+            None => 1..=attributes.phys_port_cnt,
+        };
+        for port in ports {
+            let port_attributes = query_port(&domain, port)
+                .map_err(|code| call_failed("ibv_query_port", &format!("port {port} of {name}"), code))?;
+            if port_attributes.state != sys::IBV_PORT_ACTIVE {
+                continue;
+            }
+            let (gid_index, gid) = choose_gid(&domain, name, port, &port_attributes, options.gid_index)?;
+            let name = name.to_owned();
+            return Ok(Self { domain, name, port, gid_index, gid, port_attributes, attributes });
+        }
+        Err(ProviderError { message: "no port is active; is its network interface up?".to_owned() })
+    }
+
+    pub(crate) fn is_ethernet(&self) -> bool {
+        self.port_attributes.link_layer == sys::IBV_LINK_LAYER_ETHERNET
+    }
+
+    /// The way from this port to the port with this address.
+    pub(crate) fn way_to(&self, location: &crate::wire::Location) -> sys::ibv_ah_attr {
+        sys::ibv_ah_attr {
+            dgid: sys::ibv_gid { raw: location.gid },
+            flow_label: 0,
+            sgid_index: self.gid_index,
+            hop_limit: HOPS_MAX,
+            traffic_class: 0,
+            dlid: location.lid,
+            sl: 0,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: u8::from(self.is_ethernet()),
+            port_num: self.port,
+        }
+    }
+}
+
+const HOPS_MAX: u8 = 64;
+
+fn none_here() -> ProviderError {
+    ProviderError {
+        message:
+            "there is no RDMA device here (`ibv_devices` lists none); use a libfabric provider, or make a \
+                  device in software: rdma link add rxe0 type rxe netdev INTERFACE"
+                .to_owned(),
+    }
+}
+
+fn query_port(domain: &Domain, port: u8) -> Result<sys::ibv_port_attr, c_int> {
+    let mut attributes = MaybeUninit::<sys::ibv_port_attr>::zeroed();
+    // SAFETY: the context is open; the symbol fills a structure that is not longer than this one.
+    let result = unsafe { (domain.library.query_port)(domain.context(), port, attributes.as_mut_ptr()) };
+    if result != 0 {
+        return Err(result);
+    }
+    // SAFETY: numbers only, zeroed and then filled.
+    Ok(unsafe { attributes.assume_init() })
+}
+
+/// The entry of the table of addresses that peers are told.
+fn choose_gid(
+    domain: &Domain,
+    name: &str,
+    port: u8,
+    attributes: &sys::ibv_port_attr,
+    wanted: Option<u8>,
+) -> Result<(u8, sys::Gid), ProviderError> {
+    let len = attributes.gid_tbl_len.clamp(0, 256) as usize;
+    let indices = match wanted {
+        Some(index) => usize::from(index)..usize::from(index) + 1,
+        None => 0..len,
+    };
+    let entries = indices.filter_map(|index| {
+        let gid = query_gid(domain, port, index)?;
+        let directory = format!("/sys/class/infiniband/{name}/ports/{port}");
+        let kind = fs::read_to_string(format!("{directory}/gid_attrs/types/{index}")).unwrap_or_default();
+        Some((rank_of(&gid, kind.trim())?, index as u8, gid))
+    });
+    entries.max_by_key(|&(rank, index, _)| (rank, core::cmp::Reverse(index))).map_or_else(
+        || {
+            Err(ProviderError {
+                message: format!("port {port} has no usable entry in its table of global identifiers"),
+            })
+        },
+        |(_, index, gid)| Ok((index, gid)),
+    )
+}
+
+/// How well an address serves; `None` when it does not.
+fn rank_of(gid: &sys::Gid, kind: &str) -> Option<u8> {
+    if gid.iter().all(|&byte| byte == 0) {
+        return None;
+    }
+    let is_ipv4 = gid[..10].iter().all(|&byte| byte == 0) && gid[10..12] == [0xff, 0xff];
+    Some(2 * u8::from(kind == "RoCE v2") + u8::from(is_ipv4))
+}
+
+fn query_gid(domain: &Domain, port: u8, index: usize) -> Option<sys::Gid> {
+    let mut gid = sys::ibv_gid { raw: [0; 16] };
+    // SAFETY: the context is open; the identifier is written during the call.
+    let result = unsafe { (domain.library.query_gid)(domain.context(), port, index as c_int, &mut gid) };
+    (result == 0).then_some(gid.raw)
+}
+
+/// The NUMA node that the device is attached to, where the machine has several.
+fn numa_node_of(device: &str) -> Option<u32> {
+    fs::read_to_string(format!("/sys/class/infiniband/{device}/device/numa_node")).ok()?.trim().parse().ok()
+}
+
+fn numa_node_of_this_cpu() -> Option<u32> {
+    let (mut cpu, mut node): (libc::c_uint, libc::c_uint) = (0, 0);
+    // SAFETY: both places are written during the call; the third argument is not used any more.
+    let result = unsafe {
+        libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, core::ptr::null_mut::<libc::c_void>())
+    };
+    (result == 0).then_some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routable_addresses_are_preferred_and_empty_entries_are_none() {
+        let mut ipv4 = [0; 16];
+        ipv4[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        let local = [0xfe; 16];
+        assert_eq!(rank_of(&[0; 16], "RoCE v2"), None);
+        assert!(rank_of(&ipv4, "RoCE v2") > rank_of(&local, "RoCE v2"));
+        assert!(rank_of(&local, "RoCE v2") > rank_of(&ipv4, "IB/RoCE v1"));
+        assert!(rank_of(&local, "").is_some());
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_an_error_with_a_remedy() {
+        let options = Options { device: Some("no_such_device".to_owned()), ..Options::default() };
+        let error = Device::choose(&options).unwrap_err();
+        let remedies = ["ibv_devices", "apt install", "libfabric"];
+        assert!(remedies.iter().any(|remedy| error.message.contains(remedy)), "{error}");
+    }
+}

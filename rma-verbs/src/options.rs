@@ -1,0 +1,76 @@
+//! What the user may choose.
+
+use rma_core::provider::ProviderError;
+
+/// How a device is found and an endpoint is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The device's name (`mlx5_0`, `rxe0`); `None` takes the first with an active port, those on this process's
+    /// NUMA node before others.
+    pub device: Option<String>,
+    /// The device's port, counted from 1; `None` takes the first active one.
+    pub port: Option<u8>,
+    /// Entry of the port's table of global identifiers; `None` prefers RoCE version 2 with an IPv4 address.
+    pub gid_index: Option<u8>,
+    /// Largest packet, bytes; 512 to 65,536.
+    pub packet_bytes: usize,
+    /// Receive buffers of each class of packets.
+    pub receive_buffers: usize,
+    /// Buffers for outgoing packets of each class.
+    pub send_buffers: usize,
+    /// Puts, gets, and atomics that may be outstanding.
+    pub outstanding: usize,
+    /// Lets the device execute the atomics that it has (fetch-add and compare-and-swap on 64-bit integers). A
+    /// window uses them only where it needs no other operation on the type.
+    pub native_atomics: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            device: None,
+            port: None,
+            gid_index: None,
+            packet_bytes: 8192,
+            receive_buffers: 128,
+            send_buffers: 64,
+            outstanding: 1024,
+            native_atomics: false,
+        }
+    }
+}
+
+impl Options {
+    /// Checks the sizes.
+    pub(crate) fn check(&self) -> Result<(), ProviderError> {
+        for (what, given, least) in [
+            ("packet_bytes (RMA_EAGER_BYTES)", self.packet_bytes, 512),
+            ("receive_buffers", self.receive_buffers, 1),
+            ("send_buffers", self.send_buffers, 1),
+            ("outstanding", self.outstanding, 1),
+        ] {
+            if given < least || given > SIZE_MAX {
+                let message = format!("{what} is {given}, but must be from {least} to {SIZE_MAX}");
+                return Err(ProviderError { message });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Larger sizes are mistakes: 64 Ki buffers of 64 KiB are 4 GiB.
+const SIZE_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_out_of_range_are_errors_that_name_the_option() {
+        Options::default().check().unwrap();
+        let small = Options { packet_bytes: 511, ..Options::default() };
+        assert!(small.check().unwrap_err().message.contains("packet_bytes (RMA_EAGER_BYTES) is 511"));
+        let many = Options { outstanding: SIZE_MAX + 1, ..Options::default() };
+        assert!(many.check().unwrap_err().message.contains("outstanding"));
+    }
+}

@@ -1,0 +1,119 @@
+//! What is known of one peer, and the connections to it.
+
+use std::time::{Duration, Instant};
+
+use rma_core::provider::FabricCode;
+
+use crate::memory::CLASSES;
+use crate::objects::{Ah, Qp};
+use crate::wire::Location;
+
+/// How far a connection has come. Index 0 of a peer's links is where we are the origin and ask, index 1 where we
+/// are the target and answer: a link sends the packets of the class with its index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// There is none.
+    Idle,
+    /// As a target: the peer was told to ask.
+    Calling,
+    /// As an origin: our queue pair was named, and the target's is not known.
+    Asking,
+    /// As a target: our queue pair receives, and nothing says that the origin's does.
+    Answered,
+    /// Both receive.
+    Ready,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) stage: Stage,
+    pub(crate) qp: Option<Qp>,
+    /// First packet sequence number that we send.
+    pub(crate) sequence: u32,
+    /// The peer's queue pair.
+    pub(crate) remote_queue: u32,
+    /// Work requests that the queue pair holds.
+    pub(crate) posted: u32,
+    /// Whether somebody waits for the connection.
+    pub(crate) is_wanted: bool,
+    /// Since when the peer owes an answer.
+    pub(crate) asked: Option<Instant>,
+    /// When to repeat what was said last.
+    pub(crate) next_try: Option<Instant>,
+    /// What the time until then is.
+    pub(crate) interval: Duration,
+}
+
+/// Datagrams are repeated after so long at first, and after twice as long each time.
+pub(crate) const FIRST_INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const LAST_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Link {
+    const fn new() -> Self {
+        Self {
+            stage: Stage::Idle,
+            qp: None,
+            sequence: 0,
+            remote_queue: 0,
+            posted: 0,
+            is_wanted: false,
+            asked: None,
+            next_try: None,
+            interval: FIRST_INTERVAL,
+        }
+    }
+
+    /// Number of our queue pair, 0 when there is none.
+    pub(crate) fn queue(&self) -> u32 {
+        self.qp.as_ref().map_or(0, Qp::number)
+    }
+
+    /// Whether the next word must come from the peer, and we repeat ours until it does.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match self.stage {
+            Stage::Idle | Stage::Ready => false,
+            Stage::Calling | Stage::Asking => true,
+            Stage::Answered => self.is_wanted,
+        }
+    }
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) location: Location,
+    /// Times that its address was connected; 0: it connected to us, and we do not know it.
+    pub(crate) connections: u32,
+    pub(crate) links: [Link; CLASSES],
+    /// How datagrams reach it.
+    pub(crate) ah: Option<Ah>,
+    /// Tracked operations in flight.
+    pub(crate) outstanding: u32,
+    /// Flushes that wait for `outstanding` to become 0.
+    pub(crate) flushes: u32,
+    /// Why nothing can be posted to it any more.
+    pub(crate) down: Option<FabricCode>,
+    /// Whether poll has said that it is down.
+    pub(crate) is_announced: bool,
+    /// Whether a question whether it lives is under way.
+    pub(crate) is_probed: bool,
+    pub(crate) last_probe: Option<Instant>,
+}
+
+impl Peer {
+    pub(crate) fn new(location: Location) -> Self {
+        Self {
+            location,
+            connections: 0,
+            links: [Link::new(), Link::new()],
+            ah: None,
+            outstanding: 0,
+            flushes: 0,
+            down: None,
+            is_announced: false,
+            is_probed: false,
+            last_probe: None,
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! The data path: posting operations and packets. Nothing here waits, takes a lock, or allocates, except that
+//! the device's driver does when a large origin buffer is registered.
+
+use core::ptr::{self, NonNull};
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    Completion, CompletionBatch, Endpoint, FabricCode, Limits, NativeOps, Post, PostError, ProviderError,
+    ReceivedPacket, RemoteAddr, SendClass,
+};
+
+use crate::connect::ORIGIN;
+use crate::endpoint::{Tracked, VerbsEndpoint};
+use crate::error::errno_code;
+use crate::memory::BOUNCE_BYTES;
+use crate::objects::piece;
+use crate::origin::Holding;
+use crate::peer::Stage;
+use crate::poll::{work_id, OUTGOING, TRACKED};
+use crate::region::VerbsRegion;
+use crate::sys;
+use crate::wire::Location;
+
+/// The origin's side of an operation, as the device is told of it.
+struct Local {
+    piece: sys::ibv_sge,
+    holding: Holding,
+    flags: u32,
+    /// Where bytes go from a bounce buffer; null where none go.
+    into: *mut u8,
+}
+
+impl VerbsEndpoint {
+    /// Whether something can be posted to the peer now, on the link with this index.
+    #[inline]
+    fn check_link(&mut self, to: PeerAddr, role: usize) -> Result<(), PostError> {
+        let Some(peer) = self.peers.get(to.0 as usize) else { return Err(self.unusable(to)) };
+        if peer.down.is_some() || peer.connections == 0 || self.is_down {
+            return Err(self.unusable(to));
+        }
+        let link = &peer.links[role];
+        if link.stage != Stage::Ready {
+            return Err(self.want(to.0 as usize, role));
+        }
+        if link.posted >= self.depths.sends {
+            return Err(PostError::Again);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unusable(&self, to: PeerAddr) -> PostError {
+        PostError::Failed(match self.peers.get(to.0 as usize).and_then(|peer| peer.down) {
+            Some(code) => code,
+            None if self.is_down => errno_code(libc::ESHUTDOWN),
+            None => errno_code(libc::ENOENT),
+        })
+    }
+
+    /// Checks the operation and that there is a slot for it; returns the key of the peer's memory.
+    #[inline]
+    fn check(&mut self, to: PeerAddr, len: usize, key: RemoteKey) -> Result<u32, PostError> {
+        self.check_link(to, ORIGIN)?;
+        if len > self.limits.message_bytes_max {
+            return Err(PostError::Failed(errno_code(libc::EMSGSIZE)));
+        }
+        if self.free_tracked.is_empty() {
+            return Err(PostError::Again);
+        }
+        u32::try_from(key.0).map_err(|_| PostError::Failed(errno_code(libc::EINVAL)))
+    }
+
+    /// A place for a small origin buffer; it is taken.
+    #[inline]
+    fn bounce(&mut self, len: usize) -> Result<(NonNull<u8>, Local), PostError> {
+        let Some(index) = self.free_bounces.pop() else { return Err(PostError::Again) };
+        let place = self.memory.bounce(index as usize);
+        let piece = piece(place.as_ptr(), len, self.memory.lkey());
+        Ok((place, Local { piece, holding: Holding::Bounce(index), flags: 0, into: ptr::null_mut() }))
+    }
+
+    /// # Safety
+    /// The source is readable until the operation is complete.
+    #[inline]
+    unsafe fn source(&mut self, src: *const u8, len: usize) -> Result<Local, PostError> {
+        if len <= self.inline_bytes {
+            let flags = sys::IBV_SEND_INLINE;
+            let (piece, holding) = (piece(src, len, 0), Holding::Nothing);
+            return Ok(Local { piece, holding, flags, into: ptr::null_mut() });
+        }
+        if len <= BOUNCE_BYTES {
+            let (place, local) = self.bounce(len)?;
+            // SAFETY: the place is ours and holds so many bytes; the source is the caller's promise.
+            unsafe { ptr::copy_nonoverlapping(src, place.as_ptr(), len) };
+            return Ok(local);
+        }
+        // SAFETY: by the caller's promise.
+        let (index, lkey) = unsafe { self.registrations.take(src, len, false) }?;
+        let (piece, holding) = (piece(src, len, lkey), Holding::Registered(index));
+        Ok(Local { piece, holding, flags: 0, into: ptr::null_mut() })
+    }
+
+    /// # Safety
+    /// The destination is writable until the operation is complete.
+    #[inline]
+    unsafe fn destination(&mut self, dst: *mut u8, len: usize) -> Result<Local, PostError> {
+        if len <= BOUNCE_BYTES {
+            let (_, local) = self.bounce(len)?;
+            return Ok(Local { into: dst, ..local });
+        }
+        // SAFETY: by the caller's promise.
+        let (index, lkey) = unsafe { self.registrations.take(dst, len, true) }?;
+        let (piece, holding) = (piece(dst, len, lkey), Holding::Registered(index));
+        Ok(Local { piece, holding, flags: 0, into: ptr::null_mut() })
+    }
+
+    /// Posts what was checked, or gives back what it holds.
+    ///
+    /// # Safety
+    /// The memory that `local` names, if it is not the endpoint's, stays until the tag comes back.
+    #[inline]
+    unsafe fn post(&mut self, to: PeerAddr, opcode: u32, mut local: Local, wr: sys::Wr, tag: Tag) -> Post {
+        let known = &mut self.peers[to.0 as usize];
+        let link = &mut known.links[ORIGIN];
+        let (Some(&slot), Some(qp)) = (self.free_tracked.last(), &link.qp) else {
+            return Err(self.give_up(&local, libc::ENOMEM));
+        };
+        let len = local.piece.length;
+        let flags = local.flags | sys::IBV_SEND_SIGNALED;
+        let pieces = core::slice::from_mut(&mut local.piece);
+        let mut request = sys::ibv_send_wr::new(work_id(TRACKED, slot), opcode, flags, pieces, wr);
+        // SAFETY: by the caller's promise; what is the endpoint's stays until the completion gives it back.
+        let result = unsafe { qp.post(&mut request) };
+        if result != 0 {
+            return Err(self.give_up(&local, result));
+        }
+        link.posted += 1;
+        known.outstanding += 1;
+        self.free_tracked.pop();
+        self.tracked[slot as usize] = Tracked {
+            tag,
+            peer: to.0 as u32,
+            holding: local.holding,
+            into: local.into,
+            len,
+            is_in_flight: true,
+        };
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self, local: &Local, result: i32) -> PostError {
+        match local.holding {
+            Holding::Nothing => {}
+            Holding::Bounce(index) => self.free_bounces.push(index),
+            Holding::Registered(index) => self.registrations.give_back(index),
+        }
+        refused(result)
+    }
+
+    /// An operation that needs no fabric: done at once.
+    #[cold]
+    #[inline(never)]
+    fn done_at_once(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.check_peer(to)?;
+        if self.ready.len() >= self.limits.outstanding_max {
+            return Err(PostError::Again);
+        }
+        self.ready.push_back(Completion::Done(tag));
+        Ok(())
+    }
+
+    fn check_peer(&self, to: PeerAddr) -> Result<(), PostError> {
+        match self.peers.get(to.0 as usize) {
+            Some(peer) if peer.down.is_none() && peer.connections > 0 && !self.is_down => Ok(()),
+            _ => Err(self.unusable(to)),
+        }
+    }
+
+    /// A fetch-add or compare-and-swap of 8 bytes; the old value goes to `result`.
+    ///
+    /// # Safety
+    /// `result` is writable until the tag comes back.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn post_atomic(
+        &mut self,
+        to: PeerAddr,
+        opcode: u32,
+        [compare_add, swap]: [u64; 2],
+        result: *mut u8,
+        at: RemoteAddr,
+        tag: Tag,
+    ) -> Post {
+        // The device would break the connection.
+        if at.addr % 8 != 0 {
+            return Err(PostError::Failed(errno_code(libc::EINVAL)));
+        }
+        let rkey = self.check(to, 8, at.key)?;
+        let (_, local) = self.bounce(8)?;
+        let wr = sys::Wr { atomic: sys::Atomic { remote_addr: at.addr, compare_add, swap, rkey } };
+        // SAFETY: the memory is the endpoint's; the result is the caller's promise.
+        unsafe { self.post(to, opcode, Local { into: result, ..local }, wr, tag) }
+    }
+}
+
+/// What the device's refusal to take a work request means.
+#[cold]
+#[inline(never)]
+fn refused(result: i32) -> PostError {
+    match result {
+        // Its queue is full: it drains as others complete.
+        libc::ENOMEM | libc::EAGAIN => PostError::Again,
+        code => PostError::Failed(errno_code(code)),
+    }
+}
+
+fn not_offered() -> Post {
+    Err(PostError::Failed(errno_code(libc::EOPNOTSUPP)))
+}
+
+/// # Safety
+/// Eight bytes are readable.
+unsafe fn word_at(from: *const u8) -> u64 {
+    // SAFETY: by the caller's promise; alignment is not asked for.
+    unsafe { from.cast::<u64>().read_unaligned() }
+}
+
+// SAFETY: line 3 (tags): a tag lives in its slot from the post that the device accepted until the completion with
+// the slot's number is read, once; a queue pair completes each request once, also when it breaks, and the device
+// does not touch the request's memory afterwards. Line 4: `send` copies. Packets point into buffers that are given
+// to the device again only by `release`.
+unsafe impl Endpoint for VerbsEndpoint {
+    type Region = VerbsRegion;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn native(&self) -> &NativeOps {
+        &self.native
+    }
+
+    fn address(&self) -> AddressBytes {
+        self.own_address()
+    }
+
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        let location = Location::of(address, &self.location)?;
+        self.admit(location)
+    }
+
+    fn disconnect(&mut self, peer: PeerAddr) {
+        if let Some(known) = self.peers.get_mut(peer.0 as usize) {
+            known.connections = known.connections.saturating_sub(1);
+        }
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        _key: RemoteKey,
+    ) -> Result<Self::Region, ProviderError> {
+        // SAFETY: by the caller's promise.
+        unsafe { VerbsRegion::open(&self.device.domain, base, len) }
+    }
+
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], _at: RemoteAddr) -> Post {
+        // `inject_bytes_max` is 0: there are no injected puts but empty ones.
+        self.check_peer(to)?;
+        if src.is_empty() {
+            Ok(())
+        } else {
+            Err(PostError::Failed(errno_code(libc::EMSGSIZE)))
+        }
+    }
+
+    #[inline]
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        if len == 0 {
+            return self.done_at_once(to, tag);
+        }
+        let rkey = self.check(to, len, at.key)?;
+        // SAFETY: by the caller's promise.
+        let local = unsafe { self.source(src, len) }?;
+        let wr = sys::Wr { rdma: sys::Rdma { remote_addr: at.addr, rkey } };
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, sys::IBV_WR_RDMA_WRITE, local, wr, tag) }
+    }
+
+    #[inline]
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        if len == 0 {
+            return self.done_at_once(to, tag);
+        }
+        let rkey = self.check(to, len, at.key)?;
+        // SAFETY: by the caller's promise.
+        let local = unsafe { self.destination(dst, len) }?;
+        let wr = sys::Wr { rdma: sys::Rdma { remote_addr: at.addr, rkey } };
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, sys::IBV_WR_RDMA_READ, local, wr, tag) }
+    }
+
+    unsafe fn atomic(
+        &mut self,
+        _to: PeerAddr,
+        _operand: *const u8,
+        _count: usize,
+        _at: RemoteAddr,
+        _dtype: Dtype,
+        _op: ReduceOp,
+        _tag: Tag,
+    ) -> Post {
+        not_offered()
+    }
+
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        if count != 1 || !NativeOps::has(&self.native.fetch_atomic, dtype, op) {
+            return not_offered();
+        }
+        let add = match op {
+            // Adding nothing reads atomically.
+            ReduceOp::NoOp => 0,
+            // SAFETY: by the caller's promise: one element of 8 bytes.
+            _ => unsafe { word_at(operand) },
+        };
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_atomic(to, sys::IBV_WR_ATOMIC_FETCH_AND_ADD, [add, 0], result, at, tag) }
+    }
+
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
+    ) -> Post {
+        if self.native.compare_atomic & (1 << dtype as u32) == 0 {
+            return not_offered();
+        }
+        // SAFETY: by the caller's promise: one element of 8 bytes.
+        let (compare, swap) = (unsafe { word_at(compare) }, unsafe { word_at(operand) });
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_atomic(to, sys::IBV_WR_ATOMIC_CMP_AND_SWP, [compare, swap], result, at, tag) }
+    }
+
+    #[inline]
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+        let role = class as usize;
+        self.check_link(to, role)?;
+        let len = header.len() + payload.len();
+        if len > self.limits.send_bytes_max {
+            return Err(PostError::Failed(errno_code(libc::EMSGSIZE)));
+        }
+        let Some(&index) = self.lanes[role].free_outgoing.last() else { return Err(PostError::Again) };
+        let buffer = self.memory.outgoing(index as usize);
+        // SAFETY: the buffer is free, so nobody else uses it, and holds `send_bytes_max` bytes.
+        unsafe { ptr::copy_nonoverlapping(header.as_ptr(), buffer.as_ptr(), header.len()) };
+        // SAFETY: the payload follows the header; together they are at most `send_bytes_max` bytes.
+        let rest = unsafe { buffer.add(header.len()) };
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), rest.as_ptr(), payload.len()) };
+        let inline = if len <= self.inline_bytes { sys::IBV_SEND_INLINE } else { 0 };
+        let mut pieces = [piece(buffer.as_ptr(), len, self.memory.lkey())];
+        let nowhere = sys::Wr { rdma: sys::Rdma { remote_addr: 0, rkey: 0 } };
+        let flags = sys::IBV_SEND_SIGNALED | inline;
+        let id = work_id(OUTGOING, index);
+        let mut request = sys::ibv_send_wr::new(id, sys::IBV_WR_SEND, flags, &mut pieces, nowhere);
+        let link = &mut self.peers[to.0 as usize].links[role];
+        let Some(qp) = &link.qp else { return Err(PostError::Again) };
+        // SAFETY: the buffer stays as it is until the completion.
+        let result = unsafe { qp.post(&mut request) };
+        if result != 0 {
+            return Err(refused(result));
+        }
+        link.posted += 1;
+        self.lanes[role].free_outgoing.pop();
+        self.outgoing[index as usize] = to.0 as u32;
+        Ok(())
+    }
+
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.check_peer(to)?;
+        let peer = &mut self.peers[to.0 as usize];
+        if peer.outstanding == 0 {
+            return self.done_at_once(to, tag);
+        }
+        if self.flush_waiters.len() == self.flush_waiters.capacity() {
+            return Err(PostError::Again);
+        }
+        peer.flushes += 1;
+        self.flush_waiters.push((to.0 as u32, tag));
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize {
+        self.poll_queue(out)
+    }
+
+    #[inline]
+    fn release(&mut self, packet: ReceivedPacket) {
+        let class = self.memory.sizes().class_of_incoming(packet.buffer as usize);
+        self.lanes[class].unposted.push(packet.buffer);
+        self.post_receives_of(class);
+    }
+
+    fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
+        self.peer_lost(peer.0 as usize, code);
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        Some(self.channel.fd())
+    }
+
+    fn arm_wait(&mut self) -> bool {
+        self.arm()
+    }
+}
