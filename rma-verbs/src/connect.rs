@@ -425,8 +425,9 @@ const PEERS_MAX: usize = 1 << 26;
 
 /// The device sends again when no acknowledgement comes for 4.096 us x 2^17, about half a second,
 const TIMEOUT: u8 = 17;
-/// and so often, before it says that the peer is gone: after 4 to 16 seconds.
-const RETRIES: u8 = 7;
+/// and so often, before it says that the peer is gone: after 4 to 16 seconds. The software device takes 7 for
+/// "for ever", as it does for the next one.
+const RETRIES: u8 = 6;
 /// A peer without a free receive buffer is asked again for ever: it may compute. 7 has this meaning.
 const RETRIES_WITHOUT_END: u8 = 7;
 /// It is asked again after 0.16 ms, as InfiniBand numbers its times.

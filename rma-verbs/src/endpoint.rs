@@ -117,15 +117,7 @@ impl VerbsEndpoint {
         let channel = Channel::open(&device.domain)?;
         let entries = sizes.completions() + PROBES_MAX;
         let cq = Cq::open(&device.domain, &channel, entries)?;
-        let lane = |class: usize| -> Result<Lane, ProviderError> {
-            let buffers = |count: usize| (class * count) as u32..((class + 1) * count) as u32;
-            Ok(Lane {
-                srq: Srq::open(&device.domain, sizes.incoming)?,
-                free_outgoing: buffers(sizes.outgoing).rev().collect(),
-                unposted: buffers(sizes.incoming).collect(),
-            })
-        };
-        let lanes = [lane(0)?, lane(1)?];
+        let lanes = open_lanes(&device, &sizes)?;
         let mut random = seed()?;
         let queue_key = next_random(&mut random) as u32 & QUEUE_KEY_MASK;
         let datagrams = open_datagrams(&device, &cq, queue_key)?;
@@ -217,6 +209,19 @@ impl VerbsEndpoint {
         self.inline_bytes = inline.min(INLINE_BYTES) as usize;
         Ok(())
     }
+}
+
+/// Both lanes, by class; all buffers are here.
+fn open_lanes(device: &Device, sizes: &Sizes) -> Result<[Lane; CLASSES], ProviderError> {
+    let lane = |class: usize| -> Result<Lane, ProviderError> {
+        let buffers = |count: usize| (class * count) as u32..((class + 1) * count) as u32;
+        Ok(Lane {
+            srq: Srq::open(&device.domain, sizes.incoming)?,
+            free_outgoing: buffers(sizes.outgoing).rev().collect(),
+            unposted: buffers(sizes.incoming).collect(),
+        })
+    };
+    Ok([lane(0)?, lane(1)?])
 }
 
 /// What is sent inline at most.
