@@ -81,7 +81,8 @@ pub fn first_come_first_served<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
         assert!(is_stuck(&mut world, rank, &mut sync));
         calls.push((rank, sync));
     }
-    world.put(4, window, 4, 0, &99u64.to_le_bytes()).unwrap();
+    let first = 99u64.to_le_bytes();
+    world.put(4, window, 4, 0, &first).unwrap();
     world.unlock(4, window, 4).unwrap();
     world.wait_all(calls).unwrap();
     assert_eq!(old.map(u64::from_le_bytes), [99, 0, 1, 2]);

@@ -194,7 +194,8 @@ pub fn operations_on_oneself<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
     let (mut got, mut old) = ([0; 8], [0; 8]);
     let mut swapped = 0;
     world.lock(1, window, 1, Exclusive).unwrap();
-    world.put(1, window, 1, 0, &5u64.to_le_bytes()).unwrap();
+    let five = 5u64.to_le_bytes();
+    world.put(1, window, 1, 0, &five).unwrap();
     world.get(1, window, 1, 0, &mut got).unwrap();
     let two = 2u64.to_le_bytes();
     world.get_accumulate(1, window, 1, 0, &two, &mut old, Dtype::U64, ReduceOp::Prod).unwrap();

@@ -90,7 +90,8 @@ pub fn one_goes_and_the_other_stays<E: Endpoint, B: Bootstrap>(make: &impl Make<
     for round in 0..3u8 {
         let other = world.create_over(whole, 0, 1 << 14);
         world.lock(0, other, 1, Shared).unwrap();
-        world.put(0, other, 1, 0, &[round; 8]).unwrap();
+        let rounds = [round; 8];
+        world.put(0, other, 1, 0, &rounds).unwrap();
         world.unlock(0, other, 1).unwrap();
         world.free(other).unwrap();
         assert_eq!(world.memory(1, whole)[..8], [round; 8]);
