@@ -98,6 +98,8 @@ mutations! {
     RevokeAnsweredEarly,
     /// The failure of a peer is noted and its operations are not ended.
     DeathIgnored,
+    /// COMPLETE goes to a rank before its ghost has acknowledged what comes before it.
+    CompleteBeforeGhosts,
 }
 
 impl Mutation {

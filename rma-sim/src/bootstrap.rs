@@ -29,8 +29,9 @@ struct Asked {
 }
 
 impl SimBootstrap {
-    pub(crate) fn new(fabric: SimFabric, rank: u32) -> Self {
-        let size = fabric.rank_count();
+    /// `endpoints`: those of each rank.
+    pub(crate) fn new(fabric: SimFabric, rank: u32, endpoints: u32) -> Self {
+        let size = fabric.rank_count() / endpoints;
         Self { fabric, rank, size, is_published: false, asked: None, losses_told: 0 }
     }
 }
@@ -46,12 +47,14 @@ impl Bootstrap for SimBootstrap {
 
     fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
         let rank = self.rank;
-        if self.is_published || address.as_slice() != fabric::address(rank).as_slice() {
+        let is_own = |endpoint| address.as_slice().ends_with(fabric::address(endpoint).as_slice());
+        let has_ghost = self.fabric.rank_count() > self.size;
+        if self.is_published || !is_own(if has_ghost { rank + self.size } else { rank }) {
             return Err(BootstrapError {
                 message: format!("publish: rank {rank} publishes the address of its own endpoint, once"),
             });
         }
-        if !self.fabric.publish(rank) {
+        if !self.fabric.publish(rank, address) {
             return Err(BootstrapError {
                 message: format!("publish: rank {rank} has no endpoint; open it before publishing"),
             });
@@ -76,12 +79,12 @@ impl Bootstrap for SimBootstrap {
         }
         let is_hidden = asked.pending_left > 0 && self.fabric.hides_addresses();
         asked.pending_left = asked.pending_left.saturating_sub(1);
-        if is_hidden || !self.fabric.is_published(rank.0) {
+        let Some(address) = self.fabric.published(rank.0).filter(|_| !is_hidden) else {
             self.asked = Some(asked);
             return Ok(Lookup::Pending);
-        }
+        };
         self.asked = None;
-        Ok(Lookup::Found(fabric::address(rank.0)))
+        Ok(Lookup::Found(address))
     }
 
     fn poll_lost(&mut self) -> Option<Rank> {

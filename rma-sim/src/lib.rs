@@ -9,6 +9,7 @@ pub mod arithmetic;
 mod bootstrap;
 pub mod explore;
 mod fabric;
+pub mod ghosts;
 mod random;
 pub mod scale;
 pub mod swarm;

@@ -1,6 +1,5 @@
 //! Worlds whose ranks have ghosts, over any endpoints: the ghosts make progress when the fabric is moved.
 
-use std::alloc::{alloc_zeroed, dealloc, Layout};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,14 +7,11 @@ use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::config::Config;
 use rma_core::counters::Counters;
 use rma_core::engine::Engine;
-use rma_core::ghost::{Ghost, GhostError, Introduced, Part, Wanted};
-use rma_core::ids::{Rank, WindowId};
+use rma_core::ids::Rank;
 use rma_core::provider::Endpoint;
+use rma_sim::ghosts::{Link, Served};
 
 use crate::{Driver, World};
-
-/// The engine of a ghost, which its rank and the world share.
-type Served<E> = Arc<Mutex<Engine<E, Introduced>>>;
 
 /// What the launcher knows of a rank, and is going to tell it.
 #[derive(Clone, Debug, Default)]
@@ -68,69 +64,6 @@ impl Bootstrap for BookBootstrap {
     }
 }
 
-/// Memory that rank and ghost have in common.
-#[derive(Debug)]
-struct Memory {
-    base: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: it owns what it points to.
-unsafe impl Send for Memory {}
-// SAFETY: it is only kept and dropped.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn new(wanted: &Wanted) -> Result<Self, GhostError> {
-        let none = |_| GhostError::Memory;
-        let layout = Layout::from_size_align(wanted.len.max(1), wanted.alignment.max(4096)).map_err(none)?;
-        // SAFETY: the layout's size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        assert!(!base.is_null(), "memory for a test's window");
-        Ok(Self { base, layout })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: it came from `alloc_zeroed` with this layout, and is freed once.
-        unsafe { dealloc(self.base, self.layout) };
-    }
-}
-
-/// A rank's way to its ghost: the same thread.
-struct Link<E: Endpoint>(Served<E>);
-
-impl<E: Endpoint> std::fmt::Debug for Link<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Link")
-    }
-}
-
-impl<E: Endpoint> Ghost for Link<E> {
-    fn address(&self) -> AddressBytes {
-        locked(&self.0).ghost_address()
-    }
-
-    fn serve(&mut self, wanted: &Wanted) -> Result<Part, GhostError> {
-        let memory = Arc::new(Memory::new(wanted)?);
-        let base = memory.base;
-        let kept = Box::new(Arc::clone(&memory));
-        // SAFETY: as long as the mapping is kept; the tests use it as shared memory.
-        let remote = unsafe { locked(&self.0).add_window(wanted, base, kept) };
-        let remote = remote.map_err(|error| GhostError::Other(error.to_string()))?;
-        Ok(Part { base, mapping: Box::new(memory), remote })
-    }
-
-    fn release(&mut self, window: WindowId) {
-        locked(&self.0).drop_window(window);
-    }
-
-    fn lost(&mut self, rank: Rank) {
-        locked(&self.0).lose(rank);
-    }
-}
-
 /// Moves the ghosts, and then the fabric.
 struct Haunted<E: Endpoint, D> {
     ghosts: Vec<Served<E>>,
@@ -139,7 +72,7 @@ struct Haunted<E: Endpoint, D> {
 
 impl<E: Endpoint, D: Driver> Driver for Haunted<E, D> {
     fn advance(&mut self) -> bool {
-        let events: usize = self.ghosts.iter().map(|ghost| locked(ghost).progress()).sum();
+        let events: usize = self.ghosts.iter().map(|ghost| ghost.engine().progress()).sum();
         self.fabric.advance() || events > 0
     }
 
@@ -148,7 +81,7 @@ impl<E: Endpoint, D: Driver> Driver for Haunted<E, D> {
     }
 
     fn target_counters(&self, rank: u32) -> Option<Counters> {
-        self.ghosts.get(rank as usize).map(|ghost| locked(ghost).counters())
+        self.ghosts.get(rank as usize).map(|ghost| ghost.engine().counters())
     }
 }
 
@@ -173,17 +106,17 @@ pub fn haunted_world_and_launcher<E: Endpoint + 'static>(
     let ghosts: Vec<Served<E>> = endpoints
         .drain(ranks..)
         .zip(0..)
-        .map(|(endpoint, rank)| Arc::new(Mutex::new(Engine::serve(endpoint, Rank(rank), size, config))))
+        .map(|(endpoint, rank)| Served::new(endpoint, Rank(rank), size, config))
         .collect();
     let engines = endpoints.into_iter().zip(0..).zip(&ghosts).map(|((endpoint, rank), ghost)| {
         let bootstrap = BookBootstrap { rank, book: Arc::clone(&book) };
-        let link = Box::new(Link(Arc::clone(ghost)));
+        let link = Box::new(Link::new(ghost, true));
         Engine::open_with_ghost(endpoint, bootstrap, config.clone(), link).expect("the engine opens")
     });
     let world = World::new(engines.collect(), Haunted { ghosts: ghosts.clone(), fabric });
     (world, Launcher(book))
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(book: &Book) -> MutexGuard<'_, Vec<Page>> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
 }

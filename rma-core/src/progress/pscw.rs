@@ -6,6 +6,7 @@ use crate::bootstrap::Bootstrap;
 use crate::epoch::PostSeen;
 use crate::error::FabricCode;
 use crate::ids::Rank;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError};
 use crate::state::{TargetLockState, WindowState};
@@ -196,7 +197,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Sends COMPLETE to the members that have posted and have no element to which it is left; where ghosts
     /// serve, to those whose ghosts have acknowledged everything.
     pub(crate) fn complete_untouched(&mut self, w: &mut Window<E::Region>) {
-        if w.is_served && !w.acks.is_empty() {
+        let is_hasty = w.is_served && Mutation::CompleteBeforeGhosts.is_on();
+        if w.is_served && !w.acks.is_empty() && !is_hasty {
             // Ghosts owe them, whose packets nothing orders before those that go from rank to rank.
             return;
         }
@@ -205,7 +207,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             from = place + 1;
             let element = w.slots.find(&self.targets, rank);
             let is_told_here = rank == self.rank || w.is_served;
-            if element.is_some_and(|t| !is_told_here || self.sync_phase(t).is_some()) {
+            if element.is_some_and(|t| !is_told_here || self.sync_phase(t).is_some() && !is_hasty) {
                 continue;
             }
             if rank == self.rank {

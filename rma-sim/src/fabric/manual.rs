@@ -257,7 +257,7 @@ impl State {
 
     fn endpoint_part(&self, endpoint: &EndpointState) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (endpoint.rank, endpoint.is_up, endpoint.is_published).hash(&mut hasher);
+        (endpoint.rank, endpoint.is_up, endpoint.published.is_some()).hash(&mut hasher);
         endpoint.completions.len().hash(&mut hasher);
         for (tag, failed) in &endpoint.completions {
             (tag.0, failed.map(|code| code.code)).hash(&mut hasher);

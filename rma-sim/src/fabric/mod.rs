@@ -57,7 +57,12 @@ impl SimFabric {
 
     /// The bootstrap of a rank.
     pub fn bootstrap(&self, rank: u32) -> SimBootstrap {
-        SimBootstrap::new(self.clone(), rank)
+        SimBootstrap::new(self.clone(), rank, 1)
+    }
+
+    /// The bootstrap of a rank in a job whose ranks have ghosts: the fabric's ranks are theirs, and then the ghosts'.
+    pub fn bootstrap_with_ghost(&self, rank: u32) -> SimBootstrap {
+        SimBootstrap::new(self.clone(), rank, 2)
     }
 
     /// Virtual time, in nanoseconds from 0.
@@ -76,11 +81,12 @@ impl SimFabric {
         self.state().advance()
     }
 
-    /// Whether a poll of this rank would find something, or a post of it that was refused may work now.
+    /// Whether a poll of this rank would find something, or a post of it that was refused may work now. The dead do
+    /// neither.
     pub fn is_ready(&self, rank: u32) -> bool {
         let state = self.state();
         let endpoint = state.endpoint_of.get(&rank).map(|&index| &state.endpoints[index]);
-        endpoint.is_some_and(|endpoint| endpoint.is_ready() || endpoint.may_retry)
+        endpoint.is_some_and(|endpoint| endpoint.is_up && (endpoint.is_ready() || endpoint.may_retry))
     }
 
     /// Says that the rank is about to try again what was refused: until the next refusal,
@@ -207,18 +213,25 @@ impl SimFabric {
         self.state().trace.events().copied().collect()
     }
 
-    /// Marks the rank's address as published.
-    pub(crate) fn publish(&self, rank: u32) -> bool {
+    /// Keeps what the rank has published.
+    pub(crate) fn publish(&self, rank: u32, address: &AddressBytes) -> bool {
         let mut state = self.state();
         let index = state.endpoint_of.get(&rank).copied();
         index.is_some_and(|index| {
-            state.endpoints[index].is_published = true;
+            state.endpoints[index].published = Some(*address);
             true
         })
     }
 
-    pub(crate) fn is_published(&self, rank: u32) -> bool {
-        self.of_rank(rank, |endpoint| usize::from(endpoint.is_published)) > 0
+    pub(crate) fn published(&self, rank: u32) -> Option<AddressBytes> {
+        let state = self.state();
+        let index = state.endpoint_of.get(&rank)?;
+        state.endpoints[*index].published
+    }
+
+    /// Whether the process of this rank has an endpoint and lives.
+    pub(crate) fn is_up(&self, rank: u32) -> bool {
+        self.of_rank(rank, |endpoint| usize::from(endpoint.is_up)) > 0
     }
 
     pub(crate) fn rank_count(&self) -> u32 {

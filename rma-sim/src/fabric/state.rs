@@ -3,6 +3,7 @@
 use core::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use rma_core::bootstrap::AddressBytes;
 use rma_core::ids::{PeerAddr, Tag};
 use rma_core::provider::{CompletionScope, FabricCode, SendClass};
 
@@ -46,7 +47,7 @@ pub(super) struct EndpointState {
     pub(super) rank: u32,
     /// Open, and its process alive.
     pub(super) is_up: bool,
-    pub(super) is_published: bool,
+    pub(super) published: Option<AddressBytes>,
     pub(super) peers: Vec<PeerSlot>,
     pub(super) routes: Vec<Route>,
     pub(super) registrations: Registrations,
@@ -449,7 +450,7 @@ impl EndpointState {
         Self {
             rank,
             is_up: true,
-            is_published: false,
+            published: None,
             peers: Vec::new(),
             routes: Vec::new(),
             registrations: Registrations::default(),

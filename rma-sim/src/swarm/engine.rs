@@ -7,6 +7,7 @@ use rma_core::engine::{
     Engine, FenceAssert, Notification, Operation, PostAssert, Request, StartAssert, SyncCall,
 };
 use rma_core::error::{Call as Name, RmaError};
+use rma_core::ghost::Ghost;
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::info::WindowOptions;
@@ -45,9 +46,25 @@ impl EngineLibrary {
     /// # Errors
     /// What the fabric or the engine says.
     pub fn open(fabric: &SimFabric, rank: u32, config: &Config) -> Result<Self, String> {
+        Self::open_with(fabric, rank, config, None)
+    }
+
+    /// The same, for a rank that may have a ghost.
+    pub(super) fn open_with(
+        fabric: &SimFabric,
+        rank: u32,
+        config: &Config,
+        ghost: Option<Box<dyn Ghost>>,
+    ) -> Result<Self, String> {
         let endpoint = fabric.open(rank).map_err(|error| error.to_string())?;
-        let bootstrap = fabric.bootstrap(rank);
-        let engine = Engine::open(endpoint, bootstrap, config.clone()).map_err(say)?;
+        let config = config.clone();
+        let engine = match ghost {
+            None => Engine::open(endpoint, fabric.bootstrap(rank), config),
+            Some(ghost) => {
+                Engine::open_with_ghost(endpoint, fabric.bootstrap_with_ghost(rank), config, ghost)
+            }
+        };
+        let engine = engine.map_err(say)?;
         Ok(Self {
             engine,
             windows: Vec::new(),

@@ -4,6 +4,7 @@ mod alone;
 mod census;
 mod draw;
 mod engine;
+mod haunt;
 mod library;
 mod memory;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use alone::run_rank;
 pub use census::Census;
 pub use draw::{plan, Bounds};
 pub use engine::{EngineLibrary, SimEngine};
+pub use haunt::has_ghosts;
 pub use library::{Call, Library, OriginBuffers, Place, Progress};
 pub use memory::{Buffer, Exposed};
 pub use plan::{

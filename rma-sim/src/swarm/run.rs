@@ -5,7 +5,10 @@ use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
 
+use rma_core::ghost::Ghost;
+
 use super::engine::EngineLibrary;
+use super::haunt::{cast, dismiss, fabric_for, Actor, SimGhost};
 use super::library::Library;
 use super::oracle::Snapshot;
 use super::plan::Plan;
@@ -124,6 +127,7 @@ impl<P: RankProgram> RankProgram for Mortal<P> {
 /// its own, and every call either returns or is cut off.
 pub fn run_with_death(plan: &Plan, victim: u32, steps: u64) -> Report {
     let fabric = SimFabric::new(plan.fabric.clone());
+    // Ghosts and deaths together are the other program's affair.
     supervise(&fabric, |turns| {
         let scripts = (0..).zip(scripts(plan, &fabric, &Shared::new(plan))?);
         let mortal = |(rank, program)| Mortal {
@@ -148,7 +152,7 @@ pub fn run_with_death(plan: &Plan, victim: u32, steps: u64) -> Report {
 ///
 /// A panic of the engine is a failed run, not a panic of the caller.
 pub fn run(plan: &Plan, prepare: impl FnOnce(&SimFabric)) -> Report {
-    let fabric = SimFabric::new(plan.fabric.clone());
+    let fabric = fabric_for(plan.seed, &plan.fabric);
     prepare(&fabric);
     supervise(&fabric, |turns| run_on(plan, &fabric, &Shared::new(plan), turns))
 }
@@ -177,7 +181,7 @@ pub(super) fn supervise(fabric: &SimFabric, run: impl FnOnce(&mut u64) -> Result
 
 /// Runs a plan and says what its windows held at the end of each phase.
 pub(super) fn outcome_of(plan: &Plan) -> (Verdict, Vec<Snapshot>) {
-    let fabric = SimFabric::new(plan.fabric.clone());
+    let fabric = fabric_for(plan.seed, &plan.fabric);
     let shared = Shared::new(plan);
     let report = supervise(&fabric, |turns| run_on(plan, &fabric, &shared, turns));
     // A run that panicked may have left it borrowed, and then nobody asks for what it has seen.
@@ -193,25 +197,43 @@ fn scripts(
     shared: &SharedCell,
 ) -> Result<Vec<RankScript<EngineLibrary>>, Failure> {
     let open = |rank| {
-        let library = EngineLibrary::open(fabric, rank, &plan.config)
-            .map_err(|text| Failure::Program { rank, fault: Fault::Engine(text) })?;
+        let library = EngineLibrary::open(fabric, rank, &plan.config).map_err(|text| failed(rank, text))?;
         Ok(RankScript::new(rank, library, Rc::clone(shared)))
     };
     (0..plan.fabric.ranks).map(open).collect()
 }
 
+fn failed(rank: u32, text: String) -> Failure {
+    Failure::Program { rank, fault: Fault::Engine(text) }
+}
+
+/// The scripts of ranks that may have ghosts.
+fn actors(
+    plan: &Plan,
+    fabric: &SimFabric,
+    shared: &SharedCell,
+) -> Result<Vec<Actor<RankScript<EngineLibrary>>>, Failure> {
+    let open = |rank| {
+        let ghost = SimGhost::open(plan.seed, fabric, rank, plan.fabric.ranks, &plan.config)?;
+        let link = ghost.as_ref().map(|ghost| -> Box<dyn Ghost> { ghost.link(true) });
+        let library = EngineLibrary::open_with(fabric, rank, &plan.config, link)?;
+        Ok((RankScript::new(rank, library, Rc::clone(shared)), ghost))
+    };
+    let opened = (0..plan.fabric.ranks).map(|rank| open(rank).map_err(|text| failed(rank, text)));
+    Ok(cast(opened.collect::<Result<_, _>>()?))
+}
+
 fn run_on(plan: &Plan, fabric: &SimFabric, shared: &SharedCell, turns: &mut u64) -> Result<(), Failure> {
-    let scripts = scripts(plan, fabric, shared)?;
-    let mut world = SimWorld::new(fabric.clone(), scripts, plan.schedule, plan.seed);
+    let actors = actors(plan, fabric, shared)?;
+    let mut world = SimWorld::new(fabric.clone(), actors, plan.schedule, plan.seed);
     let outcome = world.run();
     *turns = world.turns();
     outcome?;
-    for (rank, script) in (0..).zip(world.into_programs()) {
-        let leftover = |text| Failure::Program { rank, fault: Fault::Engine(text) };
-        script.library().check_idle().map_err(leftover)?;
+    for (rank, script) in (0..).zip(dismiss(world.into_programs())?) {
+        script.library().check_idle().map_err(|text| failed(rank, text))?;
         let (lent, regions) = (fabric.lent_packets(rank), fabric.live_regions(rank));
         if lent > 0 || regions > 0 {
-            return Err(leftover(format!("{lent} packets not released, {regions} regions not dropped")));
+            return Err(failed(rank, format!("{lent} packets not released, {regions} regions not dropped")));
         }
     }
     Ok(())

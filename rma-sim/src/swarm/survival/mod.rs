@@ -22,12 +22,16 @@ use rma_core::op::ReduceOp;
 use rma_core::wire::OpKind;
 
 use super::draw::{plan, Bounds};
+use super::haunt::{cast, fabric_for, SimGhost};
 use super::run::{supervise, Report};
 use super::SimEngine;
 use crate::fabric::SimFabric;
 use crate::random::Random;
 use crate::world::{Failure, Fault, RankProgram, SimWorld, Step};
 use tasks::{Task, What, EXPOSED, LOCKED};
+
+/// Most looks for ghosts while one thing is waited for: for ever would hide that nothing comes.
+const PROBES_MAX: u32 = 64;
 
 /// Bytes of each origin's part of a window: one word, or more than a packet takes.
 const PART_BYTES: [usize; 2] = [8, 12_000];
@@ -102,6 +106,10 @@ struct Survivor {
     buffers: Vec<Box<[u64]>>,
     /// Steps until it dies; `None`: it lives on.
     steps_left: Option<u64>,
+    /// The place of its ghost, if it has one.
+    ghost_place: Option<u32>,
+    /// Times that it may still look for ghosts that owe it an answer, for one thing that it waits for.
+    probes_left: u32,
     milestones: u64,
 }
 
@@ -117,7 +125,10 @@ impl RankProgram for Survivor {
         let moved = self.engine.progress() + heard;
         let (milestones, stage) = (self.milestones, self.stage);
         if self.poll()? {
+            self.probes_left = PROBES_MAX;
             self.proceed()?;
+        } else if moved == 0 {
+            self.probe();
         }
         Ok(match self.stage {
             Stage::Finished => Step::Finished,
@@ -145,13 +156,25 @@ impl Survivor {
         }
         let mut shared = self.shared.borrow_mut();
         shared.is_dead = true;
-        if shared.is_silent {
-            self.fabric.kill_silently(self.rank);
-        } else {
-            self.fabric.kill(self.rank);
+        for place in [Some(self.rank), self.ghost_place].into_iter().flatten() {
+            if shared.is_silent {
+                self.fabric.kill_silently(place);
+            } else {
+                self.fabric.kill(place);
+            }
+        }
+        if !shared.is_silent {
             self.fabric.announce_death(self.rank);
         }
         true
+    }
+
+    /// Looks for ghosts that owe an answer, as a caller does who has waited for long.
+    fn probe(&mut self) {
+        if self.ghost_place.is_some() && self.probes_left > 0 && self.shared.borrow().is_dead {
+            self.probes_left -= 1;
+            self.engine.probe_ghosts(false);
+        }
     }
 
     /// Whether what was waited for is there. An error that names the dead is as good as success.
@@ -375,16 +398,25 @@ pub fn run_survival(seed: u64, bounds: Bounds) -> Report {
     let steps = 1 + random.below(random.clone().pick(&[50, 500, 3000]));
     let part_bytes = random.pick(&PART_BYTES);
     let shared = Rc::new(RefCell::new(Shared::new(ranks, part_bytes, victim, random.chance(500))));
-    let fabric = SimFabric::new(drawn.fabric.clone());
+    let fabric = fabric_for(seed, &drawn.fabric);
+    // A rank that tells its ghost nothing is as good as away; then those who wait must.
+    let ghosts_hear = seed & 16 == 0;
     supervise(&fabric, |turns| {
         let open = |(rank, tasks): (u32, Vec<Task>)| {
             let failed = |text| Failure::Program { rank, fault: Fault::Engine(text) };
+            let ghost = SimGhost::open(seed, &fabric, rank, ranks, &drawn.config).map_err(failed)?;
             let endpoint = fabric.open(rank).map_err(|error| failed(error.to_string()))?;
-            let engine = Engine::open(endpoint, fabric.bootstrap(rank), drawn.config.clone())
-                .map_err(|error| failed(error.to_string()))?;
-            Ok(Survivor {
+            let config = drawn.config.clone();
+            let engine = match &ghost {
+                None => Engine::open(endpoint, fabric.bootstrap(rank), config),
+                Some(ghost) => {
+                    let (bootstrap, link) = (fabric.bootstrap_with_ghost(rank), ghost.link(ghosts_hear));
+                    Engine::open_with_ghost(endpoint, bootstrap, config, link)
+                }
+            };
+            let survivor = Survivor {
                 rank,
-                engine,
+                engine: engine.map_err(|error| failed(error.to_string()))?,
                 fabric: fabric.clone(),
                 shared: Rc::clone(&shared),
                 windows: Vec::new(),
@@ -393,11 +425,14 @@ pub fn run_survival(seed: u64, bounds: Bounds) -> Report {
                 stage: Stage::Creating,
                 buffers: Vec::new(),
                 steps_left: (rank == victim).then_some(steps),
+                ghost_place: ghost.is_some().then_some(rank + ranks),
+                probes_left: PROBES_MAX,
                 milestones: 0,
-            })
+            };
+            Ok((survivor, ghost))
         };
         let programs = (0..).zip(tasks::draw(ranks, &mut random)).map(open).collect::<Result<_, _>>()?;
-        let mut world = SimWorld::new(fabric.clone(), programs, drawn.schedule, seed);
+        let mut world = SimWorld::new(fabric.clone(), cast(programs), drawn.schedule, seed);
         let outcome = world.run();
         *turns = world.turns();
         outcome
