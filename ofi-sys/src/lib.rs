@@ -11,6 +11,7 @@
 
 pub mod calls;
 mod library;
+mod signals;
 
 /// Generated declarations, named as in C.
 #[allow(

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::bindings::{fi_info, fi_type, fid_fabric};
+use crate::signals::keeping_handlers;
 
 /// The name that the dynamic loader looks for.
 const SONAME: &CStr = c"libfabric.so.1";
@@ -185,7 +186,8 @@ fn candidates(path: Option<&Path>) -> Vec<CString> {
 fn load(file: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: loading runs the library's initializers; libfabric's may run at any time. The name is
     // terminated.
-    let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    let handle =
+        keeping_handlers(|| unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) });
     if !handle.is_null() {
         return Ok(handle);
     }

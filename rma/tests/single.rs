@@ -33,6 +33,23 @@ fn memory_moves_in_and_comes_back() -> Result<(), Error> {
     job.finalize()
 }
 
+/// Shows: MPI_PROC_NULL.
+#[test]
+fn values_to_no_rank_go_nowhere() -> Result<(), Error> {
+    let job = Job::init()?;
+    let window = job.allocate::<i64>(1)?;
+    window.lock_all(|epoch| {
+        epoch.put_value(Rank::NULL, 0, -5)?;
+        assert_eq!(epoch.get_value(Rank::NULL, 0)?, 0);
+        assert_eq!(epoch.fetch_and_op(Rank::NULL, 0, 3, ReduceOp::Sum)?, 0);
+        assert_eq!(epoch.compare_and_swap(Rank::NULL, 0, 0, 10)?, 0);
+        epoch.put_value(SELF, 0, 7)
+    })?;
+    assert_eq!(window.local().to_vec(), [7]);
+    window.free()?;
+    job.finalize()
+}
+
 /// Shows: MPI_Win_get_group.
 #[test]
 fn a_windows_group_is_all_ranks() -> Result<(), Error> {

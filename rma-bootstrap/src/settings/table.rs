@@ -175,6 +175,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "longest time that a blocking call may take, in seconds (default: no limit)",
     ),
+    user("RMA_LAUNCH_AGENT", Kind::Text, "", "command by which rmarun starts its agents on other hosts"),
     user("RMA_SINGLE", Kind::Switch, "0", "make this process a job of one rank, whatever started it"),
     internal("RMA_RANK", Kind::Count, "rank of the process"),
     internal("RMA_SIZE", Kind::Count, "number of ranks in the job"),
