@@ -220,7 +220,8 @@ fn a_flood_is_accepted_at_a_bounded_rate_and_keeps_nobody_out() {
     let connecting = connects(listener.candidates().to_vec(), &SECRET, BOUND);
     assert_eq!(arrives(&mut listener).id, 5);
     assert!(connecting.join().unwrap().is_ok());
-    serve(&mut listener, |listener| flood.is_finished() && listener.refused() == 600);
+    // One more when the job's own host has tried a second address meanwhile, and took it back.
+    serve(&mut listener, |listener| flood.is_finished() && listener.refused() >= 600);
     let seconds = begun.elapsed().as_secs_f64();
     // 256 at once and as many a second, of which one belonged to the job.
     assert!(seconds > 1.2, "600 connections were accepted within {seconds} s");
