@@ -4,7 +4,7 @@
 # each report is a failure, whatever became of its process.
 #
 #   ci/sanitizers.sh asan|tsan             every test that can run so; says which cannot, and why
-#   ci/sanitizers.sh asan|tsan bounded     the part that ci/test.sh has time for
+#   ci/sanitizers.sh asan|tsan bounded     about what lanes asan and tsan of ci/test.sh run
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
