@@ -1,6 +1,7 @@
 //! A rank that `rmarun` started, and its side of the control connection.
 
 use std::collections::VecDeque;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use rma_core::ids::Rank;
 
 use crate::control::Control;
 use crate::environment::Place;
-use crate::member::Member;
+use crate::member::{Member, Sharing};
 use crate::requests::{Ask, Requests};
 use crate::wire::{fit_text, Reply, Request, KEY_BYTES_MAX, VERSION};
 use crate::{Fetch, ADDRESS_KEY};
@@ -34,6 +35,8 @@ pub struct LauncherClient {
     lost: Option<String>,
     /// What the launcher refused and nobody has been told yet.
     refusal: Option<String>,
+    /// Where others may try to reach this rank, until all have finalized.
+    open: Vec<TcpListener>,
 }
 
 impl LauncherClient {
@@ -55,6 +58,7 @@ impl LauncherClient {
             losses: VecDeque::new(),
             lost: None,
             refusal: None,
+            open: Vec::new(),
         };
         client.control.send(&hello).map_err(|error| client.error("joining the job", &error.to_string()))?;
         client.await_welcome()?;
@@ -92,7 +96,10 @@ impl LauncherClient {
             Reply::Missing { request, reason } => {
                 self.requests.answer(request, Err(reason));
             }
-            Reply::AllFinalized => self.all_finalized = true,
+            Reply::AllFinalized => {
+                self.all_finalized = true;
+                self.open.clear();
+            }
             // Of itself, and of ranks that are not there, it has nothing to learn.
             Reply::Lost { rank } => {
                 if rank < self.place.size && rank != self.place.rank {
@@ -260,6 +267,17 @@ impl Member for LauncherClient {
 
     fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
         self.send_to_the_end("abort", &Request::Abort { code, message: fit_text(message).to_owned() })
+    }
+}
+
+impl Sharing for LauncherClient {
+    /// Here look-ups wait for the value, and no barrier is needed.
+    fn share(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), BootstrapError> {
+        value.map_or(Ok(()), |value| self.put(key, value))
+    }
+
+    fn keep_open(&mut self, listeners: Vec<TcpListener>) {
+        self.open = listeners;
     }
 }
 

@@ -21,6 +21,8 @@ pub mod tree;
 pub mod wire;
 
 mod client;
+mod family;
+mod last_words;
 mod launch;
 mod member;
 mod reach;
@@ -179,17 +181,21 @@ impl JobBootstrap {
         self.member().job_id()
     }
 
-    /// Finds out by which of `addresses`, the best first, ranks on other hosts reach this one, where it has to be found
-    /// out: with PMI, by trying, if there are other hosts. Every rank of the job calls it, with whatever it has, or
-    /// none, before it publishes its address; it blocks until all have. `None` where there is nothing to find out:
-    /// `rmarun` has said it, and of PMIx one rank's values cannot be relied on to be seen one after the other.
+    /// Finds out by which of `addresses`, the best first, ranks on other hosts reach this one, by trying, if there are
+    /// other hosts; all ranks' are of the same family. Every rank of the job calls it, with whatever it has, or none,
+    /// before it publishes its address; it blocks until all have. `None` where there is nothing to find out, or no way:
+    /// servers of PMIx before version 4 may keep what they knew of a rank first.
     ///
     /// # Errors
-    /// When the launcher is gone, a rank does not call it within the time limit, or nothing gets through: then the
-    /// message lists what was tried and how it failed.
+    /// When the launcher is gone, a rank does not call it within the time limit, nothing gets through (then the message
+    /// lists what was tried and how it failed), or no family of addresses serves all hosts (then it says who has which).
     pub fn prove_address(&mut self, addresses: &[IpAddr]) -> Result<Option<IpAddr>, BootstrapError> {
         match self {
-            Self::Pmi(client) if client.is_spread() => client.prove_address(addresses),
+            Self::Launcher(client) if client.local_size() != client.size() => {
+                reach::prove_address(&mut **client, addresses)
+            }
+            Self::Pmi(client) if client.is_spread() => reach::prove_address(&mut **client, addresses),
+            Self::Pmix(client) if client.can_share() => reach::prove_address(&mut **client, addresses),
             _ => Ok(None),
         }
     }

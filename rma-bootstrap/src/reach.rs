@@ -1,7 +1,7 @@
-//! By which of its addresses other hosts reach this one, where nobody has said it and no launcher has found it out:
-//! it is tried. Each rank of a job that PMI carries listens at all addresses that its fabric could bind to, says in the job's key-value space
-//! where, and connects from each of them to a rank of another host. The first address of its own that gets through
-//! anywhere is the one. The kernel makes these connections; nothing is sent on them.
+//! By which of its addresses other hosts reach this one, where nobody has said it: it is tried. Each rank of a job on
+//! several hosts listens at all addresses that its fabric could bind to, says in the job's key-value space where, and
+//! connects from each of them to a rank of another host. The first address of its own that gets through anywhere, and is
+//! of the family that all ranks use (`family.rs`), is the one. The kernel makes these connections; nothing is sent on them.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,14 +11,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use rma_core::bootstrap::{Bootstrap, BootstrapError};
+use rma_core::bootstrap::BootstrapError;
 use rma_core::ids::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{sockopt, AddressFamily, SocketFlags, SocketType};
 
-use crate::member::Member;
-use crate::{Fetch, PmiClient};
+use crate::family::{agree, name_of_host, Ballot, Chance, Family, FAMILIES};
+use crate::member::Sharing;
+use crate::Fetch;
 
 /// The key under which a rank says where it listens.
 const KEY: &str = "reach";
@@ -47,59 +48,113 @@ struct Notice {
 /// What tells one host's network from another's: the boot of its kernel and the number of its network namespace.
 type HostName = [u8; 24];
 
-impl PmiClient {
-    /// Finds out by which of `addresses`, the best first, ranks on other hosts reach this one. Every rank of the job
-    /// calls it, also one that has nothing to choose from, and before it publishes its address. Blocks until all
-    /// ranks have called it, and for some seconds at most after that.
-    ///
-    /// # Errors
-    /// When the launcher is gone, a rank does not call it within the time limit, or nothing gets through: then the
-    /// message lists what was tried and how it failed.
-    pub(crate) fn prove_address(&mut self, addresses: &[IpAddr]) -> Result<Option<IpAddr>, BootstrapError> {
-        let listeners: Vec<TcpListener> = (addresses.iter().take(ADDRESSES_MAX))
-            .filter_map(|address| TcpListener::bind(SocketAddr::new(*address, 0)).ok())
-            .collect();
-        let places: Vec<SocketAddr> =
-            listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
-        let own = Notice { host: host_name(), places };
-        self.share(KEY, &own.encode(), listeners)?;
-        let found = self.elsewhere(&own.host)?;
-        let own: Vec<IpAddr> = own.places.iter().map(SocketAddr::ip).collect();
-        let (Some((rank, notice)), [_, _, ..]) = (found, &own[..]) else {
-            return Ok(None);
-        };
-        match try_all(&own, &notice.places) {
-            Ok(address) => Ok(Some(address)),
-            Err(tried) => Err(BootstrapError {
-                message: format!(
-                    "rank {}: none of this host's addresses gets through to rank {rank} on another host:{tried}\n\
-                     RMA_INTERFACE names the interface by which hosts reach each other; is there a firewall?",
-                    self.rank()
-                ),
-            }),
+/// Finds out by which of `addresses`, the best first, ranks on other hosts reach this one. Every rank of the job
+/// calls it, also one that has nothing to choose from, and before it publishes its address. Blocks until all
+/// ranks have called it, and for some seconds at most after that.
+///
+/// # Errors
+/// When the launcher is gone, a rank does not call it within the time limit, nothing gets through (then the message
+/// lists what was tried and how it failed), or no family of addresses serves all hosts.
+pub(crate) fn prove_address(
+    member: &mut dyn Sharing,
+    addresses: &[IpAddr],
+) -> Result<Option<IpAddr>, BootstrapError> {
+    let listeners: Vec<TcpListener> = (first_of_each(addresses).into_iter())
+        .filter_map(|address| TcpListener::bind(SocketAddr::new(address, 0)).ok())
+        .collect();
+    let places: Vec<SocketAddr> =
+        listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+    let own = Notice { host: host_name(), places };
+    member.keep_open(listeners);
+    member.share(KEY, Some(&own.encode()))?;
+    let found = elsewhere(member, &own.host)?;
+    let own: Vec<IpAddr> = own.places.iter().map(SocketAddr::ip).collect();
+    let trial = match &found {
+        Some((_, notice)) if own.len() > 1 => try_all(&own, &notice.places),
+        _ => Outcome::default(),
+    };
+    if let (Some((rank, _)), true) = (&found, trial.is_hopeless()) {
+        let message = format!(
+            "rank {}: none of this host's addresses gets through to rank {rank} on another host:{}\n\
+             RMA_INTERFACE names the interface by which hosts reach each other; is there a firewall?",
+            member.rank(),
+            trial.tried
+        );
+        return Err(BootstrapError { message });
+    }
+    let ballot = ballot(member.rank(), &own, found.as_ref().map(|(rank, _)| *rank), &trial);
+    let family = agree(member, ballot)?.verdict();
+    let family =
+        family.map_err(|what| BootstrapError { message: format!("rank {}: {what}", member.rank()) })?;
+    let first = own.iter().find(|address| Family::of(**address) == family);
+    Ok(trial.best[family as usize].map(|index| own[index]).or_else(|| first.copied()))
+}
+
+/// The first of these addresses, and no family's so many that the other has no room.
+fn first_of_each(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let first = |family| {
+        let ones = addresses.iter().filter(move |address| Family::of(**address) == family);
+        ones.take(ADDRESSES_MAX / 2).copied().collect::<Vec<_>>()
+    };
+    let taken = FAMILIES.map(first).concat();
+    let more = addresses.iter().filter(|address| !taken.contains(address)).take(ADDRESSES_MAX - taken.len());
+    let all: Vec<IpAddr> = taken.iter().chain(more).copied().collect();
+    addresses.iter().filter(|address| all.contains(address)).copied().collect()
+}
+
+/// What this rank says about the families, which has these addresses and has tried to reach `other`.
+fn ballot(rank: Rank, own: &[IpAddr], other: Option<Rank>, trial: &Outcome) -> Ballot {
+    let mut ballot = Ballot::blank();
+    // Who has no address does not listen, and stands in nobody's way.
+    let Some(first) = own.first() else { return ballot };
+    let name = format!("{} (rank {rank})", name_of_host());
+    for family in FAMILIES {
+        let index = family as usize;
+        if !own.iter().any(|address| Family::of(*address) == family) {
+            let others = if own.len() > 1 { " and others of its kind" } else { "" };
+            ballot.say(family, Chance::None, &format!("{name} has only {first}{others}"));
+        } else if trial.best[index].is_some() || !trial.has_begun[index] {
+            ballot.say(family, Chance::Good, "");
+        } else if trial.is_open[index] {
+            ballot.say(family, Chance::Open, "");
+        } else {
+            let to = other.map_or_else(String::new, |other| format!(" to rank {other}"));
+            ballot.say(family, Chance::None, &format!("{name} does not get through{to}"));
         }
     }
+    ballot
+}
 
-    /// A rank on another host than this one's; `None` when there is none.
-    fn elsewhere(&mut self, host: &HostName) -> Result<Option<(Rank, Notice)>, BootstrapError> {
-        for rank in candidates(self.rank().0, self.size(), self.local_size()) {
-            let value = self.await_value(rank, KEY)?;
-            // One that says what nobody can read is as good as one that is not there.
-            if let Some(notice) = Notice::decode(&value).filter(|notice| notice.host != *host) {
-                return Ok(Some((rank, notice)));
-            }
+/// A rank on another host than this one's; `None` when there is none.
+fn elsewhere(member: &mut dyn Sharing, host: &HostName) -> Result<Option<(Rank, Notice)>, BootstrapError> {
+    for rank in candidates(member.rank().0, member.size(), member.local_size()) {
+        let value = await_values(member, &[rank], KEY)?.concat();
+        // One that says what nobody can read is as good as one that is not there.
+        if let Some(notice) = Notice::decode(&value).filter(|notice| notice.host != *host) {
+            return Ok(Some((rank, notice)));
         }
-        Ok(None)
     }
+    Ok(None)
+}
 
-    /// Waits for a value; the time limit of the look-up ends it.
-    fn await_value(&mut self, rank: Rank, key: &str) -> Result<Vec<u8>, BootstrapError> {
-        loop {
-            if let Fetch::Found(value) = self.get(rank, key)? {
-                return Ok(value);
+/// Waits for the values that these ranks put under a key, no more than there are requests; the time limit of the
+/// look-ups ends it.
+pub(crate) fn await_values(
+    member: &mut dyn Sharing,
+    ranks: &[Rank],
+    key: &str,
+) -> Result<Vec<Vec<u8>>, BootstrapError> {
+    let mut values = vec![None; ranks.len()];
+    loop {
+        for (value, rank) in values.iter_mut().zip(ranks).filter(|(value, _)| value.is_none()) {
+            if let Fetch::Found(found) = member.get(*rank, key)? {
+                *value = Some(found);
             }
-            self.wait_readable(LOOK_INTERVAL)?;
         }
+        if values.iter().all(Option::is_some) {
+            return Ok(values.into_iter().flatten().collect());
+        }
+        member.wait_readable(LOOK_INTERVAL)?;
     }
 }
 
@@ -163,22 +218,48 @@ struct Attempt {
     socket: OwnedFd,
 }
 
+impl Attempt {
+    /// The index of its family.
+    fn family(&self) -> usize {
+        Family::of(self.to.ip()) as usize
+    }
+}
+
 /// What is known about all connections from one side's addresses to the other's.
 struct Trial<'a> {
     own: &'a [IpAddr],
     attempts: Vec<Attempt>,
+    outcome: Outcome,
+}
+
+/// What has become of the attempts, for each family.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Outcome {
+    /// There were addresses to connect from and to.
+    has_begun: [bool; 2],
     /// The first of this side's addresses that has got through.
-    best: Option<usize>,
+    best: [Option<usize>; 2],
+    /// Nothing has got through, and not everything has failed, when there was no time any more.
+    is_open: [bool; 2],
     /// What has failed, and how.
     tried: String,
 }
 
-/// Connects from each address to all others of its family at the same time. Of those that get through, the first.
-///
-/// # Errors
-/// What was tried, and how each failed.
-fn try_all(own: &[IpAddr], places: &[SocketAddr]) -> Result<IpAddr, String> {
-    let mut trial = Trial { own, attempts: Vec::new(), best: None, tried: String::new() };
+impl Outcome {
+    fn has_success(&self) -> bool {
+        self.best != [None; 2]
+    }
+
+    /// Something was tried, and nothing got through.
+    fn is_hopeless(&self) -> bool {
+        self.has_begun != [false; 2] && !self.has_success()
+    }
+}
+
+/// Connects from each address to all others of its family at the same time. Of those that get through, the first of each
+/// family.
+fn try_all(own: &[IpAddr], places: &[SocketAddr]) -> Outcome {
+    let mut trial = Trial { own, attempts: Vec::new(), outcome: Outcome::default() };
     for (index, from) in own.iter().enumerate() {
         for to in places {
             // What every host may have is this host's own when it is called from here.
@@ -189,9 +270,9 @@ fn try_all(own: &[IpAddr], places: &[SocketAddr]) -> Result<IpAddr, String> {
     }
     let mut ends_at = Instant::now() + PATIENCE;
     loop {
-        let had_one = trial.best.is_some();
+        let had_one = trial.outcome.has_success();
         trial.look();
-        if trial.best.is_some() && !had_one {
+        if trial.outcome.has_success() && !had_one {
             ends_at = Instant::now() + GRACE;
         }
         let remaining = ends_at.saturating_duration_since(Instant::now());
@@ -204,6 +285,7 @@ fn try_all(own: &[IpAddr], places: &[SocketAddr]) -> Result<IpAddr, String> {
 
 impl Trial<'_> {
     fn begin(&mut self, own: usize, from: IpAddr, to: SocketAddr) {
+        self.outcome.has_begun[Family::of(from) as usize] = true;
         match start(from, to) {
             Ok(socket) => self.attempts.push(Attempt { own, to, socket }),
             Err(error) => self.fail(own, to, &error.to_string()),
@@ -212,7 +294,7 @@ impl Trial<'_> {
 
     fn fail(&mut self, own: usize, to: SocketAddr, why: &str) {
         // Writing to a String does not fail.
-        let _ = write!(self.tried, "\n  {} to {to}: {why}", self.own[own]);
+        let _ = write!(self.outcome.tried, "\n  {} to {to}: {why}", self.own[own]);
     }
 
     /// Takes what has become of the attempts. Those that could only be second best are given up.
@@ -220,14 +302,16 @@ impl Trial<'_> {
         for attempt in std::mem::take(&mut self.attempts) {
             let Attempt { own, to, ref socket } = attempt;
             match outcome(socket) {
-                Ok(true) => self.best = Some(self.best.map_or(own, |best| best.min(own))),
+                Ok(true) => {
+                    let best = &mut self.outcome.best[Family::of(to.ip()) as usize];
+                    *best = Some(best.map_or(own, |best| best.min(own)));
+                }
                 Ok(false) => self.attempts.push(attempt),
                 Err(error) => self.fail(own, to, &error.to_string()),
             }
         }
-        if let Some(best) = self.best {
-            self.attempts.retain(|attempt| attempt.own < best);
-        }
+        let best = self.outcome.best;
+        self.attempts.retain(|attempt| best[attempt.family()].is_none_or(|best| attempt.own < best));
     }
 
     /// Sleeps until one of the attempts has an outcome.
@@ -243,17 +327,13 @@ impl Trial<'_> {
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
     }
 
-    fn end(mut self) -> Result<IpAddr, String> {
-        if let Some(best) = self.best {
-            return Ok(self.own[best]);
+    fn end(mut self) -> Outcome {
+        for attempt in std::mem::take(&mut self.attempts) {
+            let family = attempt.family();
+            self.outcome.is_open[family] |= self.outcome.best[family].is_none();
+            self.fail(attempt.own, attempt.to, &format!("no answer within {} s", PATIENCE.as_secs()));
         }
-        for Attempt { own, to, .. } in std::mem::take(&mut self.attempts) {
-            self.fail(own, to, &format!("no answer within {} s", PATIENCE.as_secs()));
-        }
-        if self.tried.is_empty() {
-            self.tried += " it has no address of the same kind (IPv4, IPv6)";
-        }
-        Err(self.tried)
+        self.outcome
     }
 }
 
@@ -298,35 +378,62 @@ mod tests {
     fn the_first_address_that_gets_through_is_taken() {
         let (_listener, place) = listener("127.0.0.9");
         let own = addresses(&["127.0.0.1", "127.0.0.2"]);
-        assert_eq!(try_all(&own, &[place]), Ok(own[0]));
+        assert_eq!(try_all(&own, &[place]).best, [Some(0), None]);
         // One that is none of this host's is no way out.
         let own = addresses(&["192.0.2.1", "127.0.0.2", "127.0.0.3"]);
-        assert_eq!(try_all(&own, &[place]), Ok(own[1]));
+        assert_eq!(try_all(&own, &[place]).best, [Some(1), None]);
         // Any of the other side's will do.
         let (gone, closed) = listener("127.0.0.8");
         drop(gone);
-        assert_eq!(try_all(&own, &[closed, place]), Ok(own[1]));
+        assert_eq!(try_all(&own, &[closed, place]).best, [Some(1), None]);
     }
 
     #[test]
     fn all_that_was_tried_is_listed() {
         let (gone, closed) = listener("127.0.0.9");
         drop(gone);
-        let tried = try_all(&addresses(&["127.0.0.1", "127.0.0.2"]), &[closed]).unwrap_err();
+        let outcome = try_all(&addresses(&["127.0.0.1", "127.0.0.2"]), &[closed]);
+        assert!(outcome.is_hopeless());
         for from in ["127.0.0.1", "127.0.0.2"] {
-            assert!(tried.contains(&format!("{from} to {closed}: ")), "{tried}");
+            assert!(outcome.tried.contains(&format!("{from} to {closed}: ")), "{outcome:?}");
         }
-        assert!(tried.contains("refused"), "{tried}");
-        let tried = try_all(&addresses(&["127.0.0.1"]), &["[::1]:9".parse().unwrap()]).unwrap_err();
-        assert!(tried.contains("the same kind"), "{tried}");
+        assert!(outcome.tried.contains("refused"), "{outcome:?}");
+        let outcome = try_all(&addresses(&["127.0.0.1"]), &["[::1]:9".parse().unwrap()]);
+        assert_eq!(outcome, Outcome::default(), "nothing to connect from and to");
     }
 
     /// Every host may have the same address on a bridge to its containers.
     #[test]
     fn an_address_of_this_host_is_not_another_hosts() {
         let (_listener, place) = listener("127.0.0.1");
-        let tried = try_all(&addresses(&["127.0.0.1", "127.0.0.2"]), &[place]);
-        assert!(tried.is_err(), "{tried:?}");
+        assert_eq!(try_all(&addresses(&["127.0.0.1", "127.0.0.2"]), &[place]), Outcome::default());
+    }
+
+    #[test]
+    fn a_rank_says_of_each_family_whether_it_serves() {
+        let own = addresses(&["10.0.0.1", "fd00::1"]);
+        let mut outcome = Outcome { has_begun: [true; 2], best: [None, Some(1)], ..Outcome::default() };
+        let verdict =
+            |own: &[IpAddr], outcome: &Outcome| ballot(Rank(1), own, Some(Rank(2)), outcome).verdict();
+        assert_eq!(verdict(&own, &outcome), Ok(Family::V6), "IPv4 has failed");
+        outcome.best = [Some(0), Some(1)];
+        assert_eq!(verdict(&own, &outcome), Ok(Family::V4));
+        outcome = Outcome { best: [None, Some(1)], is_open: [true, false], ..outcome };
+        assert_eq!(verdict(&own, &outcome), Ok(Family::V6), "IPv4 takes longer");
+        // The other rank has only one of them: it says so itself.
+        outcome = Outcome { has_begun: [false, true], is_open: [false; 2], ..outcome };
+        assert_eq!(verdict(&own, &outcome), Ok(Family::V4));
+        assert_eq!(verdict(&own[1..], &Outcome::default()), Ok(Family::V6));
+        assert_eq!(verdict(&[], &Outcome::default()), Ok(Family::V4));
+    }
+
+    #[test]
+    fn both_families_have_room_among_those_that_are_tried() {
+        let mut all: Vec<IpAddr> = (1..=9).map(|last| [10, 0, 0, last].into()).collect();
+        assert_eq!(first_of_each(&all), all[..8]);
+        all.push("fd00::1".parse().unwrap());
+        let tried = first_of_each(&all);
+        assert_eq!((tried.len(), tried.last(), tried.first()), (8, all.last(), all.first()));
     }
 
     #[test]

@@ -204,7 +204,7 @@ fn accepts(kind: Kind, text: &str) -> bool {
     match kind {
         Kind::Text => true,
         Kind::Switch => matches!(text, "0" | "1"),
-        Kind::Count => text.parse::<u64>().is_ok(),
+        Kind::Count { least, most } => text.parse().is_ok_and(|count| (least..=most).contains(&count)),
         Kind::Seconds => parse_seconds(text).is_some(),
         Kind::OneOf(choices) => choices.contains(&text),
     }
@@ -277,7 +277,15 @@ mod tests {
     fn wrong_values_are_errors_that_say_what_is_accepted() {
         for (name, value, accepted) in [
             ("RMA_COALESCE", "yes", "0 or 1"),
-            ("RMA_SLOTS", "-1", "a whole number"),
+            ("RMA_SLOTS", "-1", "a whole number from 1 to 1048576"),
+            ("RMA_SLOTS", "0", "a whole number from 1 to 1048576"),
+            ("RMA_TARGET_POOL", "16777216", "a whole number from 1 to 1048576"),
+            ("RMA_TARGET_POOL", "99999999999999999999", "a whole number from 1 to 1048576"),
+            ("RMA_PEERS", "1", "a whole number from 2 to 1048576"),
+            ("RMA_HOST_PROCESSORS", "0", "a whole number from 1 to 1048576"),
+            ("RMA_EAGER_BYTES", "100", "a whole number from 512 to 65536"),
+            ("RMA_SIGNAL", "3", "a whole number from 34 to 64"),
+            ("RMA_RANK", "first", "a whole number, at least 0"),
             ("RMA_TIMEOUT", "0", "a number of seconds above 0"),
             ("RMA_TIMEOUT", "NaN", "a number of seconds above 0"),
             ("RMA_PROGRESS", "sometimes", "one of auto, none, thread"),

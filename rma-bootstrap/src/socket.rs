@@ -129,6 +129,14 @@ impl Socket {
         }
     }
 
+    /// Leaves the connection open until the process ends, whatever becomes of this value.
+    pub(crate) fn keep_until_exit(&self) {
+        // A process that may open nothing more has it end with this value.
+        if let Ok(kept) = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0) {
+            std::mem::forget(kept);
+        }
+    }
+
     /// Sleeps until something can be received (or, with `or_writable`, sent), at most `timeout`.
     /// Returns whether it can.
     pub(crate) fn wait(&self, or_writable: bool, timeout: Duration) -> io::Result<bool> {
@@ -168,7 +176,10 @@ static ADOPTED: AtomicBool = AtomicBool::new(false);
 /// A message that says why the descriptor is not the connection to a launcher (any more) and what to do.
 pub(crate) fn adopt(fd: i32, variable: &str) -> Result<OwnedFd, String> {
     if ADOPTED.swap(true, Ordering::AcqRel) {
-        return Err("this process has joined its job before: the bootstrap can be detected once".into());
+        return Err(
+            "this process has joined its job already, and can do so once; use the job of the first call"
+                .into(),
+        );
     }
     // SAFETY: `ADOPTED` makes this the only adoption in the process, and the launcher passed the descriptor
     // for this use alone. ManuallyDrop keeps it from being closed before it is known to be a socket; a

@@ -193,6 +193,23 @@ pub enum Down {
     },
 }
 
+impl Down {
+    /// The rank that this is for, if it is for one.
+    #[must_use]
+    pub fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Reply { rank, .. }
+            | Self::Pmi { rank, .. }
+            | Self::Close { rank }
+            | Self::ClosePmi { rank }
+            | Self::Input { rank, .. }
+            | Self::EndInput { rank }
+            | Self::CloseStream { rank, .. } => Some(*rank),
+            Self::Room { .. } | Self::Signal { .. } | Self::Leave | Self::Ask { .. } => None,
+        }
+    }
+}
+
 const KIND_STARTED: u8 = 1;
 const KIND_NOT_STARTED: u8 = 2;
 const KIND_SAID: u8 = 3;

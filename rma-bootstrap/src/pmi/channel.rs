@@ -70,6 +70,11 @@ impl Channel {
         }
     }
 
+    /// Leaves the connection open until the process ends, whatever becomes of this value.
+    pub(crate) fn keep_until_exit(&self) {
+        self.socket.keep_until_exit();
+    }
+
     /// Sleeps until something can be received (or, with `or_writable`, sent), at most `timeout`.
     /// Returns whether it can.
     ///

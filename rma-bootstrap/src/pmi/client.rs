@@ -11,7 +11,8 @@ use super::channel::Channel;
 use super::session::{Session, Version};
 use crate::client::{check_key, check_rank, expired, found_address, get_name, not_all_finalized, seconds};
 use crate::environment::Place;
-use crate::member::Member;
+use crate::last_words::say_abort;
+use crate::member::{Member, Sharing};
 use crate::requests::{Ask, Requests};
 use crate::{Fetch, ADDRESS_KEY};
 
@@ -200,23 +201,24 @@ impl PmiClient {
         }
     }
 
-    /// Puts a value that can be asked for before this rank publishes its address: behind a barrier of its own, so all
-    /// ranks do it. What is `open` stays so until all have finalized: there are servers that call their fences over before
-    /// all ranks have come.
-    pub(crate) fn share(
-        &mut self,
-        key: &str,
-        value: &[u8],
-        open: Vec<TcpListener>,
-    ) -> Result<(), BootstrapError> {
-        self.open = open;
-        self.put(key, value)?;
-        self.commit();
-        self.is_sharing = true;
-        Ok(())
+    /// Waits until the barrier that was entered is over.
+    fn await_commit(&mut self, call: &str) -> Result<(), BootstrapError> {
+        loop {
+            self.exchange();
+            if self.session.is_committed() {
+                return Ok(());
+            }
+            self.check_alive(call)?;
+            let passed = self.epoch.elapsed().saturating_sub(self.committed_at);
+            let remaining = self.limit.saturating_sub(passed);
+            if remaining.is_zero() {
+                return Err(self.uncommitted(call));
+            }
+            self.wait_readable(remaining)?;
+        }
     }
 
-    /// The barrier of [`PmiClient::share`] is not that of the addresses.
+    /// The barrier of [`Sharing::share`] is not that of the addresses.
     fn end_sharing(&mut self) {
         if std::mem::take(&mut self.is_sharing) {
             self.session.begin_round();
@@ -243,6 +245,17 @@ impl PmiClient {
 
     fn error(&self, call: &str, what: &str) -> BootstrapError {
         BootstrapError { message: format!("rank {}: {call}: {what}", self.place.rank) }
+    }
+}
+
+impl Drop for PmiClient {
+    /// To a server the end of a connection without leave is the end of the rank. Hydra's proxies kill the ranks of their
+    /// host for it, this one among them, at once: before the program has written why it fails, which it does when
+    /// this value is gone. So the connection ends with the process.
+    fn drop(&mut self) {
+        if !self.session.is_finalized() {
+            self.channel.keep_until_exit();
+        }
     }
 }
 
@@ -340,9 +353,29 @@ impl Member for PmiClient {
 
     fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
         // PMI servers show no message.
-        eprintln!("rma: rank {} aborts the job: {message}", self.place.rank);
+        say_abort(self.place.rank, message);
         let abort = self.session.abort(code, message);
         self.channel.send(&abort).map_err(|error| self.error("abort", &error.to_string()))
+    }
+}
+
+impl Sharing for PmiClient {
+    fn share(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), BootstrapError> {
+        if self.is_sharing {
+            self.await_commit("trying addresses")?;
+        }
+        self.end_sharing();
+        if let Some(value) = value {
+            self.put(key, value)?;
+        }
+        self.commit();
+        self.is_sharing = true;
+        Ok(())
+    }
+
+    /// They stay open until all have finalized: there are servers that call their fences over before all ranks have come.
+    fn keep_open(&mut self, listeners: Vec<TcpListener>) {
+        self.open = listeners;
     }
 }
 

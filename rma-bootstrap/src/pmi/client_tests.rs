@@ -2,6 +2,7 @@ use std::os::unix::net::UnixStream;
 
 use super::super::wire::{Message, Syntax};
 use super::*;
+use crate::control::ControlError;
 
 const LIMIT: Duration = Duration::from_millis(200);
 
@@ -114,7 +115,10 @@ fn joins_publishes_without_waiting_and_looks_up() {
 fn what_is_shared_is_seen_before_the_addresses() {
     let open = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = open.local_addr().unwrap();
-    let (mut client, mut server) = joined_and(|client| client.share("reach", b"\x05", vec![open]).unwrap());
+    let (mut client, mut server) = joined_and(|client| {
+        client.keep_open(vec![open]);
+        client.share("reach", Some(b"\x05")).unwrap();
+    });
     assert!(matches!(client.get(Rank(1), "reach"), Ok(Fetch::Pending)));
     server.end_barrier();
     for _fence_and_value in 0..2 {
@@ -155,9 +159,8 @@ fn ranks_that_never_publish_are_an_error_after_the_limit() {
     assert!(error.message.contains("not all ranks have published within 0.2 s"), "{error}");
 }
 
-#[test]
-fn finalizes_when_all_have() {
-    let (mut client, mut server) = joined();
+/// The client takes leave, step by step, as all ranks do.
+fn take_leave(client: &mut PmiClient, server: &mut Server) {
     assert_eq!(client.poll_all_finalized(), Ok(false));
     client.finalize().unwrap();
     server.end_barrier();
@@ -170,8 +173,35 @@ fn finalizes_when_all_have() {
         server.answer();
     }
     assert_eq!(client.poll_all_finalized(), Ok(true));
+}
+
+#[test]
+fn finalizes_when_all_have() {
+    let (mut client, mut server) = joined();
+    take_leave(&mut client, &mut server);
     drop(server);
     assert_eq!(client.poll_all_finalized(), Ok(true), "nothing is needed of the server any more");
+}
+
+/// Between the two a rank says why it fails, and there are servers that kill it as soon as they hear of its end.
+#[test]
+fn without_leave_the_connection_ends_with_the_process_and_not_with_the_client() {
+    let (mut client, mut server) = joined();
+    take_leave(&mut client, &mut server);
+    drop(client);
+    assert!(matches!(server.channel.receive(), Err(ControlError::Closed)));
+
+    let (mut client, mut server) = joined();
+    client.finalize().unwrap();
+    drop(client);
+    assert!(matches!(server.channel.receive(), Ok(None)), "it has not got to its leave");
+
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut channel = Channel::new(theirs.into()).unwrap();
+    let session = Session::new(None, Some((0, 2)), 0);
+    PmiClient::join_over(ours.into(), session, None, Duration::ZERO, Instant::now()).unwrap_err();
+    assert!(matches!(channel.receive(), Ok(Some(_))));
+    assert!(matches!(channel.receive(), Ok(None)), "it has not got its answer");
 }
 
 /// Hydra's fences of PMI-2 do not wait: a rank that took them for barriers closed its endpoint while its last packets

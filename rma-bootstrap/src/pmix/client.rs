@@ -1,7 +1,10 @@
 //! A rank whose launcher speaks PMIx.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
@@ -14,8 +17,9 @@ use super::library::{self, Library, Started};
 use super::questions::Questions;
 use crate::client::{check_key, check_rank, expired, found_address, get_name, not_all_finalized, seconds};
 use crate::environment::Place;
+use crate::last_words::say_abort;
 use crate::launch::PmixIdentity;
-use crate::member::Member;
+use crate::member::{Member, Sharing};
 use crate::requests::{Ask, Requests};
 use crate::{Fetch, ADDRESS_KEY};
 
@@ -28,6 +32,9 @@ const PUBLISHED: u32 = u32::MAX;
 /// The oldest server that answers a get for what is not there yet with "timeout" after two seconds, and the
 /// next ones as well when it has come long since.
 const FORGETFUL_SERVER_MIN: u32 = 5;
+
+/// The oldest server that asks a rank's host again for what the rank has published since the last time.
+const RENEWING_SERVER_MIN: u32 = 4;
 
 /// What gets wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +64,16 @@ pub struct PmixClient {
     neighbours: Vec<u32>,
     /// The server does so.
     forgets: bool,
+    /// The server knows values of a rank that are published after others of it were asked for.
+    renews: bool,
     /// What gets wait for.
     door: Door,
+    /// Something was asked for before the addresses, which are asked for behind another fence then.
+    has_shared: bool,
+    /// Where others may try to reach this rank, until all have published.
+    open: Vec<TcpListener>,
+    /// This rank's address is there.
+    is_published: bool,
     /// When this rank finalized, since `epoch`.
     finalized_at: Option<Duration>,
     /// Whether all ranks have, or why it cannot be known.
@@ -114,6 +129,7 @@ impl PmixClient {
             true => ranks(&await_answer(&library, &job, abi::KEY_LOCAL_PEERS, epoch, limit)?),
             false => Vec::new(),
         };
+        let renews = server.is_some_and(|major| major >= RENEWING_SERVER_MIN);
         Ok(Self {
             library,
             place: Place { rank: me.rank, size, local_rank, local_size, job_id },
@@ -124,6 +140,10 @@ impl PmixClient {
             epoch,
             neighbours,
             forgets,
+            renews,
+            has_shared: false,
+            open: Vec::new(),
+            is_published: false,
             door: if forgets { Door::Closed } else { Door::Open },
             finalized_at: None,
             all_finalized: None,
@@ -134,6 +154,11 @@ impl PmixClient {
     /// What the library says about its version.
     pub fn version(&self) -> &str {
         self.library.version()
+    }
+
+    /// Whether the ranks of the job are on several hosts, and can tell each other something before their addresses.
+    pub(crate) fn can_share(&self) -> bool {
+        self.renews && self.place.local_size != self.place.size
     }
 
     /// Hands on what the library has answered, and asks what is to be asked next.
@@ -188,11 +213,23 @@ impl PmixClient {
     /// Lets the gets go, and the fence at the end if it had to wait: two at the same time are one to the server.
     fn open_door(&mut self) {
         self.door = Door::Open;
+        if self.is_published {
+            self.open.clear();
+        }
         if self.finalized_at.is_some() && self.all_finalized.is_none() {
             if let Err(what) = self.enter_last_fence() {
                 self.all_finalized = Some(Err(what));
             }
         }
+    }
+
+    /// What this rank has put can be asked for behind a fence, which the gets wait for from now on.
+    fn enter_fence(&mut self) -> Result<(), String> {
+        self.door = Door::Fence;
+        if self.library.fence(PUBLISHED)? == Started::Done {
+            self.open_door();
+        }
+        Ok(())
     }
 
     fn enter_last_fence(&mut self) -> Result<(), String> {
@@ -208,14 +245,14 @@ impl PmixClient {
 
     fn ask(&self, number: u32, rank: u32, key: &str, at_once: bool) -> Result<(), String> {
         let of = Proc { namespace: self.namespace, rank };
-        match self.library.get(&of, &pmix_key(key)?, number, at_once)? {
+        match self.library.get(&of, pmix_key(key)?, number, at_once)? {
             Started::Waiting => Ok(()),
             Started::Done => Err("the PMIx library answered a get without a value".to_owned()),
         }
     }
 
     fn publish_value(&self, key: &str, value: &[u8]) -> Result<(), String> {
-        self.library.put(&pmix_key(key)?, value)?;
+        self.library.put(pmix_key(key)?, value)?;
         self.library.commit()
     }
 }
@@ -224,7 +261,7 @@ impl PmixClient {
 fn await_number(
     library: &Library,
     of: &Proc,
-    key: &CStr,
+    key: &'static CStr,
     epoch: Instant,
     limit: Duration,
 ) -> Result<u32, String> {
@@ -238,7 +275,7 @@ fn await_number(
 fn await_answer(
     library: &Library,
     of: &Proc,
-    key: &CStr,
+    key: &'static CStr,
     epoch: Instant,
     limit: Duration,
 ) -> Result<Answer, String> {
@@ -269,13 +306,22 @@ fn ranks(answer: &Answer) -> Vec<u32> {
     ranks
 }
 
-/// Our keys under a prefix of their own: those of PMIx itself begin with `pmix`.
-fn pmix_key(key: &str) -> Result<CString, String> {
-    let key = format!("rma.{key}");
-    if key.len() >= abi::KEY_BYTES {
+/// Our keys under a prefix of their own: those of PMIx itself begin with `pmix`. Each is made once and stays, as the
+/// library looks at it later; a job has few.
+fn pmix_key(key: &str) -> Result<&'static CStr, String> {
+    static MADE: Mutex<BTreeMap<String, &CStr>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kept) = made.get(key) {
+        return Ok(kept);
+    }
+    let name = format!("rma.{key}");
+    if name.len() >= abi::KEY_BYTES {
         return Err("the key is too long for PMIx".into());
     }
-    CString::new(key).map_err(|_| "PMIx cannot carry a key with a zero byte in it".into())
+    let name = CString::new(name).map_err(|_| "PMIx cannot carry a key with a zero byte in it".to_owned())?;
+    let kept: &CStr = Box::leak(name.into_boxed_c_str());
+    made.insert(key.to_owned(), kept);
+    Ok(kept)
 }
 
 impl Member for PmixClient {
@@ -365,9 +411,38 @@ impl Member for PmixClient {
 
     fn abort(&mut self, code: i32, message: &str) -> Result<(), BootstrapError> {
         // Not every launcher shows it.
-        eprintln!("rma: rank {} aborts the job: {message}", self.place.rank);
+        say_abort(self.place.rank, message);
         let message = CString::new(message.replace('\0', "")).unwrap_or_default();
         self.library.abort(code, &message).map_err(|what| self.error("abort", &what))
+    }
+}
+
+impl Sharing for PmixClient {
+    fn keep_open(&mut self, listeners: Vec<TcpListener>) {
+        self.open = listeners;
+    }
+
+    fn share(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), BootstrapError> {
+        self.has_shared = true;
+        if let Some(value) = value {
+            self.put(key, value)?;
+        }
+        self.enter_fence().map_err(|what| self.error("share", &what))?;
+        let begun = Instant::now();
+        while self.door != Door::Open {
+            let remaining = self.limit.saturating_sub(begun.elapsed());
+            if remaining.is_zero() {
+                let what = format!(
+                    "not all ranks have said what their addresses are within {}; see whether one hangs or never starts, or \
+                     raise RMA_BOOTSTRAP_TIMEOUT (seconds)",
+                    seconds(self.limit)
+                );
+                return Err(self.error("trying addresses", &what));
+            }
+            self.wait_readable(remaining)?;
+            self.exchange();
+        }
+        Ok(())
     }
 }
 
@@ -382,12 +457,9 @@ impl Bootstrap for PmixClient {
 
     fn publish(&mut self, address: &AddressBytes) -> Result<(), BootstrapError> {
         self.put(ADDRESS_KEY, address.as_slice())?;
-        if self.door == Door::Closed {
-            self.door = Door::Fence;
-            let started = self.library.fence(PUBLISHED).map_err(|what| self.error("publish", &what))?;
-            if started == Started::Done {
-                self.open_door();
-            }
+        self.is_published = true;
+        if self.door == Door::Closed || self.has_shared {
+            self.enter_fence().map_err(|what| self.error("publish", &what))?;
         }
         Ok(())
     }
@@ -406,5 +478,14 @@ mod tests {
     fn the_ranks_of_a_host() {
         assert_eq!(ranks(&Answer::Bytes(b"2,0, 11,x\n".to_vec())), [0, 2, 11]);
         assert!(ranks(&Answer::Number(3)).is_empty());
+    }
+
+    #[test]
+    fn a_key_stays_and_is_made_once() {
+        let key = pmix_key("a").unwrap();
+        assert_eq!(key, c"rma.a");
+        assert_eq!(pmix_key("a").unwrap().as_ptr(), key.as_ptr());
+        assert_eq!(pmix_key("b").unwrap(), c"rma.b");
+        assert!(pmix_key("\0").is_err() && pmix_key(&"k".repeat(abi::KEY_BYTES)).is_err());
     }
 }

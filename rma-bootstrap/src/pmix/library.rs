@@ -151,14 +151,20 @@ impl Library {
     }
 
     /// Asks for a value of a rank or a job; the answer comes under `number`, and if `at_once`, from what the
-    /// server of this host has now.
-    pub(super) fn get(&self, of: &Proc, key: &CStr, number: u32, at_once: bool) -> Result<Started, String> {
+    /// server of this host has now. The library looks at the key when this call is over, in its own thread.
+    pub(super) fn get(
+        &self,
+        of: &Proc,
+        key: &'static CStr,
+        number: u32,
+        at_once: bool,
+    ) -> Result<Started, String> {
         // The library may look at it until it answers, so it lives as long as the program.
         static IMMEDIATE: OnceLock<Wish> = OnceLock::new();
         let immediate = || ptr::from_ref(&IMMEDIATE.get_or_init(|| Wish(Info::immediate())).0);
         let (wishes, count) = if at_once { (immediate(), 1) } else { (ptr::null(), 0) };
         let context = answers::context(number);
-        // SAFETY: rank and key are copied by the call; the callback takes any number, and no pointer.
+        // SAFETY: the rank is copied by the call, and the key stays; the callback takes any number, and no pointer.
         let status = unsafe { (self.get)(of, key.as_ptr(), wishes, count, answers::on_value, context) };
         self.check("PMIx_Get_nb", status)
     }

@@ -8,6 +8,10 @@
 //! Servers from version 5 on lose look-ups that wait (5.0.11: "timeout" after two seconds, and again when the value
 //! has come). There a fence behind publishing, which nobody waits in, says when to begin asking; a look-up of
 //! a rank on the same host is answered at once from what the server has, and repeated.
+//!
+//! On several hosts, over IP, ranks tell each other where they listen before they know their addresses (`reach.rs`), so
+//! that there are two values of a rank, with a fence behind each. The first look-up of the second one finds that the
+//! server has only the first, and the server asks the rank's host again (from version 4 on).
 
 mod abi;
 mod answers;

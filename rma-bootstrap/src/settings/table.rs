@@ -9,7 +9,8 @@ pub struct Setting {
     pub name: &'static str,
     /// What values it takes.
     pub kind: Kind,
-    /// Its value when nobody set it; empty where the part of the library that uses it decides.
+    /// Its value when nobody set it; empty where the part of the library that uses it decides. The same as in the
+    /// options' defaults, which `rma` tests.
     pub default: &'static str,
     /// What it does, in one line.
     pub help: &'static str,
@@ -24,8 +25,13 @@ pub enum Kind {
     Text,
     /// 0 (off) or 1 (on).
     Switch,
-    /// A whole number, at least 0.
-    Count,
+    /// A whole number within these limits.
+    Count {
+        /// The smallest that works.
+        least: u64,
+        /// The largest that is not a mistake.
+        most: u64,
+    },
     /// A number of seconds above 0.
     Seconds,
     /// One of these words.
@@ -37,7 +43,8 @@ impl fmt::Display for Kind {
         match self {
             Self::Text => f.write_str("text"),
             Self::Switch => f.write_str("0 or 1"),
-            Self::Count => f.write_str("a whole number, at least 0"),
+            Self::Count { least, most: u64::MAX } => write!(f, "a whole number, at least {least}"),
+            Self::Count { least, most } => write!(f, "a whole number from {least} to {most}"),
             Self::Seconds => f.write_str("a number of seconds above 0"),
             Self::OneOf(choices) => write!(f, "one of {}", choices.join(", ")),
         }
@@ -56,6 +63,18 @@ pub enum Audience {
 const fn user(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
     Setting { name, kind, default, help, audience: Audience::User }
 }
+
+/// A number of things of which there is room for each: with this many of one kind joining a job takes about a second
+/// longer, and more are a mistake, not a wish.
+const fn things(least: u64) -> Kind {
+    Kind::Count { least, most: 1 << 20 }
+}
+
+/// A threshold in bytes.
+const BYTES: Kind = Kind::Count { least: 0, most: 1 << 24 };
+
+/// A number that `rmarun` says.
+const NUMBER: Kind = Kind::Count { least: 0, most: u64::MAX };
 
 const fn internal(name: &'static str, kind: Kind, help: &'static str) -> Setting {
     Setting { name, kind, default: "", help, audience: Audience::Internal }
@@ -86,7 +105,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     user("RMA_SINGLE_OP_LOCK", Kind::Switch, "1", "send lock, operations and unlock as one packet"),
     user("RMA_PIGGYBACK", Kind::Switch, "1", "let LOCK, DONE and UNLOCK travel with an operation"),
-    user("RMA_PIGGYBACK_THRESHOLD", Kind::Count, "", "operations up to which an epoch waits to piggyback"),
+    user("RMA_PIGGYBACK_THRESHOLD", things(1), "64", "operations up to which an epoch waits to piggyback"),
     user("RMA_COALESCE", Kind::Switch, "1", "put an epoch's small operations to one target into one packet"),
     user(
         "RMA_GET_TO_TAIL",
@@ -109,35 +128,35 @@ pub const SETTINGS: &[Setting] = &[
         "memory model that windows have, and are checked against",
     ),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let the fabric execute accumulates, where it really can"),
-    user("RMA_EAGER_BYTES", Kind::Count, "", "longest packet that carries its operations' data, in bytes"),
+    user("RMA_EAGER_BYTES", Kind::Count { least: 512, most: 65_536 }, "8192", "longest packet that carries its operations' data, in bytes"),
     user(
         "RMA_NATIVE_BLOCK_BYTES",
-        Kind::Count,
-        "",
-        "smallest average piece of a put or get with layouts that is not packed",
+        BYTES,
+        "512",
+        "smallest average piece of a put or get with layouts that is not packed, in bytes",
     ),
     user(
         "RMA_NATIVE_REGION_BYTES",
-        Kind::Count,
-        "",
-        "smallest put or get that goes natively to a region of a dynamic window",
+        BYTES,
+        "16384",
+        "smallest put or get that goes natively to a region of a dynamic window, in bytes",
     ),
-    user("RMA_REGION_RECORDS", Kind::Count, "", "others' regions that a dynamic window remembers"),
+    user("RMA_REGION_RECORDS", things(1), "64", "others' regions that a dynamic window remembers"),
     user(
         "RMA_REGION_HOLDERS",
-        Kind::Count,
-        "",
+        things(0),
+        "64",
         "ranks that may access a dynamic window's regions at a rank natively",
     ),
-    user("RMA_SLOTS", Kind::Count, "", "slots for target elements in each window"),
-    user("RMA_OPERATION_POOL", Kind::Count, "", "operation elements of each window"),
-    user("RMA_OPERATION_POOL_GLOBAL", Kind::Count, "", "operation elements shared by all windows"),
-    user("RMA_TARGET_POOL", Kind::Count, "", "target elements of each window"),
-    user("RMA_TARGET_POOL_GLOBAL", Kind::Count, "", "target elements shared by all windows"),
-    user("RMA_LOCK_WAITERS", Kind::Count, "", "lock requests that a window queues as a target"),
-    user("RMA_NOTICES", Kind::Count, "", "post notices that a window keeps until start"),
-    user("RMA_GROUP_MEMBERS", Kind::Count, "", "members of a group for which a window has room at creation"),
-    user("RMA_PEERS", Kind::Count, "", "peers whose addresses are kept at the same time"),
+    user("RMA_SLOTS", things(1), "64", "slots for target elements in each window"),
+    user("RMA_OPERATION_POOL", things(1), "128", "operation elements of each window"),
+    user("RMA_OPERATION_POOL_GLOBAL", things(0), "256", "operation elements shared by all windows"),
+    user("RMA_TARGET_POOL", things(1), "32", "target elements of each window"),
+    user("RMA_TARGET_POOL_GLOBAL", things(0), "128", "target elements shared by all windows"),
+    user("RMA_LOCK_WAITERS", things(1), "64", "lock requests that a window queues as a target"),
+    user("RMA_NOTICES", things(0), "32", "post notices that a window keeps until start"),
+    user("RMA_GROUP_MEMBERS", things(0), "1024", "members of a group for which a window has room at creation"),
+    user("RMA_PEERS", things(2), "1024", "peers whose addresses are kept at the same time"),
     user(
         "RMA_PROGRESS",
         Kind::OneOf(&["auto", "none", "thread", "signal", "ghost"]),
@@ -148,18 +167,19 @@ pub const SETTINGS: &[Setting] = &[
         "RMA_BOOTSTRAP",
         Kind::OneOf(&["auto", "rmarun", "pmix", "pmi2", "pmi1", "single"]),
         "auto",
-        "how to speak to the launcher (default: the first of these that it shows)",
+        "how to speak to the launcher; auto: the first of the others that it shows",
     ),
     user(
         "RMA_HOST_PROCESSORS",
-        Kind::Count,
+        things(1),
         "",
         "processors that the ranks of a host have together (rmarun sets it; default: those that this rank may use)",
     ),
     user("RMA_PMIX", Kind::Text, "", "path of the PMIx library to load (default: the system's)"),
     user(
         "RMA_SIGNAL",
-        Kind::Count,
+        // Linux' real-time signals, without those that the C library keeps to itself.
+        Kind::Count { least: 34, most: 64 },
         "",
         "real-time signal of RMA_PROGRESS=signal (default: the last free one)",
     ),
@@ -167,22 +187,22 @@ pub const SETTINGS: &[Setting] = &[
         "RMA_BOOTSTRAP_TIMEOUT",
         Kind::Seconds,
         "60",
-        "longest wait for a rank to join and publish, in seconds",
+        "longest wait for a rank to join and publish",
     ),
     user(
         "RMA_TIMEOUT",
         Kind::Seconds,
         "",
-        "longest time that a blocking call may take, in seconds (default: no limit)",
+        "longest time that a blocking call may take (default: no limit)",
     ),
     user("RMA_LAUNCH_AGENT", Kind::Text, "", "command by which rmarun starts its agents on other hosts"),
     user("RMA_SINGLE", Kind::Switch, "0", "make this process a job of one rank, whatever started it"),
-    internal("RMA_RANK", Kind::Count, "rank of the process"),
-    internal("RMA_SIZE", Kind::Count, "number of ranks in the job"),
-    internal("RMA_LOCAL_RANK", Kind::Count, "rank among the ranks on the same host"),
-    internal("RMA_LOCAL_SIZE", Kind::Count, "number of ranks on the same host"),
+    internal("RMA_RANK", NUMBER, "rank of the process"),
+    internal("RMA_SIZE", NUMBER, "number of ranks in the job"),
+    internal("RMA_LOCAL_RANK", NUMBER, "rank among the ranks on the same host"),
+    internal("RMA_LOCAL_SIZE", NUMBER, "number of ranks on the same host"),
     internal("RMA_JOB_ID", Kind::Text, "name of the job, different from every other on the host"),
-    internal("RMA_CONTROL_FD", Kind::Count, "file descriptor of the connection to rmarun"),
+    internal("RMA_CONTROL_FD", NUMBER, "file descriptor of the connection to rmarun"),
     internal("RMA_HOST_ADDRESS", Kind::Text, "address by which the job's other hosts reach this one"),
     internal("RMA_STDERR_IS_TERMINAL", Kind::Switch, "1 for rank 0 when a person watches its standard error"),
 ];
