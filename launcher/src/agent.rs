@@ -84,7 +84,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let connected = connect(&candidates, &secret, own.host, patience).map_err(Failure::system)?;
     let above = Control::with_unsent_max(OwnedFd::from(connected.stream), UNSENT_BYTES_MAX);
     let above = above.map_err(Failure::system)?;
-    let keeper = start_keeper(true, |why| eprintln!("rmarun: {why}"));
+    let keeper = start_keeper(true, &job.job_id, |why| eprintln!("rmarun: {why}"));
     let branches = Branches::start(&secret, &job, &behind, patience, keeper.as_ref());
     let (branches, failure) = match branches {
         Ok(branches) => (branches, None),

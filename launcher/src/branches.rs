@@ -113,6 +113,11 @@ impl Branches {
         let listener = Listener::open(secret, iface, false)?;
         let candidates: Vec<String> = listener.candidates().iter().map(ToString::to_string).collect();
         branches.listener = Some(listener);
+        let mut of_agents = job.clone();
+        // An address of this host is none of theirs.
+        if job.iface.parse::<IpAddr>().is_ok() {
+            of_agents.iface.clear();
+        }
         for group in groups(hosts) {
             // Less than this side waits, so that an agent's list of what it has tried arrives.
             let patience_ms = u32::try_from(patience.as_millis() * 3 / 4).unwrap_or(u32::MAX);
@@ -120,7 +125,7 @@ impl Branches {
                 secret: secret.to_hex(),
                 candidates: candidates.clone(),
                 patience_ms,
-                job: job.clone(),
+                job: of_agents.clone(),
                 hosts: group.to_vec(),
             };
             branches.add(&description, keeper)?;
@@ -304,13 +309,7 @@ impl Branches {
                 Some(index) => Some(*index),
                 None => return,
             },
-            Down::Reply { rank, .. }
-            | Down::Pmi { rank, .. }
-            | Down::Close { rank }
-            | Down::ClosePmi { rank }
-            | Down::Input { rank, .. }
-            | Down::EndInput { rank }
-            | Down::CloseStream { rank, .. } => match self.of_ranks.get(rank) {
+            of_rank => match of_rank.rank().and_then(|rank| self.of_ranks.get(&rank)) {
                 Some(index) => Some(*index),
                 None => return,
             },

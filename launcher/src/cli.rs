@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
@@ -33,8 +33,9 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "P")]
     pub(crate) provider: Option<String>,
 
-    /// Network interface that the ranks use (sets libfabric's FI_TCP_IFACE and its like)
-    #[arg(long, value_name = "NAME")]
+    /// Network interface that the ranks use (sets libfabric's FI_TCP_IFACE and its like), or an address of this host, by
+    /// which then only agents connect
+    #[arg(long, value_name = "NAME|ADDRESS")]
     pub(crate) iface: Option<String>,
 
     /// End the job after this many seconds, with exit code 124
@@ -63,13 +64,13 @@ pub(crate) struct Cli {
     pub(crate) genv: Vec<String>,
 
     /// Working directory of the ranks
-    #[arg(long, value_name = "DIR", alias = "wd", help_heading = PROGRAM)]
+    #[arg(long, value_name = "DIR", short_alias = 'D', aliases = ["wd", "chdir"], help_heading = PROGRAM)]
     pub(crate) wdir: Option<PathBuf>,
 
-    /// Hosts and how many ranks each takes, such as a:2,b or n[1-4,7]:8
-    #[arg(short = 'H', long, value_name = "LIST", alias = "hosts", conflicts_with = "hostfile")]
-    #[arg(help_heading = PLACES)]
-    pub(crate) host: Option<String>,
+    /// Hosts and how many ranks each takes, such as a:2,b or n[1-4,7]:8 or me@c, IPv6 addresses in brackets; may be given again
+    #[arg(short = 'H', long, value_name = "LIST", short_alias = 'w', aliases = ["hosts", "nodelist"])]
+    #[arg(conflicts_with = "hostfile", help_heading = PLACES)]
+    pub(crate) host: Vec<String>,
 
     /// File with a host on each line: NAME [slots=N]; # begins a comment
     #[arg(short = 'f', long, value_name = "FILE", alias = "machinefile", help_heading = PLACES)]
@@ -77,7 +78,7 @@ pub(crate) struct Cli {
 
     /// Most ranks on each host
     #[arg(long, value_name = "N", value_parser = parse_ranks, help_heading = PLACES)]
-    #[arg(aliases = ["ranks-per-host", "npernode"])]
+    #[arg(aliases = ["ranks-per-host", "npernode", "ntasks-per-node", "perhost"])]
     pub(crate) ppn: Option<u32>,
 
     /// In which order ranks take their places; core and numa bind as well, unless --bind-to says otherwise
@@ -102,7 +103,7 @@ pub(crate) struct Cli {
     pub(crate) report_bindings: bool,
 
     /// Write the rank in brackets in front of every line that a rank writes
-    #[arg(long, alias = "prepend-rank", help_heading = STREAMS)]
+    #[arg(long, short_alias = 'l', aliases = ["prepend-rank", "label"], help_heading = STREAMS)]
     pub(crate) tag_output: bool,
 
     /// Write what ranks write to files rank-N.out and rank-N.err in this directory, and not here
@@ -153,7 +154,8 @@ Examples:
   rmarun --host n[1-4]:8 ./halo              8 ranks on each of 4 hosts, which ssh reaches
   rmarun -n 64 --output-dir out ./halo       what rank 5 says is in out/rank-5.out
 
-Options of mpiexec such as -np, -ppn, -host, -hostfile, -genv and -wdir are understood with one dash.
+Options of mpiexec such as -np, -ppn, -host, -hostfile, -genv, -env and -wdir are understood with one dash,
+and of srun --ntasks, --ntasks-per-node, --nodelist (-w), --chdir (-D) and --label (-l).
 After '--' everything belongs to the program, a ':' as well.";
 
 /// Who reads the launcher's standard input.
@@ -191,7 +193,8 @@ impl Cli {
         let mut parts = Vec::new();
         for (index, words) in programs.into_iter().enumerate() {
             let name = std::iter::once(OsString::from("rmarun"));
-            let mut matches = command.try_get_matches_from_mut(name.chain(words))?;
+            let found = command.try_get_matches_from_mut(name.chain(words.iter().cloned()));
+            let mut matches = found.map_err(|error| with_whole_word(error, &words, &mut command))?;
             if let Some(option) = (index > 0).then(|| job_option(&matches)).flatten() {
                 let message = format!(
                     "--{} is for the whole job: write it before the first program",
@@ -207,6 +210,31 @@ impl Cli {
         }
         Ok(parts)
     }
+}
+
+/// The error, unless it is an unknown option that resembles none: then one that names the word as it was typed. Of
+/// `-genvlist` clap sees the letters.
+fn with_whole_word(error: clap::Error, words: &[OsString], command: &mut clap::Command) -> clap::Error {
+    let Some(ContextValue::String(part)) = error.get(ContextKind::InvalidArg) else { return error };
+    if error.kind() != ErrorKind::UnknownArgument || error.get(ContextKind::SuggestedArg).is_some() {
+        return error;
+    }
+    let message = match part.as_str() {
+        "-N" => {
+            "-N is the number of nodes for srun and of ranks on each node for Open MPI; write --ppn N for N ranks on \
+             each host, and name the hosts with --host"
+                .to_owned()
+        }
+        part => {
+            let has = |word: &&str| match part.strip_prefix('-').filter(|rest| !rest.starts_with('-')) {
+                Some(letter) => word.starts_with('-') && !word.starts_with("--") && word.contains(letter),
+                None => *word == part,
+            };
+            let word = words.iter().filter_map(|word| word.to_str()).find(has).unwrap_or(part);
+            format!("'{word}' is no option of rmarun; rmarun --help lists them, and '--' ends them")
+        }
+    };
+    command.error(ErrorKind::UnknownArgument, message)
 }
 
 /// An option among `matches` that was typed and is not of one program.

@@ -58,13 +58,54 @@ fn times_and_variables() {
 #[test]
 fn options_of_mpiexec_with_one_dash() {
     let cli = one(&["-ppn", "3", "-host", "a:2,b", "-wdir", "/x", "-bind-to", "numa", "p", "-host"]);
-    assert_eq!((cli.ppn, cli.host.as_deref()), (Some(3), Some("a:2,b")));
+    assert_eq!((cli.ppn, cli.host), (Some(3), vec!["a:2,b".to_owned()]));
     assert_eq!((cli.wdir, cli.bind_to), (Some("/x".into()), Some(BindTo::Numa)));
     assert_eq!(cli.program, ["p", "-host"]);
     assert_eq!(one(&["-f", "hosts", "p"]).hostfile, Some("hosts".into()));
     assert_eq!(one(&["-machinefile", "hosts", "p"]).hostfile, Some("hosts".into()));
     assert!(error(&["-f", "hosts", "-H", "a", "p"]).contains("cannot be used with"));
     assert!(error(&["-n", "1", "--bind-to", "nume", "p"]).contains("numa"));
+}
+
+#[test]
+fn options_of_srun_and_others() {
+    let cli =
+        one(&["--ntasks=4", "--ntasks-per-node", "2", "-w", "a", "--host", "b", "-l", "-D", "/x", "p", "-l"]);
+    assert_eq!((cli.ranks, cli.ppn, cli.tag_output, cli.wdir), (Some(4), Some(2), true, Some("/x".into())));
+    assert_eq!((cli.host, cli.program), (vec!["a".to_owned(), "b".into()], vec!["p".into(), "-l".into()]));
+    let cli = one(&[
+        "--ntasks",
+        "4",
+        "-perhost=2",
+        "--nodelist",
+        "a",
+        "--label",
+        "--chdir=/x",
+        "-bind-to=none",
+        "p",
+    ]);
+    assert_eq!((cli.ranks, cli.ppn, cli.tag_output, cli.wdir), (Some(4), Some(2), true, Some("/x".into())));
+    assert_eq!(cli.bind_to, Some(BindTo::None));
+    let words =
+        ["-genvall", "--oversubscribe", "-n", "1", "--allow-run-as-root", "-env", "A", "-b c", "p", "-env"];
+    let cli = one(&words);
+    assert_eq!(
+        (cli.exports, cli.program),
+        (vec![("A".into(), Some("-b c".into()))], vec!["p".into(), "-env".into()])
+    );
+    let parts = parse(&["-n", "1", "-env", "A", "1", "p", ":", "-n", "1", "-env", "A", "2", "q"]).unwrap();
+    assert_eq!(parts[1].exports, [("A".into(), Some("2".into()))]);
+}
+
+#[test]
+fn unknown_options_are_named_as_they_were_typed() {
+    for word in ["-genvlist", "-launcher", "--rankfile", "-quiet"] {
+        let error = error(&["-n", "2", word, "A", "p", "-genvlist2"]);
+        assert!(error.contains(&format!("'{word}' is no option of rmarun")), "{error}");
+        assert!(error.contains("--help") && !error.contains("as a value"), "{error}");
+    }
+    assert!(error(&["-N", "2", "p"]).contains("--ppn N"));
+    assert!(error(&["-N2", "p"]).contains("--ppn N"));
 }
 
 #[test]

@@ -228,7 +228,10 @@ impl Driver {
     /// Sleeps until something happens, at most until `deadline`, and deals with it. Returns whether a
     /// signal asked for the end.
     fn turn(&mut self, deadline: Option<Duration>) -> io::Result<bool> {
-        self.stdin.give().into_iter().for_each(|down| self.send(down));
+        // Before the ranks of this host are started nobody there takes it. Agents that are on their way are waited for.
+        if self.ranks_here.is_none() {
+            self.stdin.give().into_iter().for_each(|down| self.send(down));
+        }
         self.give_room();
         self.branches.flush();
         self.take_events();
@@ -490,7 +493,7 @@ impl Driver {
             self.branches.send(&down);
             return self.local.obey(down);
         }
-        let is_here = rank_of(&down).is_some_and(|rank| self.local.has(rank));
+        let is_here = down.rank().is_some_and(|rank| self.local.has(rank));
         if is_here {
             self.local.obey(down);
         } else {
@@ -552,20 +555,6 @@ impl Driver {
 
     fn now(&self) -> Duration {
         self.started_at.elapsed()
-    }
-}
-
-/// The rank that something is for, if it is for one.
-fn rank_of(down: &Down) -> Option<u32> {
-    match down {
-        Down::Reply { rank, .. }
-        | Down::Pmi { rank, .. }
-        | Down::Close { rank }
-        | Down::ClosePmi { rank }
-        | Down::Input { rank, .. }
-        | Down::EndInput { rank }
-        | Down::CloseStream { rank, .. } => Some(*rank),
-        Down::Room { .. } | Down::Signal { .. } | Down::Leave | Down::Ask { .. } => None,
     }
 }
 

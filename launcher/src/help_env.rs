@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use rma_bootstrap::settings::{Audience, Settings, Source};
+use rma_bootstrap::settings::{Audience, Kind, Settings, Source};
 
-/// The list, with the values that hold now and where they come from.
+/// The list, with the values that are possible, those that hold now, and where they come from.
 pub(crate) fn text(settings: &Settings) -> String {
     let mut text = String::from(
         "Settings. A command-line flag wins over the environment, the environment over the settings file\n\
@@ -15,6 +15,9 @@ pub(crate) fn text(settings: &Settings) -> String {
             settings.entries().filter(|(setting, ..)| setting.audience == audience)
         {
             let _ = write!(text, "  {:<26} {}", setting.name, setting.help);
+            if setting.kind != Kind::Text {
+                let _ = write!(text, "; {}", setting.kind);
+            }
             match (value, source) {
                 (Some(value), Source::Default) => drop(write!(text, " [{value}]")),
                 (Some(value), source) => drop(write!(text, " [{value}, from the {source}]")),

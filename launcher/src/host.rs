@@ -134,9 +134,9 @@ impl HostRanks {
     }
 }
 
-/// Starts a keeper, of an agent or of `rmarun` itself; without one, programs that ranks start may outlive a killed launcher, which `say` is told.
-pub(crate) fn start_keeper(is_of_agent: bool, say: impl FnOnce(String)) -> Option<Keeper> {
-    match Keeper::start(is_of_agent) {
+/// Starts a keeper, of an agent or of `rmarun` itself, for the job of this name; without one, programs that ranks start may outlive a killed launcher, which `say` is told.
+pub(crate) fn start_keeper(is_of_agent: bool, job_id: &str, say: impl FnOnce(String)) -> Option<Keeper> {
+    match Keeper::start(is_of_agent, job_id) {
         Ok(keeper) => Some(keeper),
         Err(error) => {
             say(format!("no keeper ({error}): programs that ranks start may outlive a killed rmarun"));

@@ -1,5 +1,7 @@
 //! Hosts, as lists and files name them.
 
+use std::net::Ipv6Addr;
+
 use crate::cli::RANKS_MAX;
 
 /// Most hosts that a list may name.
@@ -21,6 +23,11 @@ pub(crate) struct Host {
 pub(crate) fn parse_list(text: &str) -> Result<Vec<Host>, String> {
     let mut hosts = Vec::new();
     for part in outer_parts(text)? {
+        if let Some(host) = host_of_ipv6(part)? {
+            hosts.push(host);
+            check_count(hosts.len())?;
+            continue;
+        }
         let (names, slots) = match part.rsplit_once(':') {
             Some((names, slots)) => (names, Some(parse_slots(slots)?)),
             None => (part, None),
@@ -30,7 +37,41 @@ pub(crate) fn parse_list(text: &str) -> Result<Vec<Host>, String> {
     Ok(hosts)
 }
 
-/// Reads a file of hosts: on each line a list of hosts and perhaps `slots=N`, which then holds for each of them.
+/// The host that `[fd00::2]`, `[fe80::2%eth0]:4` or `user@[fd00::2]` names.
+fn host_of_ipv6(part: &str) -> Result<Option<Host>, String> {
+    let is_address = |text: &str| {
+        let (address, zone) = text.split_once('%').unwrap_or((text, "eth0"));
+        address.parse::<Ipv6Addr>().is_ok() && is_name(zone)
+    };
+    let (user, place) = part.rsplit_once('@').map_or(("", part), |(user, place)| (user, place));
+    if is_address(place) {
+        let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+        return Err(format!(
+            "an address of IPv6 stands in brackets: {user}[{place}], or {user}[{place}]:SLOTS"
+        ));
+    }
+    let parts = place.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let Some((address, behind)) = parts.filter(|(address, _)| is_address(address)) else { return Ok(None) };
+    let slots = match behind.strip_prefix(':') {
+        Some(slots) => Some(parse_slots(slots)?),
+        None if behind.is_empty() => None,
+        None => return Err(format!("'{part}' is no host; behind the bracket only :SLOTS may follow")),
+    };
+    let name = part[..part.len() - place.len()].to_owned() + address;
+    if name.len() > address.len() && !is_name(user) {
+        return Err(format!("'{user}' is no name of a user; write user@[{address}]"));
+    }
+    Ok(Some(Host { name, slots }))
+}
+
+/// Whether it may be the name of a host or a user: a dash in front would be an option to whoever gets it.
+fn is_name(text: &str) -> bool {
+    let is_sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_sound)
+}
+
+/// Reads a file of hosts: on each line a list of hosts and perhaps `slots=N`, which then holds for each of them. What
+/// Open MPI's files have besides (`max_slots=N`) is passed over.
 ///
 /// # Errors
 /// A message that names the line, what is wrong with it, and what would be right.
@@ -49,10 +90,16 @@ pub(crate) fn parse_file(text: &str) -> Result<Vec<Host>, String> {
 }
 
 fn parse_line(line: &str) -> Result<Vec<Host>, String> {
+    // Some write `slots = 2`.
+    let line = line.split('=').map(str::trim).collect::<Vec<_>>().join("=");
     let mut words = line.split_whitespace();
     let Some(names) = words.next() else { return Ok(Vec::new()) };
     let mut hosts = parse_list(names)?;
     for word in words {
+        if let Some(slots) = word.strip_prefix("max_slots=").or_else(|| word.strip_prefix("max-slots=")) {
+            parse_slots(slots)?;
+            continue;
+        }
         let Some(slots) = word.strip_prefix("slots=") else {
             return Err(format!("'{word}' is not understood; after the host only slots=N may follow"));
         };
@@ -101,9 +148,8 @@ fn expand(names: &str, slots: Option<u32>, hosts: &mut Vec<Host>) -> Result<(), 
     check_count(hosts.len() + expanded.len())?;
     for name in expanded {
         let name = name + rest;
-        let is_sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        // A dash in front would be an option to whoever gets the name.
-        if name.is_empty() || name.starts_with('-') || !name.chars().all(is_sound) {
+        let (user, host) = name.split_once('@').map_or((None, &*name), |(user, host)| (Some(user), host));
+        if !is_name(host) || user.is_some_and(|user| !is_name(user)) {
             return Err(format!("'{name}' is no name of a host; write a list such as a:2,b or n[1-4,7]"));
         }
         hosts.push(Host { name, slots });
@@ -157,11 +203,23 @@ mod tests {
         assert_eq!(names("a:2,b"), ["a:2", "b"]);
         assert_eq!(names("n[1-3,07-08]:4,x"), ["n1:4", "n2:4", "n3:4", "n07:4", "n08:4", "x"]);
         assert_eq!(names("r[1-2]n[1-2].z"), ["r1n1.z", "r1n2.z", "r2n1.z", "r2n2.z"]);
+        assert_eq!(names("me@a:2,you@n[1-2]"), ["me@a:2", "you@n1", "you@n2"]);
+        assert_eq!(names("[fd77::2]:2,[::1],me@[fe80::2%eth0]:3"), ["fd77::2:2", "::1", "me@fe80::2%eth0:3"]);
         for (text, part) in [
             ("", "no name of a host"),
             ("a,,b", "no name of a host"),
             ("-oProxyCommand=x", "no name of a host"),
             ("a;b", "no name of a host"),
+            ("@a", "no name of a host"),
+            ("-o@a", "no name of a host"),
+            ("me@", "no name of a host"),
+            ("fd77::2", "[fd77::2]:SLOTS"),
+            ("me@fd77::2", "me@[fd77::2]"),
+            ("-o@[fd77::2]", "no name of a user"),
+            ("@[fd77::2]", "no name of a user"),
+            ("[fd77::2]x", "only :SLOTS"),
+            ("[fd77::2]:0", "number of slots"),
+            ("[fe80::2%-x]", "number of slots"),
             ("a:0", "number of slots"),
             ("a:x", "number of slots"),
             ("n[1-", "do not match"),
@@ -183,6 +241,9 @@ mod tests {
         let hosts = parse_file("# mine\n\na slots=2 # big\nn[1-2]\nb:3\n").unwrap();
         let slots: Vec<_> = hosts.iter().map(|host| (host.name.as_str(), host.slots)).collect();
         assert_eq!(slots, [("a", Some(2)), ("n1", None), ("n2", None), ("b", Some(3))]);
+        let hosts = parse_file("a slots = 2 max_slots = 4\nb max-slots=3\n").unwrap();
+        assert_eq!(hosts.iter().map(|host| host.slots).collect::<Vec<_>>(), [Some(2), None]);
+        assert!(parse_file("a max_slots=x\n").unwrap_err().contains("number of slots"));
         assert!(parse_file("a\nb slot=2\n").unwrap_err().contains("line 2: 'slot=2'"));
         assert!(parse_file("a slots=-1").unwrap_err().contains("line 1"));
         assert!(parse_file("# none\n").unwrap_err().contains("no host in it"));

@@ -1,12 +1,17 @@
 //! A job: its ranks, its key-value space, and how it ends. Pure: what happens goes in by `on_*`, what
 //! is to be done comes out of [`Job::poll_action`], and time is an argument (since the job's start).
 
+// Said so that the fuzz target, which has this file as a module of its own, finds it, too.
+#[path = "job/patience.rs"]
+mod patience;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rma_bootstrap::pmi::wire::{Message, Syntax};
 use rma_bootstrap::wire::{fit_text, Reply, Request, VERSION};
 
+use self::patience::Suspicion;
 use crate::kvs::{Get, Kvs, Waiter};
 use crate::pmi::{Outcome, PmiServer};
 use crate::session::{Effect, Event, State};
@@ -22,6 +27,11 @@ pub(crate) const SIGKILL: i32 = 9;
 
 /// The number of SIGTERM.
 const SIGTERM: i32 = 15;
+
+/// What a program is told that joins as a rank which has joined before.
+const PLACE_TAKEN: &str =
+    "this rank's place is taken or used up: a program that a rank starts is no rank, so start it \
+    without the variables RMA_* (or with RMA_BOOTSTRAP=pmi2 or single)";
 
 /// How long killed processes may take to disappear before the launcher gives up on them.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -72,6 +82,8 @@ pub(crate) enum Action {
 pub(crate) enum Report {
     /// A rank failed, which ends the job.
     Failed(u32, ExitStatus),
+    /// A rank failed after another one, the second here, had left without finalizing, which ends the job.
+    FailedAfter(u32, ExitStatus, u32),
     /// A rank left without finalizing while others may wait for it, which ends the job.
     Vanished(u32),
     /// A rank asked for the job to be ended.
@@ -142,6 +154,8 @@ pub(crate) struct Job {
     awaited: BTreeMap<u32, (Duration, u32)>,
     /// Ranks that failed, and without which the job goes on.
     lost: Vec<u32>,
+    /// A rank failed, and how another one ends may say why.
+    suspicion: Option<Suspicion>,
     running_count: u32,
     /// Ranks that may still wait for others: not finalized and not ended.
     unfinished_count: u32,
@@ -162,6 +176,7 @@ impl Job {
             has_own_link: vec![false; size],
             awaited: BTreeMap::new(),
             lost: Vec::new(),
+            suspicion: None,
             running_count: wishes.size,
             unfinished_count: wishes.size,
             phase: Phase::Running,
@@ -191,7 +206,10 @@ impl Job {
     /// When [`Job::on_time`] is to be called next, if at all.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Running => self.wishes.timeout.into_iter().chain(self.awaited_until()).min(),
+            Phase::Running => {
+                let until = self.awaited_until().into_iter().chain(self.suspicion_until());
+                self.wishes.timeout.into_iter().chain(until).min()
+            }
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Killed { give_up_at } => Some(give_up_at),
             Phase::GaveUp => None,
@@ -334,11 +352,11 @@ impl Job {
         self.pmi.on_gone(rank);
         self.take_pmi_outcomes(rank, now);
         match effect {
-            Effect::Fail => self.on_failure(&[rank], status.job_code(), Report::Failed(rank, status), now),
+            Effect::Fail => self.on_bad_exit(rank, status, now),
             Effect::Vanish if self.unfinished_count > 0 => {
                 self.on_failure(&[rank], CODE_MISBEHAVED, Report::Vanished(rank), now);
             }
-            _ => {}
+            _ => self.settle_suspicion(now),
         }
     }
 
@@ -424,36 +442,16 @@ impl Job {
         match self.phase {
             Phase::Running => match self.wishes.timeout.filter(|limit| now >= *limit) {
                 Some(limit) => self.end(CODE_TIMED_OUT, Report::TimedOut(limit), SIGTERM, now),
-                None => self.give_up_awaited(now),
+                None => {
+                    self.settle_suspicion(now);
+                    self.give_up_awaited(now);
+                }
             },
             Phase::Ending { .. } => self.kill(now),
             Phase::Killed { .. } | Phase::GaveUp => {
                 self.phase = Phase::GaveUp;
                 self.actions.push_back(Action::Say(Report::GaveUp));
             }
-        }
-    }
-
-    /// When the first of the ranks that are waited for will have been so for too long.
-    fn awaited_until(&self) -> Option<Duration> {
-        let since = self.awaited.values().map(|(since, _)| *since).min();
-        since.map(|since| since + self.wishes.patience)
-    }
-
-    /// Ranks that have not joined for too long are not waited for any more.
-    fn give_up_awaited(&mut self, now: Duration) {
-        let patience = self.wishes.patience;
-        let is_late = |(since, _): &(Duration, u32)| now >= *since + patience;
-        let late: Vec<_> = self
-            .awaited
-            .iter()
-            .filter(|(_, wait)| is_late(wait))
-            .map(|(rank, wait)| (*rank, wait.1))
-            .collect();
-        for (rank, asker) in late {
-            self.awaited.remove(&rank);
-            self.on_failure(&[], CODE_MISBEHAVED, Report::NeverJoined(rank, asker, patience), now);
-            self.withdraw(rank);
         }
     }
 
@@ -513,7 +511,8 @@ impl Job {
                 self.actions
                     .extend(self.lost.iter().map(|&lost| Action::Send(rank, Reply::Lost { rank: lost })));
             }
-            effect => self.refuse(rank, effect, "a second hello"),
+            Effect::Refuse => self.close_with(rank, PLACE_TAKEN.into()),
+            _ => {}
         }
     }
 
@@ -574,11 +573,12 @@ impl Job {
         self.withdraw(rank);
     }
 
-    /// Begins the end of the job unless it has begun.
+    /// Begins the end of the job unless it has begun. Where a rank has failed already, that is the reason.
     fn end(&mut self, code: u8, report: Report, signal: i32, now: Duration) {
         if self.phase != Phase::Running {
             return;
         }
+        let (code, report) = self.suspicion.take().map_or((code, report), Suspicion::verdict);
         self.set_code(code);
         self.phase = Phase::Ending { kill_at: now + self.wishes.grace };
         self.actions.push_back(Action::Say(report));

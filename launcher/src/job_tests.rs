@@ -127,6 +127,42 @@ fn the_first_failure_ends_the_job_and_gives_the_code() {
 }
 
 #[test]
+fn a_failure_waits_a_moment_for_the_end_of_a_rank_that_had_left_before() {
+    let failed = ExitStatus::Code(3);
+    let ended = |signal| vec![Action::Say(Report::FailedAfter(1, failed, 0)), Action::Signal(signal)];
+    let suspicious = || {
+        let mut job = joined(3);
+        job.on_control_ended(0, None);
+        job.on_exit(1, failed, START);
+        assert_eq!((actions(&mut job), job.verdict()), (vec![], None));
+        job
+    };
+    for status in [ExitStatus::Code(2), ExitStatus::Signal(11), ExitStatus::Code(0)] {
+        let mut job = suspicious();
+        job.on_exit(0, status, START);
+        assert_eq!((actions(&mut job), job.status(0)), (ended(SIGTERM), Some(status)));
+        job.on_exit(2, ExitStatus::Signal(SIGTERM), START);
+        assert_eq!(job.verdict(), Some(3));
+    }
+    let mut job = suspicious();
+    let until = job.deadline().unwrap();
+    assert!(until > START && until < START + Duration::from_secs(1));
+    job.on_time(until - Duration::from_millis(1));
+    assert_eq!(actions(&mut job), []);
+    job.on_time(until);
+    assert_eq!(actions(&mut job), ended(SIGTERM));
+
+    // The first failure is the reason, whatever comes within the moment.
+    let mut job = suspicious();
+    job.on_exit(2, ExitStatus::Code(4), START);
+    assert_eq!(actions(&mut job), []);
+    job.on_signal(2, START);
+    assert_eq!(actions(&mut job), ended(2));
+    job.on_exit(0, ExitStatus::Code(0), START);
+    assert_eq!(job.verdict(), Some(3));
+}
+
+#[test]
 fn leaving_without_finalize_fails_while_others_may_wait() {
     let mut job = joined(2);
     job.on_exit(0, ExitStatus::Code(0), START);

@@ -8,6 +8,8 @@
 //! the launcher does not reap a rank, so that a group's number is not given to anybody else. Then it removes
 //! what the killed have left in shared memory ([`leftovers`]).
 //!
+//! What has left the groups it finds by the names of the job and its ranks ([`escapees`](crate::escapees)).
+//!
 //! That of an agent also kills the agent if it is found stopped when whoever started it has given it up: it could not
 //! end its ranks itself.
 
@@ -24,6 +26,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{getppid, kill_process, kill_process_group, test_kill_process_group, Pid, Signal};
 
+use crate::escapees::{Escapees, JOB_VARIABLE};
 use crate::leftovers;
 use crate::poll::poll;
 
@@ -36,7 +39,10 @@ const GROUP: u8 = 1;
 /// A record: the job is over and nothing is to be killed.
 const OVER: u8 = 2;
 
-/// Bytes of a record: what it is, then a process group, little-endian. Small enough to be written in
+/// A record: a rank that is about to be started.
+const RANK: u8 = 3;
+
+/// Bytes of a record: what it is, then a process group or a rank, little-endian. Small enough to be written in
 /// one piece by several processes.
 const RECORD_BYTES: usize = 5;
 
@@ -66,11 +72,13 @@ impl Keeper {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(crate) fn start(is_of_agent: bool) -> io::Result<Self> {
+    pub(crate) fn start(is_of_agent: bool, job_id: &str) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("rma-keeper").arg(ARGUMENT).stdin(OwnedFd::from(theirs));
+        command.arg0("rma-keeper").args([ARGUMENT, job_id]).stdin(OwnedFd::from(theirs));
         command.stdout(Stdio::null()).stderr(if is_of_agent { Stdio::inherit() } else { Stdio::null() });
+        // Within a rank of an outer job it outlasts that, as long as it has something to do.
+        command.env_remove(JOB_VARIABLE);
         // In a group of its own, so that Ctrl-C does not end it before the ranks have ended.
         command.process_group(0).spawn()?;
         Ok(Self { line: ours.into() })
@@ -81,6 +89,11 @@ impl Keeper {
         &self.line
     }
 
+    /// Tells of a rank that is about to be started.
+    pub(crate) fn tell_rank(&self, rank: u32) {
+        tell(self.line.as_fd(), &record(RANK, rank as i32));
+    }
+
     /// The job is over: nothing is to be killed.
     pub(crate) fn dismiss(self) {
         tell(self.line.as_fd(), &record(OVER, 0));
@@ -89,7 +102,7 @@ impl Keeper {
 
 /// The keeper's side: reads records until the line ends, then kills the groups unless the job is over, and removes
 /// what they have left.
-pub(crate) fn run() {
+pub(crate) fn run(job_id: &str) {
     let bytes = listen();
     let groups = groups(&bytes);
     if !is_over(&bytes) {
@@ -97,6 +110,7 @@ pub(crate) fn run() {
             // Already gone is as good as killed.
             let _ = kill_process_group(*group, Signal::KILL);
         }
+        Escapees::new(job_id, ranks(&bytes)).kill(PATIENCE);
     }
     let deadline = Instant::now() + PATIENCE;
     for group in groups {
@@ -174,6 +188,11 @@ fn groups(bytes: &[u8]) -> Vec<Pid> {
     groups.collect()
 }
 
+fn ranks(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let ranks = records(bytes).filter(|record| record[0] == RANK);
+    ranks.filter_map(|record| Some(u32::from_le_bytes(*record.last_chunk::<4>()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,10 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn knows_the_groups_and_whether_the_job_is_over() {
+    fn knows_the_groups_the_ranks_and_whether_the_job_is_over() {
         let mut bytes = [70_000, 1, 0, 5].map(|group| record(GROUP, group)).concat();
         let told: Vec<i32> = groups(&bytes).iter().map(|group| group.as_raw_nonzero().get()).collect();
         assert_eq!((told.as_slice(), is_over(&bytes)), (&[70_000, 5][..], false));
+        bytes.extend(record(RANK, 9));
+        assert_eq!((groups(&bytes).len(), ranks(&bytes).collect::<Vec<_>>()), (2, vec![9]));
         bytes.extend(record(OVER, 0));
         assert!(is_over(&bytes));
     }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rma_bootstrap::control::{Control, ControlError, Relay};
 use rma_bootstrap::environment::Place;
@@ -14,6 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{kill_process_group, waitid, Pid, Signal, WaitId, WaitIdOptions};
 
+use crate::escapees::Escapees;
 use crate::job::SIGKILL;
 use crate::keeper::Keeper;
 use crate::spawn::{self, Own, Program, Started};
@@ -33,6 +35,10 @@ pub(crate) const ROOM_BYTES: usize = 64 * 1024;
 
 /// Input that may be on its way to one rank, in bytes.
 pub(crate) const INPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// How long killed processes that have left their group may take to go: they only do not while the kernel is busy with
+/// them.
+const ESCAPEES_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a poll watches here.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +78,7 @@ pub(crate) struct LocalRanks {
     /// Where each rank is in `ranks`.
     indices: BTreeMap<u32, usize>,
     keeper: Option<Keeper>,
+    escapees: Escapees,
     /// How many bytes of each stream may be sent before more room is made.
     room: [usize; 2],
     events: VecDeque<Up>,
@@ -81,7 +88,7 @@ impl LocalRanks {
     /// A host without ranks.
     pub(crate) fn new(keeper: Option<Keeper>) -> Self {
         let (ranks, indices, events) = (Vec::new(), BTreeMap::new(), VecDeque::new());
-        Self { ranks, indices, keeper, room: [ROOM_BYTES; 2], events }
+        Self { ranks, indices, keeper, escapees: Escapees::default(), room: [ROOM_BYTES; 2], events }
     }
 
     /// The next thing that happened, in order.
@@ -99,6 +106,8 @@ impl LocalRanks {
     /// # Errors
     /// As [`spawn::start`].
     pub(crate) fn start(&mut self, program: &Program, place: &Place, own: &Own) -> io::Result<()> {
+        self.keeper.iter().for_each(|keeper| keeper.tell_rank(place.rank));
+        self.escapees.add(place);
         let Started { process, control, pmi, stdin, stdout, stderr } =
             spawn::start(program, place, own, self.keeper.as_ref())?;
         let rank = place.rank;
@@ -332,6 +341,9 @@ impl LocalRanks {
             if number == SIGKILL || !rank.has_exited {
                 let _ = kill_process_group(rank.process, signal);
             }
+        }
+        if number == SIGKILL {
+            self.escapees.kill(ESCAPEES_PATIENCE);
         }
     }
 }

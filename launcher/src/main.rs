@@ -13,6 +13,7 @@ mod cli;
 #[cfg(test)]
 mod costs;
 mod driver;
+mod escapees;
 mod failure;
 mod files;
 mod help_env;
@@ -45,11 +46,13 @@ mod words;
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::CommandFactory;
 use rma_bootstrap::environment::Environment;
+use rma_bootstrap::interfaces::interfaces;
 use rma_bootstrap::settings::Settings;
 
 use branches::{Branches, FAN_OUT};
@@ -73,7 +76,7 @@ const HANG_SHARE: f64 = 0.9;
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == keeper::ARGUMENT) {
-        keeper::run();
+        keeper::run(&std::env::args_os().nth(2).unwrap_or_default().to_string_lossy());
         return ExitCode::SUCCESS;
     }
     let is_agent =
@@ -139,7 +142,7 @@ fn carry(cli: &Cli, plan: Plan, patience: Duration) -> Result<u8, Failure> {
     (0..size).filter(|rank| cli.stdin.has(*rank)).for_each(|rank| stdin.add(rank));
     // Before the first rank starts, or its end could be missed.
     let signals = Signals::new().map_err(Failure::system)?;
-    let keeper = host::start_keeper(false, |why| {
+    let keeper = host::start_keeper(false, &task.job_id, |why| {
         if cli.verbose {
             eprintln!("rmarun: {why}");
         }
@@ -208,11 +211,17 @@ fn check_places(cli: &Cli) -> Result<(), Failure> {
     let mut names: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort_unstable();
+    let is_own = |address: IpAddr| {
+        interfaces().unwrap_or_default().iter().any(|interface| interface.address == address)
+    };
     // Without the list (a restricted container) the provider will find out.
-    if names.is_empty() || names.contains(iface) {
+    if names.is_empty() || names.contains(iface) || iface.parse().is_ok_and(is_own) {
         return Ok(());
     }
-    Err(Failure::usage(format!("--iface {iface}: this host has no such interface, but {}", names.join(", "))))
+    Err(Failure::usage(format!(
+        "--iface {iface}: this host has no such interface or address, but {}",
+        names.join(", ")
+    )))
 }
 
 /// A name that no other job on this host has had since the machine was started.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
@@ -112,21 +113,27 @@ fn own_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The hosts that the user names, or those of a Slurm allocation, or this one; and whether it is the allocation.
+/// The hosts that the user names, or those of a Slurm allocation, or this one; and whether they are of the allocation
+/// that this process is in.
 fn host_list(
     cli: &Cli,
     environment: &Environment,
     ranks: Option<u32>,
     own_name: &str,
 ) -> Result<(Vec<Host>, bool), Failure> {
-    if let Some(list) = &cli.host {
-        let hosts = hosts::parse_list(list);
-        return Ok((hosts.map_err(|error| Failure::usage(format!("--host {list}: {error}")))?, false));
+    let named = |hosts: Vec<Host>| {
+        let is_allocation = slurm::has(environment, &hosts, |name| is_own_name(name, own_name));
+        (hosts, is_allocation)
+    };
+    if !cli.host.is_empty() {
+        let list = cli.host.join(",");
+        let hosts = hosts::parse_list(&list);
+        return Ok(named(hosts.map_err(|error| Failure::usage(format!("--host {list}: {error}")))?));
     }
     if let Some(path) = &cli.hostfile {
         let wrong = |error: String| Failure::usage(format!("--hostfile {}: {error}", path.display()));
         let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        return Ok((hosts::parse_file(&text).map_err(wrong)?, false));
+        return Ok(named(hosts::parse_file(&text).map_err(wrong)?));
     }
     if let Some(hosts) = slurm::hosts(environment, ranks).map_err(Failure::usage)? {
         return Ok((hosts, true));
@@ -169,7 +176,8 @@ fn program(part: &Cli, cli: &Cli, environment: &Environment, is_alone: bool) -> 
     if !is_alone {
         variables.extend(passed_on(environment).map(|(name, value)| (name.into(), value.into())));
     }
-    if let Some(iface) = &cli.iface {
+    // An address is one host's, and says only where agents connect.
+    if let Some(iface) = cli.iface.as_ref().filter(|iface| iface.parse::<IpAddr>().is_err()) {
         variables.extend(IFACE_VARIABLES.map(|name| (name.into(), iface.into())));
     }
     let of_all = cli.genv.chunks_exact(2).map(|pair| (OsString::from(&pair[0]), OsString::from(&pair[1])));

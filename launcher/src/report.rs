@@ -34,22 +34,18 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks) -> String {
         text
     };
     let then = if job.keeps_going() { "the job goes on" } else { "the job ends" };
-    // Who needs a rank that has gone may fail sooner than the gone one's process ends.
-    let likely_cause = |failed: u32| {
-        let mut others = (0..job.size()).filter(|rank| *rank != failed);
-        let gone = others.find(|rank| job.state(*rank) == State::Severed);
-        let describe = |gone| format!(" after {} had left without finalizing", name(&gone));
-        gone.map(describe).unwrap_or_default()
-    };
     let text = match report {
         // The one signal that a rank cannot have caused by a mistake of its own.
         Report::Failed(rank, ExitStatus::Signal(SIGKILL)) => with_lines(
             rank,
             format!("{} was killed by SIGKILL (out of memory? see dmesg); {then}", name(rank)),
         ),
-        Report::Failed(rank, status) => with_lines(
+        Report::Failed(rank, status) => {
+            with_lines(rank, format!("{} {}; {then}", name(rank), status_text(*status)))
+        }
+        Report::FailedAfter(rank, status, gone) => with_lines(
             rank,
-            format!("{} {}{}; {then}", name(rank), status_text(*status), likely_cause(*rank)),
+            format!("{} {}{}; {then}", name(rank), status_text(*status), others(*rank, *gone, job, &name)),
         ),
         Report::Vanished(rank) => with_lines(
             rank,
@@ -89,6 +85,21 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks) -> String {
         Report::ControlClosed(rank, why) => format!("closed the control connection of {}: {why}", name(rank)),
     };
     format!("rmarun: {text}\n")
+}
+
+/// What became of `gone`, who had left without finalizing when `failed` failed: who needs a rank that has gone may fail
+/// sooner than the gone one's process ends.
+fn others(failed: u32, gone: u32, job: &Job, name: &dyn Fn(&u32) -> String) -> String {
+    let is_bad = |rank: &u32| job.status(*rank).is_some_and(|status| status != ExitStatus::Code(0));
+    let more = (0..job.size()).filter(|rank| ![failed, gone].contains(rank) && is_bad(rank)).count() as u32;
+    let mut text = match job.status(gone).filter(|_| is_bad(&gone)) {
+        Some(status) => format!(", and {} {}", name(&gone), status_text(status)),
+        None => format!(" after {} had left without finalizing", name(&gone)),
+    };
+    if more > 0 {
+        let _ = write!(text, ", and {} more failed", ranks_text(more));
+    }
+    text
 }
 
 fn never_joined(name: &str, asker: u32, limit: Duration, then: &str) -> String {
@@ -162,4 +173,63 @@ fn places(job: &Job, ranks: &dyn Ranks) -> String {
         let _ = write!(text, "\nrmarun:   and {} ranks more", job.size() - RANKS_LISTED_MAX);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Wishes;
+    use rma_bootstrap::wire::{Request, VERSION};
+
+    struct Plain;
+
+    impl Ranks for Plain {
+        fn process_id(&self, rank: u32) -> u32 {
+            100 + rank
+        }
+
+        fn host(&self, _rank: u32) -> &str {
+            "a"
+        }
+
+        fn host_name(&self, _host: u32) -> &str {
+            "a"
+        }
+
+        fn last_lines(&self, _rank: u32) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    /// A job whose ranks have joined, and of which rank 0 has left.
+    fn job_without_rank_0() -> Job {
+        let (job_id, second) = ("j".to_owned(), Duration::from_secs(1));
+        let (timeout, hosts, keep_going) = (None, Vec::new(), false);
+        let mut job =
+            Job::new(Wishes { size: 3, job_id, timeout, grace: second, keep_going, patience: second, hosts });
+        for rank in 0..3 {
+            let hello = Request::Hello { version: VERSION, rank, job: "j".to_owned() };
+            job.on_request(rank, hello, Duration::ZERO);
+        }
+        job.on_control_ended(0, None);
+        job
+    }
+
+    #[test]
+    fn who_fails_with_others_is_not_said_to_have_failed_because_of_them() {
+        let failed = ExitStatus::Code(1);
+        let report = Report::FailedAfter(1, failed, 0);
+        let mut job = job_without_rank_0();
+        job.on_exit(1, failed, Duration::ZERO);
+        let before = text(&report, &job, &Plain);
+        let left =
+            "rank 1 (pid 101, host a) exited with status 1 after rank 0 (pid 100, host a) had left without";
+        assert!(before.contains(left), "{before}");
+        job.on_exit(0, ExitStatus::Signal(11), Duration::ZERO);
+        let after = text(&report, &job, &Plain);
+        let both = "exited with status 1, and rank 0 (pid 100, host a) was killed by SIGSEGV; the job ends";
+        assert!(after.contains(both), "{after}");
+        job.on_exit(2, failed, Duration::ZERO);
+        assert!(text(&report, &job, &Plain).contains("SIGSEGV, and 1 rank more failed; the job ends"));
+    }
 }

@@ -62,6 +62,11 @@ pub(crate) struct Started {
     pub(crate) stderr: OwnedFd,
 }
 
+/// Keeps libinfinipath, which Debian's libfabric is linked to, from installing handlers of SIGTERM and others when it is
+/// loaded. They call `exit`, which deadlocks or frees what other threads use, and hides the signal. The library itself
+/// puts the program's handlers back, but a job that is ended while its ranks start would meet those in between.
+const NO_HANDLERS: &str = "IPATH_NO_BACKTRACE";
+
 /// Starts one rank.
 ///
 /// # Errors
@@ -77,6 +82,7 @@ pub(crate) fn start(
     let (our_pmi, their_pmi) = UnixStream::pair()?;
     let their_pmi = OwnedFd::from(their_pmi);
     let mut command = Command::new(&program.path);
+    command.env(NO_HANDLERS, "1");
     command.args(&program.arguments).envs(program.variables.iter().map(|(name, value)| (name, value)));
     if let Some(directory) = &program.directory {
         command.current_dir(directory);

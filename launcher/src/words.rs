@@ -8,6 +8,9 @@ use clap::{Arg, Command};
 /// The word between two programs.
 const NEXT_PROGRAM: &str = ":";
 
+/// Options of other launchers that ask for what holds here anyway.
+const IGNORED: [&str; 3] = ["genvall", "oversubscribe", "allow-run-as-root"];
+
 /// The words of each program, without the name of this one. Options come first in each; after a `--` in front of a
 /// program everything belongs to that program.
 pub(crate) fn programs(words: impl IntoIterator<Item = OsString>, command: &Command) -> Vec<Vec<OsString>> {
@@ -28,7 +31,7 @@ pub(crate) fn programs(words: impl IntoIterator<Item = OsString>, command: &Comm
 }
 
 /// Makes the options ours, and returns where the program begins, unless a `--` stands in front of it.
-fn program_at(words: &mut [OsString], command: &Command) -> Option<usize> {
+fn program_at(words: &mut Vec<OsString>, command: &Command) -> Option<usize> {
     let mut index = 0;
     // The first word that is no option is the program; what follows is the program's.
     while let Some(word) =
@@ -36,6 +39,15 @@ fn program_at(words: &mut [OsString], command: &Command) -> Option<usize> {
     {
         if word == "--" {
             return None;
+        }
+        if IGNORED.contains(&word.trim_start_matches('-')) {
+            words.remove(index);
+            continue;
+        }
+        if word.trim_start_matches('-') == "env" && words.len() > index + 2 {
+            join_variable(words, index);
+            index += 2;
+            continue;
         }
         let word = ours(word, command);
         let behind = values_behind(&word, command);
@@ -45,14 +57,24 @@ fn program_at(words: &mut [OsString], command: &Command) -> Option<usize> {
     Some(index.min(words.len()))
 }
 
+/// `-env NAME VALUE`, which is of one program, becomes `-x NAME=VALUE`.
+fn join_variable(words: &mut Vec<OsString>, index: usize) {
+    let mut variable = words.remove(index + 1);
+    variable.push("=");
+    variable.push(&words[index + 1]);
+    words[index] = "-x".into();
+    words[index + 1] = variable;
+}
+
 /// `-np 4` would mean `-n p` as a group of short options, and `-host a` something else again: a word with one dash
 /// that is the name of a long option is that option.
 fn ours(word: &str, command: &Command) -> String {
-    let name = word.trim_start_matches('-');
+    let (option, value) = word.split_at(word.find('=').unwrap_or(word.len()));
+    let name = option.trim_start_matches('-');
     let is_long = name.len() > 1 && command.get_arguments().any(|option| has_long(option, name));
     match name {
-        "np" => "-n".into(),
-        name if is_long => format!("--{name}"),
+        "np" | "ntasks" => format!("-n{value}"),
+        name if is_long => format!("--{name}{value}"),
         _ => word.into(),
     }
 }
@@ -62,7 +84,8 @@ fn values_behind(word: &str, command: &Command) -> usize {
     let is_this = |option: &&Arg| match word.strip_prefix("--") {
         Some(name) => has_long(option, name),
         None => {
-            let mut shorts = option.get_short_and_visible_aliases().unwrap_or_default().into_iter();
+            let mut shorts =
+                option.get_short().into_iter().chain(option.get_all_short_aliases().unwrap_or_default());
             shorts.any(|short| word == format!("-{short}"))
         }
     };

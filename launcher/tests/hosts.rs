@@ -152,6 +152,32 @@ fn an_allocation_of_slurm_is_used() {
     assert_eq!(hosts, ["n7", "n8"]);
 }
 
+/// Named hosts of an allocation get their agents from srun, others from ssh.
+#[test]
+fn hosts_of_an_allocation_may_be_named() {
+    let folder = Folder::new("cluster-named");
+    let started = folder.path.join("started");
+    for (name, words) in [("srun", 9), ("ssh", 5)] {
+        let line = format!("echo {name} $1 >> {}\nshift\nexec sh -c \"exec $*\"\n", started.display());
+        folder.program(name, &format!("#!/bin/sh\nshift {words}\n{line}"));
+    }
+    let file = folder.path.join("hosts");
+    fs::write(&file, "n8\nn7\n").unwrap();
+    let path = format!("{}:{}", folder.path.display(), std::env::var("PATH").unwrap());
+    for (places, lines) in [
+        (["--host", "n8:1"], ["srun n8"].as_slice()),
+        (["--hostfile", file.to_str().unwrap()], &["srun n7", "srun n8"]),
+        (["--host", "n7,elsewhere"], &["ssh elsewhere", "ssh n7"]),
+    ] {
+        let mut command = rmarun(places);
+        command.arg("true").env("PATH", &path).env("SLURM_JOB_NODELIST", "n[7-8]");
+        let outcome = finish(command);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(sorted_lines(&fs::read_to_string(&started).unwrap()), lines);
+        fs::remove_file(&started).unwrap();
+    }
+}
+
 /// Variables, directory, programs and standard streams are as on one host.
 #[test]
 fn options_reach_other_hosts() {
@@ -195,6 +221,58 @@ fn much_input_and_output_pass() {
     }
 }
 
+/// What comes before all agents are there waits for its reader, on this host and on a slow one: more than a pipe holds,
+/// so that the launcher has read some of it; then what comes later, and the end.
+#[test]
+fn input_waits_for_ranks_that_are_not_started() {
+    for reader in ["0", "1", "all"] {
+        let name = format!("input-{reader}");
+        let go = std::env::temp_dir().join(format!("rmarun-{name}-{}", std::process::id()));
+        let slow = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+        let cluster = Cluster::new(&name, &slow);
+        let mut command = cluster.rmarun("localhost,b", &["--stdin", reader, "md5sum"]);
+        command.stdin(Stdio::piped());
+        let mut job = Running::start(command);
+        let mut stdin = job.stdin();
+        let early: String = (0..14_000).map(|n| format!("{n:05}\n")).collect();
+        assert!(early.len() > 80_000);
+        stdin.write_all(early.as_bytes()).unwrap();
+        fs::write(&go, "").unwrap();
+        stdin.write_all(b"late\n").unwrap();
+        drop(stdin);
+        let outcome = job.finish();
+        fs::remove_file(&go).unwrap();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let of_nothing = "d41d8cd98f00b204e9800998ecf8427e  -";
+        let readers = if reader == "all" { 2 } else { 1 };
+        let sum = md5sum(&(early + "late\n"));
+        let count = |line: &str| outcome.stdout.lines().filter(|said| *said == line).count();
+        assert_eq!((count(&sum), count(of_nothing)), (readers, 2 - readers), "{reader}: {outcome:?}");
+    }
+}
+
+/// The line that `md5sum` prints for a text.
+fn md5sum(text: &str) -> String {
+    let mut command = Command::new("md5sum");
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
+    run.stdin().write_all(text.as_bytes()).unwrap();
+    run.finish().stdout.trim_end().to_owned()
+}
+
+#[test]
+fn input_that_ends_before_an_agent_is_there_ends_for_its_reader() {
+    let cluster = Cluster::new("input-ends", "");
+    let input = cluster.folder.path.join("input");
+    for text in ["", "hallo\n"] {
+        fs::write(&input, text).unwrap();
+        let mut command = cluster.rmarun("localhost,b", &["cat"]);
+        command.stdin(fs::File::open(&input).unwrap());
+        let outcome = finish(command);
+        assert_eq!((outcome.code, &*outcome.stdout), (Some(0), text), "{outcome:?}");
+    }
+}
+
 #[test]
 fn signals_and_the_time_limit_reach_other_hosts() {
     let cluster = Cluster::new("signals", "");
@@ -233,6 +311,21 @@ fn a_reader_that_leaves_ends_writers_on_other_hosts() {
     assert_eq!(job.stdout_line(), "y");
     let outcome = job.close_stdout();
     assert!(matches!(outcome.code, Some(141 | 1)), "{outcome:?}");
+}
+
+/// It is one host's address, so the others are not told to use it.
+#[test]
+fn agents_connect_by_the_address_that_is_named() {
+    let cluster = Cluster::new("iface", "");
+    let script = "echo ${FI_TCP_IFACE-unset} $RMA_HOST_ADDRESS";
+    let outcome = cluster.run("localhost,b", &["--iface", "127.0.0.1", "sh", "-c", script]);
+    assert_eq!(
+        (outcome.code, &*outcome.stdout),
+        (Some(0), "unset 127.0.0.1\n".repeat(2).as_str()),
+        "{outcome:?}"
+    );
+    let outcome = cluster.run("b", &["--iface", "192.0.2.77", "true"]);
+    assert!(outcome.stderr.contains("192.0.2.77"), "{outcome:?}");
 }
 
 #[test]

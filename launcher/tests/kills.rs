@@ -1,4 +1,5 @@
-//! A launcher that is killed at any moment leaves no process behind, neither ranks nor what these started.
+//! A launcher that is killed at any moment leaves no process behind, neither ranks nor what these started, and a job
+//! that ends does not either.
 
 mod common;
 
@@ -7,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::*;
+use rustix::process::{kill_process, Pid, Signal};
 
 /// Kills in a run of the tests; `RMA_TEST_KILLS` asks for more.
 const KILLS: u32 = 12;
@@ -29,6 +31,11 @@ fn marked(mark: &str) -> Vec<String> {
     found.map(|path| format!("{path:?} {:?}", fs::read_to_string(path.join("cmdline")))).collect()
 }
 
+/// A shell's commands that start what leaves the rank's process group: three processes.
+fn escapees() -> String {
+    format!("timeout 1000 {SLEEP} & setsid {SLEEP} &")
+}
+
 /// A number below 1, from a counter: the same in each run.
 fn fraction(index: u32) -> f64 {
     f64::from(index.wrapping_add(1).wrapping_mul(2_654_435_769)) / f64::from(u32::MAX)
@@ -49,14 +56,14 @@ fn a_killed_launcher_leaves_no_process() {
     for index in 0..kills {
         let mark = format!("RMA_TEST_MARK={}-{index}.", std::process::id());
         let (name, value) = mark.split_once('=').unwrap();
-        let mut command: Command = shell(3, &[], &format!("{SLEEP} & {SLEEP} & wait"));
+        let mut command: Command = shell(3, &[], &format!("{SLEEP} & {} wait", escapees()));
         command.env(name, value).stdout(Stdio::null()).stderr(Stdio::null());
         let mut launcher = command.spawn().unwrap();
         let moment = LATEST_KILL.mul_f64(fraction(index));
         if index == 0 {
             // The first is killed when all run what is to be killed, which also shows that they would be found.
             let sleepers = || marked(&mark).iter().filter(|process| process.contains("sleep\\0300")).count();
-            wait_until("the ranks do not run", || sleepers() == 6);
+            wait_until("the ranks do not run", || sleepers() == 12);
         } else {
             // The moment is what is tested: there is no event to wait for.
             std::thread::sleep(moment);
@@ -64,5 +71,52 @@ fn a_killed_launcher_leaves_no_process() {
         launcher.kill().unwrap();
         launcher.wait().unwrap();
         wait_until(&format!("killed after {moment:?}, processes are left"), || marked(&mark).is_empty());
+    }
+}
+
+/// A job that ends, by itself or by a failure, with processes that have left their rank's process group.
+#[test]
+fn what_has_left_its_group_ends_with_the_job() {
+    let waits = "while ! [ -e $READY ]; do sleep 0.01; done";
+    for (index, (code, last)) in [
+        (0, "true".to_owned()),
+        (3, format!("if [ $RMA_RANK = 1 ]; then {waits}; exit 3; fi; : > $READY; {SLEEP}")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = Folder::new(&format!("left-{index}"));
+        let mark = format!("RMA_TEST_MARK={}-left-{index}.", std::process::id());
+        let (name, value) = mark.split_once('=').unwrap();
+        let mut command = shell(2, &["--grace", "0.1"], &format!("{} {last}", escapees()));
+        command.env(name, value).env("READY", folder.path.join("ready"));
+        let outcome = finish(command);
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        let sleepers = || marked(&mark).iter().filter(|process| process.contains("sleep\\0300")).count();
+        assert_eq!(sleepers(), 0, "{:?}", marked(&mark));
+        wait_until("processes are left", || marked(&mark).is_empty());
+    }
+}
+
+/// A job within a rank of another: when the outer is killed, nothing of the inner is left either. What was started
+/// to outlive the job does.
+#[test]
+fn a_job_within_a_rank_ends_with_the_outer_one() {
+    let mark = format!("RMA_TEST_MARK={}-inner.", std::process::id());
+    let (name, value) = mark.split_once('=').unwrap();
+    let inner = format!("{} wait", escapees());
+    let script =
+        format!("env -u RMA_JOB_ID setsid sleep 30 & {} -n 2 sh -c '{inner}'", env!("CARGO_BIN_EXE_rmarun"));
+    let mut command = shell(1, &[], &script);
+    command.env(name, value).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut launcher = command.spawn().unwrap();
+    let count = |text: &str| marked(&mark).iter().filter(|process| process.contains(text)).count();
+    wait_until("the ranks do not run", || count("sleep\\0300") == 6 && count("\"sleep\\030\\0\"") == 1);
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    wait_until("processes are left", || marked(&mark).len() == 1);
+    assert_eq!(count("\"sleep\\030\\0\""), 1, "what may stay was killed");
+    for process in processes_marked(mark.as_str()) {
+        kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
     }
 }

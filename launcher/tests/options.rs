@@ -99,6 +99,17 @@ fn ranks_are_bound_and_it_is_reported() {
 }
 
 #[test]
+fn no_library_installs_handlers_of_its_own_while_ranks_start() {
+    let told = "echo ${IPATH_NO_BACKTRACE-handlers}";
+    assert_eq!(finish(shell(1, &[], told)).stdout, "1\n");
+    assert_eq!(
+        finish(shell(1, &["-x", "IPATH_NO_BACKTRACE=0"], told)).stdout,
+        "0\n",
+        "whoever asks for another"
+    );
+}
+
+#[test]
 fn output_goes_to_a_file_for_each_stream() {
     let folder = Folder::new("output-dir");
     let out = folder.path.join("a/b");
@@ -154,8 +165,12 @@ fn the_interface_is_checked_and_handed_on() {
     assert_eq!(outcome.stdout, "lo lo\n", "{outcome:?}");
     refused(
         &["-n", "1", "--iface", "nosuch9", "true"],
-        "--iface nosuch9: this host has no such interface, but",
+        "--iface nosuch9: this host has no such interface or address, but",
     );
+    let outcome = finish(shell(1, &["--iface", "127.0.0.1"], "echo ${FI_TCP_IFACE-unset}"));
+    assert_eq!(outcome.stdout, "unset\n", "{outcome:?}");
+    // An address for documents, which no host has.
+    refused(&["-n", "1", "--iface", "192.0.2.77", "true"], "--iface 192.0.2.77: this host has no such");
 }
 
 #[test]

@@ -113,6 +113,23 @@ fn misspelt_settings_warn_once_and_wrong_values_stop() {
 }
 
 #[test]
+fn sizes_out_of_range_are_said_once_and_before_anything_starts() {
+    for (name, value, part) in [
+        ("RMA_TARGET_POOL", "16777216", "from 1 to 1048576"),
+        ("RMA_SLOTS", "0", "from 1 to 1048576"),
+        ("RMA_PEERS", "1", "from 2 to 1048576"),
+        ("RMA_SIGNAL", "3", "from 34 to 64"),
+    ] {
+        let mut command = rmarun(["-n", "3", "echo", "started"]);
+        command.env(name, value);
+        let outcome = finish(command);
+        assert_eq!((outcome.code, &*outcome.stdout), (Some(2), ""), "{outcome:?}");
+        assert_eq!(outcome.stderr.matches(&format!("{name}={value}")).count(), 1, "{outcome:?}");
+        assert!(outcome.stderr.contains(part), "{outcome:?}");
+    }
+}
+
+#[test]
 fn the_list_of_settings_shows_values_and_sources() {
     let folder = Folder::new("settings");
     let file = folder.path.join("rma.conf");
@@ -126,6 +143,24 @@ fn the_list_of_settings_shows_values_and_sources() {
     }
     assert!(outcome.stdout.contains(&format!("[12, from the {}:1]", file.display())), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("[0, from the environment]"), "{}", outcome.stdout);
+}
+
+#[test]
+fn the_list_of_settings_shows_what_may_be_said_and_what_holds_otherwise() {
+    let outcome = run(&["--help-env"]);
+    for (name, part) in [
+        ("RMA_PROGRESS", "; one of auto, none, thread, signal, ghost [auto]"),
+        ("RMA_MEMORY_MODEL", "; one of unified, separate [unified]"),
+        ("RMA_COALESCE", "; 0 or 1 [1]"),
+        ("RMA_TIMEOUT", "(default: no limit); a number of seconds above 0"),
+        ("RMA_BOOTSTRAP_TIMEOUT", "; a number of seconds above 0 [60]"),
+        ("RMA_SLOTS", "; a whole number from 1 to 1048576 [64]"),
+        ("RMA_EAGER_BYTES", "in bytes; a whole number from 512 to 65536 [8192]"),
+        ("RMA_SIGNAL", "; a whole number from 34 to 64"),
+    ] {
+        let line = outcome.stdout.lines().find(|line| line.starts_with(&format!("  {name} ")));
+        assert!(line.is_some_and(|line| line.contains(part)), "no '{part}' in {line:?}");
+    }
 }
 
 #[test]
