@@ -12,6 +12,9 @@ use crate::signals::keeping_handlers;
 /// The name that the dynamic loader looks for.
 const SONAME: &CStr = c"libfabric.so.1";
 
+/// Room for the text of a value; all bits of one take some 600 bytes.
+const DESCRIPTION_BYTES_MAX: usize = 1024;
+
 /// The symbols that are real functions, with the layouts of the 1.17 headers.
 ///
 /// The library is never unloaded: providers start threads and install handlers that outlive any
@@ -38,7 +41,12 @@ pub struct Library {
         context: *mut c_void,
     ) -> c_int,
     version: unsafe extern "C" fn() -> u32,
-    tostr: unsafe extern "C" fn(data: *const c_void, datatype: fi_type) -> *mut c_char,
+    tostr_r: unsafe extern "C" fn(
+        text: *mut c_char,
+        text_bytes: usize,
+        data: *const c_void,
+        datatype: fi_type,
+    ) -> *mut c_char,
     path: PathBuf,
 }
 
@@ -93,17 +101,18 @@ impl Library {
         &self.path
     }
 
-    /// `fi_tostr`: libfabric's own text for a value, such as the bits of `FI_TYPE_MSG_ORDER`.
+    /// `fi_tostr_r`: libfabric's own text for a value, such as the bits of `FI_TYPE_MSG_ORDER`. `fi_tostr` has
+    /// one buffer for all threads.
     pub fn describe(&self, value: &u64, kind: fi_type) -> String {
         let data: *const u64 = value;
-        // SAFETY: `data` points to 8 readable bytes, the widest value that fi_tostr reads for the
-        // kinds that are numbers.
-        let text = unsafe { (self.tostr)(data.cast(), kind) };
-        if text.is_null() {
-            return String::new();
+        let mut text = [0u8; DESCRIPTION_BYTES_MAX];
+        // SAFETY: `data` points to 8 readable bytes, the widest value that fi_tostr_r reads for the
+        // kinds that are numbers, and of `text` it writes no more than it is told that there are.
+        let written = unsafe { (self.tostr_r)(text.as_mut_ptr().cast(), text.len(), data.cast(), kind) };
+        match CStr::from_bytes_until_nul(&text) {
+            Ok(text) if !written.is_null() => text.to_string_lossy().into_owned(),
+            _ => String::new(),
         }
-        // SAFETY: fi_tostr returns a terminated string in a buffer of the calling thread.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
     fn resolve(handle: *mut c_void, file: &CStr) -> Result<Self, LibraryError> {
@@ -128,7 +137,7 @@ impl Library {
         let dupinfo = symbol(c"fi_dupinfo", c"FABRIC_1.3")?;
         let fabric = symbol(c"fi_fabric", c"FABRIC_1.1")?;
         let version = symbol(c"fi_version", c"FABRIC_1.0")?;
-        let tostr = symbol(c"fi_tostr", c"FABRIC_1.0")?;
+        let tostr_r = symbol(c"fi_tostr_r", c"FABRIC_1.4")?;
         let library = Self {
             // SAFETY: the symbol version fixes the signature, which is that of the 1.17 headers.
             getinfo: unsafe { mem::transmute::<*mut c_void, GetInfo>(getinfo) },
@@ -141,7 +150,7 @@ impl Library {
             // SAFETY: as above.
             version: unsafe { mem::transmute::<*mut c_void, Version>(version) },
             // SAFETY: as above.
-            tostr: unsafe { mem::transmute::<*mut c_void, ToStr>(tostr) },
+            tostr_r: unsafe { mem::transmute::<*mut c_void, ToStr>(tostr_r) },
             path: file_of(getinfo).unwrap_or_else(|| PathBuf::from(file.to_string_lossy().into_owned())),
         };
         let (major, minor) = library.version();
@@ -165,7 +174,7 @@ type DupInfo = unsafe extern "C" fn(*const fi_info) -> *mut fi_info;
 type OpenFabric =
     unsafe extern "C" fn(*mut crate::bindings::fi_fabric_attr, *mut *mut fid_fabric, *mut c_void) -> c_int;
 type Version = unsafe extern "C" fn() -> u32;
-type ToStr = unsafe extern "C" fn(*const c_void, fi_type) -> *mut c_char;
+type ToStr = unsafe extern "C" fn(*mut c_char, usize, *const c_void, fi_type) -> *mut c_char;
 
 /// What to try, in order. A path with a zero byte inside names no file and gives nothing to try.
 fn candidates(path: Option<&Path>) -> Vec<CString> {

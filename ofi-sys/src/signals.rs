@@ -2,7 +2,8 @@
 //!
 //! What libfabric is linked to may install handlers when it is loaded: Debian's does by way of libinfinipath, for
 //! SIGTERM, SIGSEGV, SIGABRT and more, which call `exit` in the handler. That deadlocks where the signal meets a
-//! lock of the loader's or the library's, and hides from whoever waits for the process what ended it.
+//! lock of the loader's or the library's, and hides from whoever waits for the process what ended it. Ranks of `rmarun`
+//! start with `IPATH_NO_BACKTRACE`, which keeps that library from doing so in the first place.
 
 use core::ffi::c_int;
 use core::{mem::MaybeUninit, ptr};

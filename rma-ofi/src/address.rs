@@ -1,5 +1,5 @@
-//! What an endpoint publishes: libfabric's own addresses, by the class of packets that are sent there,
-//! and where to read back.
+//! What an endpoint publishes: its provider's name, libfabric's own addresses, by the class of packets that are sent
+//! there, and where to read back.
 
 use std::net::IpAddr;
 
@@ -20,11 +20,14 @@ impl ReadBackRegion {
     pub(crate) const NONE: Self = Self { base: 0, key: 0 };
 }
 
-/// Bytes before libfabric's addresses: version, flags, bytes of the first address,
-/// base and key of the region.
-pub(crate) const HEADER_BYTES: usize = 19;
+/// Bytes before the provider's name and libfabric's addresses: version, flags, bytes of the first address,
+/// base and key of the region, bytes of the name.
+pub(crate) const HEADER_BYTES: usize = 20;
 
-const VERSION: u8 = 2;
+/// Where the bytes of the name are counted.
+const PROVIDER_AT: usize = HEADER_BYTES - 1;
+
+const VERSION: u8 = 3;
 
 /// Flags of an address: there is a region to read back; the names are text, which ends with a zero.
 const HAS_REGION: u8 = 1;
@@ -49,8 +52,10 @@ pub(crate) fn published(mut name: Vec<u8>, is_text: bool) -> Result<Vec<u8>, Pro
     Ok(name)
 }
 
-/// Packs the addresses that requests and replies are sent to. Little-endian.
+/// Packs the addresses that requests and replies are sent to, and as much of the provider's name as has room.
+/// Little-endian.
 pub(crate) fn encode(
+    provider: &str,
     names: [&[u8]; CLASSES],
     region: Option<ReadBackRegion>,
     is_text: bool,
@@ -58,11 +63,15 @@ pub(crate) fn encode(
     let flags = if region.is_some() { HAS_REGION } else { 0 } | if is_text { IS_TEXT } else { 0 };
     let ReadBackRegion { base, key } = region.unwrap_or(ReadBackRegion::NONE);
     let len: usize = names.iter().map(|name| name.len()).sum();
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + len);
+    let room = ADDRESS_BYTES_MAX.saturating_sub(HEADER_BYTES + len);
+    let provider = &provider.as_bytes()[..provider.len().min(room)];
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + provider.len() + len);
     // What does not fit a byte does not fit the bootstrap either.
     bytes.extend([VERSION, flags, names[0].len() as u8]);
     bytes.extend(base.to_le_bytes());
     bytes.extend(key.to_le_bytes());
+    bytes.push(provider.len() as u8);
+    bytes.extend(provider);
     bytes.extend(names.concat());
     AddressBytes::new(&bytes).ok_or_else(|| ProviderError {
         message: format!(
@@ -72,8 +81,8 @@ pub(crate) fn encode(
     })
 }
 
-/// Unpacks an address into libfabric's parts and the region. The other endpoint's address must be as
-/// long as our own: another length is another kind of address.
+/// Unpacks an address into libfabric's parts and the region. The other endpoint must be of the same provider, and its
+/// address as long as our own: another length is another kind of address.
 pub(crate) fn decode<'a>(
     address: &'a AddressBytes,
     own: &AddressBytes,
@@ -89,6 +98,19 @@ pub(crate) fn decode<'a>(
     let bytes = address.as_slice();
     if bytes.first() != Some(&VERSION) {
         return Err(malformed("unknown version"));
+    }
+    let (Some((provider, names)), Some((own_provider, _))) = (parts(bytes), parts(own.as_slice())) else {
+        return Err(malformed("too short"));
+    };
+    if provider != own_provider {
+        return Err(ProviderError {
+            message: format!(
+                "the peer's endpoint is of the provider {}, this one of {}, and an endpoint reaches those of its own \
+                 provider only: RMA_PROVIDER must be the same at all ranks",
+                readable(provider),
+                readable(own_provider)
+            ),
+        });
     }
     if let Some((there, here)) = strangers(bytes, own.as_slice()) {
         return Err(ProviderError {
@@ -111,7 +133,7 @@ pub(crate) fn decode<'a>(
     if bytes.get(2) != own.as_slice().get(2) {
         return Err(malformed("its parts are not as long as those of this endpoint's"));
     }
-    let (Some(base), Some(key), Some(names)) = (word(3), word(11), bytes.get(HEADER_BYTES..)) else {
+    let (Some(base), Some(key)) = (word(3), word(11)) else {
         return Err(malformed("too short"));
     };
     let Some((requests, replies)) = names.split_at_checked(usize::from(bytes[2])) else {
@@ -123,11 +145,23 @@ pub(crate) fn decode<'a>(
     Ok(([requests, replies], ReadBackRegion { base, key }))
 }
 
+/// The provider's name, and libfabric's addresses.
+fn parts(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = usize::from(*bytes.get(PROVIDER_AT)?);
+    bytes.get(HEADER_BYTES..)?.split_at_checked(len)
+}
+
+/// A provider's name as another process says it, for people.
+fn readable(name: &[u8]) -> String {
+    let shown = |&byte: &u8| if byte.is_ascii_graphic() { char::from(byte) } else { '?' };
+    name.iter().map(shown).collect()
+}
+
 /// The IP addresses of two endpoints, the first ones that each has, if they are of different kinds.
 fn strangers(bytes: &[u8], own: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let first = |bytes: &[u8]| {
         let len = usize::from(*bytes.get(2)?);
-        socket_address(bytes.get(HEADER_BYTES..HEADER_BYTES + len)?).map(|address| address.ip())
+        socket_address(parts(bytes)?.1.get(..len)?).map(|address| address.ip())
     };
     let (there, here) = (first(bytes)?, first(own)?);
     (Family::of(there) != Family::of(here)).then_some((there, here))
@@ -141,21 +175,48 @@ mod tests {
     fn addresses_survive_the_trip() {
         let region = ReadBackRegion { base: 0x1122_3344_5566_7788, key: 9 };
         let names = [&b"0123456789abcdef"[..], &b"another, and longer"[..]];
-        let packed = encode(names, Some(region), false).unwrap();
+        let packed = encode("tcp", names, Some(region), false).unwrap();
         assert_eq!(decode(&packed, &packed).unwrap(), (names, region));
     }
 
     #[test]
     fn foreign_addresses_are_refused() {
-        let own = encode([b"01234567", b"89abcdef"], None, false).unwrap();
-        let shifted = encode([b"012345678", b"9abcdef"], None, false).unwrap();
-        let bytes = [&b""[..], b"\x01", b"\x02\x00short", &[1; 35], &[2; 35], shifted.as_slice()];
+        let own = encode("tcp", [b"01234567", b"89abcdef"], None, false).unwrap();
+        let shifted = encode("tcp", [b"012345678", b"9abcdef"], None, false).unwrap();
+        // It is of the same provider, and too short.
+        let mut short = own.as_slice()[..HEADER_BYTES + 3].to_vec();
+        let bytes = [&b""[..], b"\x01", b"\x03\x00short", &[1; 35], &[2; 35], &short, shifted.as_slice()];
         for bytes in bytes {
             let foreign = AddressBytes::new(bytes).unwrap();
             assert!(decode(&foreign, &own).unwrap_err().message.contains("malformed"), "{bytes:?}");
         }
+        // The name is said to be longer than all of it.
+        short[PROVIDER_AT] = 255;
+        let endless = AddressBytes::new(&short).unwrap();
+        assert!(decode(&endless, &own).unwrap_err().message.contains("malformed"));
         assert!(decode(&own, &own).is_ok());
-        assert!(encode([&[0; 125]; 2], None, false).unwrap_err().message.contains("250 bytes"));
+        assert!(encode("tcp", [&[0; 125]; 2], None, false).unwrap_err().message.contains("250 bytes"));
+    }
+
+    #[test]
+    fn a_peer_with_another_provider_is_told_from_a_dead_one() {
+        let name: &[u8] = b"0123456789abcdef";
+        let own = encode("tcp;ofi_rxm", [name, name], None, false).unwrap();
+        for (provider, shown) in [("sockets", "sockets"), ("udp;ofi_rxd", "udp;ofi_rxd"), ("a\u{7}b", "a?b")]
+        {
+            let other = encode(provider, [name, name], None, false).unwrap();
+            let message = decode(&other, &own).unwrap_err().message;
+            assert!(
+                message.contains(&format!("of the provider {shown}, this one of tcp;ofi_rxm")),
+                "{message}"
+            );
+            assert!(message.contains("RMA_PROVIDER"), "{message}");
+        }
+        // Long addresses leave room for the beginning of the name only.
+        let long: &[u8] = &[7; 116];
+        let packed = encode("verbs;ofi_rxm", [long, long], None, false).unwrap();
+        assert_eq!(packed.as_slice().len(), ADDRESS_BYTES_MAX);
+        assert_eq!(decode(&packed, &packed).unwrap().0, [long, long]);
     }
 
     #[test]
@@ -166,8 +227,8 @@ mod tests {
             bytes
         };
         let (v4, v6) = (name(libc::AF_INET, 16, 10), name(libc::AF_INET6, 28, 0xfd));
-        let own = encode([&v4, &v4], None, false).unwrap();
-        let other = encode([&v6, &v6], None, false).unwrap();
+        let own = encode("tcp", [&v4, &v4], None, false).unwrap();
+        let other = encode("tcp", [&v6, &v6], None, false).unwrap();
         let message = decode(&other, &own).unwrap_err().message;
         for part in
             ["10.10.10.10 (IPv4)", "fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd (IPv6)", "RMA_INTERFACE=ipv6"]
@@ -181,10 +242,10 @@ mod tests {
     fn text_is_as_long_everywhere_and_ends() {
         let name = |text: &str| published(text.as_bytes().to_vec(), true).unwrap();
         let (short, long) = (name("fi_shm://7:0:1"), name("fi_shm://1234567:0:10"));
-        let own = encode([&short, &short], None, true).unwrap();
-        let other = encode([&long, &short], None, true).unwrap();
+        let own = encode("tcp", [&short, &short], None, true).unwrap();
+        let other = encode("tcp", [&long, &short], None, true).unwrap();
         assert_eq!(decode(&other, &own).unwrap().0, [long.as_slice(), &short]);
-        let endless = encode([&[b'x'; TEXT_BYTES], &short], None, true).unwrap();
+        let endless = encode("tcp", [&[b'x'; TEXT_BYTES], &short], None, true).unwrap();
         assert!(decode(&endless, &own).unwrap_err().message.contains("no end"));
         assert!(published(vec![b'x'; TEXT_BYTES], true).is_err());
         assert_eq!(published(vec![1, 2], false).unwrap(), [1, 2]);

@@ -238,13 +238,13 @@ impl Offer {
         }
         if let Some(domain) = &options.domain {
             if *domain != self.domain() {
-                return Some(format!("domain {domain} was asked for"));
+                return Some(format!("RMA_DOMAIN={domain} was asked for"));
             }
         }
         if let Some(wanted) = &options.nic {
             let is_wanted = |nic: &Nic| nic::words(wanted).iter().any(|word| nic.is_called(word));
             if !self.nic.as_ref().is_some_and(is_wanted) {
-                return Some(format!("NIC {wanted} was asked for"));
+                return Some(format!("RMA_NIC={wanted} was asked for"));
             }
         }
         if let Some(reason) = interface::objection(self.info(), options) {
@@ -258,7 +258,8 @@ impl Offer {
         // SAFETY: an info that fi_getinfo returned has its ep_attr.
         let longest = unsafe { (*self.info().ep_attr).max_msg_size };
         (longest < options.packet_bytes).then(|| {
-            format!("messages of {longest} bytes at most, packets are {} bytes", options.packet_bytes)
+            let packet_bytes = options.packet_bytes;
+            format!("messages of {longest} bytes at most, packets are {packet_bytes} bytes (RMA_EAGER_BYTES)")
         })
     }
 
@@ -436,16 +437,35 @@ fn nothing_usable(
     }) {
         message += &format!("\n  {candidate}");
     }
-    if let Some(wanted) = &options.nic {
-        let mut nics: Vec<String> =
-            offers.iter().filter_map(|offer| offer.nic.as_ref()).map(Nic::describe).collect();
-        nics.sort_unstable();
-        nics.dedup();
-        let there = if nics.is_empty() { "no RDMA device".to_owned() } else { nics.join(", ") };
-        message += &format!("\nRMA_NIC={wanted} was asked for, and there is {there}");
-    }
+    message += &filters(options, offers);
     message += "\nChoose one with RMA_PROVIDER or --provider; `rma-bench info` shows all with reasons";
     ProviderError { message }
+}
+
+/// A line for each setting but the provider that narrows the choice: what it asks for, and what there is.
+fn filters(options: &Options, offers: &[Offer]) -> String {
+    let is_asked_for =
+        |offer: &&Offer| options.provider.as_deref().is_none_or(|wanted| names(wanted, &offer.provider));
+    let asked_for = || offers.iter().filter(is_asked_for);
+    let address = |offer: &Offer| offer.uses_ip().then(|| text_of_address(offer.info()));
+    let domains = asked_for().map(Offer::domain).collect();
+    let nics = offers.iter().filter_map(|offer| offer.nic.as_ref()).map(Nic::describe).collect();
+    let addresses = asked_for().filter_map(address).collect();
+    let mut text = String::new();
+    for (name, wanted, there, nothing) in [
+        ("RMA_DOMAIN", &options.domain, domains, "no device"),
+        ("RMA_NIC", &options.nic, nics, "no RDMA device"),
+        ("RMA_INTERFACE", &options.interface, addresses, "no such address that a provider can use"),
+    ] {
+        let mut there: Vec<String> = there;
+        there.sort_unstable();
+        there.dedup();
+        let there = if there.is_empty() { nothing.to_owned() } else { there.join(", ") };
+        if let Some(wanted) = wanted {
+            text += &format!("\n{name}={wanted} was asked for, and there is {there}");
+        }
+    }
+    text
 }
 
 fn names_candidate(wanted: &str, candidate: &Candidate) -> bool {

@@ -175,6 +175,7 @@ impl OfiEndpoint {
         };
         let name_of = |ep: &Ep| address::published(ep.name()?, claims.has_text_addresses);
         let address = address::encode(
+            name,
             [&name_of(&links.target.ep)?, &name_of(&links.origin.ep)?],
             read_back.as_ref().map(|region| region.location(&claims)),
             claims.has_text_addresses,

@@ -26,7 +26,7 @@ pub(crate) fn fabric_code(code: i32) -> FabricCode {
         fi::FI_EMSGSIZE => "message longer than the endpoint takes",
         fi::FI_EOPNOTSUPP => "not supported by this provider",
         fi::FI_EADDRINUSE => "address in use",
-        fi::FI_EADDRNOTAVAIL => "address not available on this host",
+        fi::FI_EADDRNOTAVAIL => "address not available on this host; is RMA_INTERFACE one of its addresses?",
         fi::FI_ENETDOWN => "network is down",
         fi::FI_ENETUNREACH => {
             "network is unreachable; does RMA_INTERFACE name an interface by which hosts reach each other?"

@@ -263,12 +263,21 @@ impl Ep {
         if result != 0 {
             return Err(call_failed("fi_ep_bind to the completion queue", name, result));
         }
-        // SAFETY: the endpoint is open and bound.
-        let result = unsafe { calls::enable(ep.as_ptr()) };
+        let mut result = ep.enable();
+        if result == -(fi::FI_EBUSY as c_int) {
+            // A killed process that had this process's number left the file that shm wants to make. shm takes it for
+            // a living process's, as the number is ours, refuses, and removes it: the way is free then.
+            result = ep.enable();
+        }
         if result != 0 {
             return Err(call_failed("fi_enable", name, result));
         }
         Ok(ep)
+    }
+
+    fn enable(&self) -> c_int {
+        // SAFETY: the endpoint is open and bound.
+        unsafe { calls::enable(self.as_ptr()) }
     }
 
     /// The endpoint's own address, at most `ADDRESS_BYTES_MAX` bytes.

@@ -58,7 +58,8 @@ impl Family {
 /// Why an offer's address is none that the options want.
 pub(crate) fn objection(info: &fi::fi_info, options: &Options) -> Option<String> {
     let (wanted, address) = (wanted_family(options)?, source(info)?.ip());
-    (Family::of(address) != wanted).then(|| format!("{} was asked for", wanted.name()))
+    (Family::of(address) != wanted)
+        .then(|| format!("RMA_INTERFACE={} was asked for", wanted.name().to_ascii_lowercase()))
 }
 
 /// The address by which the launcher has reached this host or been reached from it, if nobody has chosen another

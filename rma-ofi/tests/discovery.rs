@@ -67,7 +67,12 @@ fn an_unknown_domain_or_interface_is_an_error() {
     let provider = Some("tcp".to_owned());
     let no_domain =
         Options { domain: Some("nope".to_owned()), provider: provider.clone(), ..Options::default() };
-    assert!(message(&no_domain).contains("domain nope was asked for"));
+    let text = message(&no_domain);
+    for part in ["RMA_DOMAIN=nope was asked for, and there is ", "not used: RMA_DOMAIN=nope was asked for"] {
+        assert!(text.contains(part), "{part} missing in: {text}");
+    }
+    let without_provider = message(&Options { provider: None, ..no_domain });
+    assert!(without_provider.contains("RMA_DOMAIN=nope was asked for"), "{without_provider}");
     let no_interface = Options { interface: Some("nope0".to_owned()), provider, ..Options::default() };
     assert!(message(&no_interface).contains("no network interface nope0"));
 }
@@ -77,6 +82,15 @@ fn a_nic_that_is_not_there_is_an_error_that_lists_those_there_are() {
     let options = Options { nic: Some("mlx5_77".to_owned()), ..Options::default() };
     let message = message(&options);
     assert!(message.contains("RMA_NIC=mlx5_77 was asked for, and there is "), "{message}");
+}
+
+#[test]
+fn every_setting_that_narrows_the_choice_is_named_when_nothing_is_left() {
+    let (domain, interface) = (Some("nope".to_owned()), Some("lo".to_owned()));
+    let message = message(&Options { domain, interface, ..Options::default() });
+    for part in ["RMA_DOMAIN=nope was asked", "RMA_INTERFACE=lo was asked for, and there is 127.0.0.1"] {
+        assert!(message.contains(part), "{part} missing in: {message}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use rma_ofi::{exceptions, Ofi, OfiEndpoint, Options};
 use world::World;
 
 /// Longest time that anything bounded takes, seconds.
-const LIMIT_S: u64 = 30;
+const LIMIT_S: u64 = 120;
 
 /// Counts what the thread allocates, for line 1.
 struct Counting;
