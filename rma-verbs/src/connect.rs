@@ -19,7 +19,7 @@ use crate::error::errno_code;
 use crate::memory::CLASSES;
 use crate::objects::{blank_attributes, piece, Ah, Qp};
 use crate::peer::{Link, Peer, Stage, FIRST_INTERVAL, LAST_INTERVAL};
-use crate::poll::{work_id, DATAGRAM_IN, DATAGRAM_OUT, PROBE};
+use crate::poll::{work_id, DATAGRAM_IN, DATAGRAM_OUT, END, PROBE};
 use crate::sys;
 use crate::wire::{Kind, Location, Message, MESSAGE_BYTES};
 
@@ -31,8 +31,8 @@ pub(crate) const TARGET: usize = 1;
 /// A connection whose next word must come from the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Waiting {
-    peer: u32,
-    role: usize,
+    pub(crate) peer: u32,
+    pub(crate) role: usize,
 }
 
 impl VerbsEndpoint {
@@ -40,8 +40,11 @@ impl VerbsEndpoint {
     #[cold]
     #[inline(never)]
     pub(crate) fn want(&mut self, peer: usize, role: usize) -> PostError {
+        if self.peers[peer].links[role].stage == Stage::Idle && role == ORIGIN && self.waits_for_closing() {
+            return PostError::Again;
+        }
         let link = &mut self.peers[peer].links[role];
-        if core::mem::replace(&mut link.is_wanted, true) {
+        if core::mem::replace(&mut link.is_wanted, true) || link.stage == Stage::Closing {
             return PostError::Again;
         }
         match (link.stage, role) {
@@ -79,6 +82,7 @@ impl VerbsEndpoint {
             let kind = match stage {
                 Stage::Calling => Kind::Call,
                 Stage::Asking => Kind::Ask,
+                Stage::Closing => Kind::Close,
                 _ => Kind::Answer,
             };
             self.say(peer as usize, role, kind);
@@ -88,7 +92,7 @@ impl VerbsEndpoint {
         }
     }
 
-    fn wait_for(&mut self, peer: usize, role: usize) {
+    pub(crate) fn wait_for(&mut self, peer: usize, role: usize) {
         let now = Instant::now();
         let link = &mut self.peers[peer].links[role];
         link.asked = Some(now);
@@ -126,6 +130,7 @@ impl VerbsEndpoint {
         let link = &mut self.peers[peer].links[role];
         link.sequence = random_sequence(&mut self.random);
         link.qp = Some(qp);
+        self.on_opened(peer, role);
         Ok(())
     }
 
@@ -166,11 +171,27 @@ impl VerbsEndpoint {
             | sys::IBV_QP_MAX_QP_RD_ATOMIC;
         qp.modify(&mut attributes, mask).map_err(errno_code)?;
         link.remote_queue = queue;
+        link.remote_sequence = sequence;
         Ok(())
     }
 
     /// Sends a datagram about the connection; where nothing is free, repeating comes later.
-    fn say(&mut self, peer: usize, role: usize, kind: Kind) {
+    pub(crate) fn say(&mut self, peer: usize, role: usize, kind: Kind) {
+        let known = &self.peers[peer];
+        let link = &known.links[role];
+        let message = Message {
+            kind,
+            to: known.location.nonce,
+            from: self.location,
+            queue: link.queue(),
+            sequence: link.sequence,
+            of_queue: link.remote_queue,
+        };
+        self.say_message(peer, &message);
+    }
+
+    /// Sends the peer this datagram.
+    pub(crate) fn say_message(&mut self, peer: usize, message: &Message) {
         if self.free_datagrams.is_empty() {
             return;
         }
@@ -182,15 +203,6 @@ impl VerbsEndpoint {
             }
         }
         let (Some(ah), Some(&index)) = (&known.ah, self.free_datagrams.last()) else { return };
-        let link = &known.links[role];
-        let message = Message {
-            kind,
-            to: known.location.nonce,
-            from: self.location,
-            queue: link.queue(),
-            sequence: link.sequence,
-            of_queue: link.remote_queue,
-        };
         let buffer = self.memory.datagram_out(index as usize);
         let bytes = message.encode();
         // SAFETY: the buffer is free, so nobody else uses it, and is longer than a message.
@@ -254,14 +266,23 @@ impl VerbsEndpoint {
             Kind::Ask => self.on_ask(peer, &message),
             Kind::Answer => self.on_answer(peer, &message),
             Kind::Ready => self.on_ready(peer, message.of_queue),
+            Kind::Yield => self.on_yield(peer, &message),
+            Kind::Close => self.on_close(peer, &message),
+            Kind::Closed => self.on_closed(peer, &message),
             Kind::Refuse => self.peer_lost(peer, errno_code(libc::ECONNREFUSED)),
         }
     }
 
     /// The target has something to say.
     fn on_call(&mut self, peer: usize) {
-        if self.peers[peer].links[ORIGIN].stage == Stage::Idle {
-            self.want(peer, ORIGIN);
+        let link = &mut self.peers[peer].links[ORIGIN];
+        match link.stage {
+            Stage::Idle => {
+                self.want(peer, ORIGIN);
+            }
+            // It has closed its half, and we have not heard that yet.
+            Stage::Closing => link.is_wanted = true,
+            _ => {}
         }
     }
 
@@ -302,7 +323,9 @@ impl VerbsEndpoint {
                 self.say(peer, ORIGIN, Kind::Ready);
             }
             // It did not hear that we are ready.
-            Stage::Ready if link.remote_queue == message.queue => self.say(peer, ORIGIN, Kind::Ready),
+            Stage::Ready | Stage::Closing if link.remote_queue == message.queue => {
+                self.say(peer, ORIGIN, Kind::Ready)
+            }
             _ => {}
         }
     }
@@ -356,6 +379,26 @@ impl VerbsEndpoint {
         }
     }
 
+    /// Posts a last request on the connection as its origin, whose completion says that nothing is under way there.
+    #[cold]
+    pub(crate) fn post_end(&mut self, peer: usize) {
+        let known = &mut self.peers[peer];
+        let link = &mut known.links[ORIGIN];
+        let nowhere = sys::Wr { rdma: sys::Rdma { remote_addr: 0, rkey: 0 } };
+        let id = work_id(END, peer as u32);
+        let mut request =
+            sys::ibv_send_wr::new(id, sys::IBV_WR_RDMA_WRITE, sys::IBV_SEND_SIGNALED, &mut [], nowhere);
+        let has_room = self.probes < PROBES_MAX;
+        // SAFETY: the request names no memory.
+        let is_posted = has_room && link.qp.as_ref().is_some_and(|qp| unsafe { qp.post(&mut request) } == 0);
+        if is_posted {
+            link.posted += 1;
+            self.probes += 1;
+        } else {
+            self.endpoint_lost(errno_code(libc::EIO));
+        }
+    }
+
     /// The peer at this location, known or new.
     fn peer_at(&mut self, location: Location) -> usize {
         if let Some(&index) = self.by_nonce.get(&location.nonce) {
@@ -387,6 +430,9 @@ impl VerbsEndpoint {
         let Some(known) = self.peers.get_mut(peer) else { return };
         if known.down.is_none() {
             known.down = Some(code);
+            // What waits in the list comes back with the rest.
+            self.ring();
+            let known = &mut self.peers[peer];
             for qp in known.links.iter().filter_map(|link| link.qp.as_ref()) {
                 qp.fail();
             }
@@ -394,6 +440,7 @@ impl VerbsEndpoint {
                 known.links[TARGET].stage = Stage::Idle;
                 self.answered -= 1;
             }
+            self.on_lost(peer);
         }
         self.announce_down(peer);
     }

@@ -72,7 +72,7 @@ pub fn device_names() -> Vec<String> {
 impl Device {
     /// Opens the device that the options name, or the best with an active port.
     pub(crate) fn choose(options: &Options) -> Result<Self, ProviderError> {
-        let library = Library::get()?;
+        let library = Library::of(options.device.as_deref())?;
         let list = List::get(library).ok_or_else(none_here)?;
         let mut candidates: Vec<(String, *mut sys::ibv_device)> = list
             .devices()

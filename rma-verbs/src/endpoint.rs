@@ -10,16 +10,19 @@ use rma_core::provider::{
     Completion, CompletionBatch, CompletionScope, Limits, NativeOps, Order, ProviderError,
 };
 
+use crate::close::{Connections, RETIRED_MAX};
 use crate::connect::{Waiting, PROBES_MAX};
 use crate::device::Device;
 use crate::error::call_failed;
+use crate::events::{Events, Waker};
+use crate::list::{List, NONE, PIECES_MAX};
 use crate::memory::{Memory, Sizes, BOUNCE_BYTES, CLASSES, DATAGRAMS_IN, DATAGRAMS_OUT};
 use crate::objects::{blank_attributes, Channel, Cq, Depths, Qp, Srq};
-use crate::origin::{Holding, Registrations};
+use crate::origin::{Bundles, Holding, Registrations};
 use crate::peer::Peer;
 use crate::sys;
 use crate::wire::{Location, QUEUE_MASK};
-use crate::Options;
+use crate::{Options, RemoteCompletion};
 
 /// A put, get, atomic or flush in flight.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,10 @@ pub struct VerbsEndpoint {
     /// Entries of `tracked` that are free.
     pub(crate) free_tracked: Vec<u32>,
     pub(crate) free_bounces: Vec<u32>,
+    /// Requests that the device has not been told of.
+    pub(crate) list: List,
+    /// The request after each, in the order of its connection: slots of operations, then buffers of requests.
+    pub(crate) order: Vec<u32>,
     /// The peer to whom each outgoing packet goes.
     pub(crate) outgoing: Vec<u32>,
     /// What poll has to say before it asks the device.
@@ -84,14 +91,18 @@ pub struct VerbsEndpoint {
     pub(crate) by_nonce: HashMap<u64, u32>,
     pub(crate) random: u64,
     pub(crate) is_down: bool,
+    pub(crate) events: Events,
     /// Completions read while preparing to sleep.
     pub(crate) stash: VecDeque<sys::ibv_wc>,
     address: AddressBytes,
     pub(crate) peers: Vec<Peer>,
+    pub(crate) connections: Connections,
     pub(crate) registrations: Registrations,
+    pub(crate) bundles: Bundles,
     pub(crate) datagrams: Qp,
     pub(crate) lanes: [Lane; CLASSES],
     pub(crate) cq: Cq,
+    pub(crate) waker: Waker,
     pub(crate) channel: Channel,
     pub(crate) memory: Memory,
     pub(crate) device: Device,
@@ -111,40 +122,33 @@ impl VerbsEndpoint {
     pub fn open(options: &Options) -> Result<Self, ProviderError> {
         options.check()?;
         let device = Device::choose(options)?;
-        device.domain.stop_waiting_for_events();
         let sizes = sizes(options, &device);
         let memory = Memory::new(&device.domain, sizes)?;
         let channel = Channel::open(&device.domain)?;
-        let entries = sizes.completions() + PROBES_MAX;
+        let waker = Waker::open([channel.fd(), device.domain.stop_waiting_for_events()])?;
+        let entries = sizes.completions() + PROBES_MAX + RETIRED_MAX;
         let cq = Cq::open(&device.domain, &channel, entries)?;
         let lanes = open_lanes(&device, &sizes)?;
         let mut random = seed()?;
         let queue_key = next_random(&mut random) as u32 & QUEUE_KEY_MASK;
         let datagrams = open_datagrams(&device, &cq, queue_key)?;
-        let location = Location {
-            nonce: next_random(&mut random),
-            gid: device.gid,
-            lid: device.port_attributes.lid,
-            mtu: device.port_attributes.active_mtu.clamp(1, 5) as u8,
-            is_ethernet: device.is_ethernet(),
-            queue: datagrams.number(),
-            queue_key,
-            reads: device.attributes.max_qp_rd_atom.clamp(0, READS_MAX) as u8,
-        };
+        let location = location(&device, &datagrams, queue_key, next_random(&mut random));
         let address = AddressBytes::new(&location.encode()).ok_or_else(|| ProviderError {
             message: "the bootstrap carries no address of this length".to_owned(),
         })?;
         let limits = limits(options, &sizes, &device);
-        let sends = (sizes.tracked + sizes.outgoing + 1).min(SENDS_MAX).min(device_depth(&device));
+        let depths = depths(&sizes, &device, limits.vector_local_max);
         let mut endpoint = Self {
             limits,
             native: native(options, &device),
             location,
-            depths: Depths { sends: sends as u32, receives: 0, inline_bytes: INLINE_BYTES },
+            depths,
             inline_bytes: 0,
             tracked: vec![Tracked::FREE; sizes.tracked],
             free_tracked: (0..sizes.tracked as u32).rev().collect(),
             free_bounces: (0..sizes.bounces() as u32).rev().collect(),
+            list: List::new(),
+            order: vec![NONE; sizes.tracked + sizes.outgoing],
             outgoing: vec![0; CLASSES * sizes.outgoing],
             ready: VecDeque::with_capacity(sizes.tracked + 2 * CompletionBatch::CAPACITY),
             flush_waiters: Vec::with_capacity(sizes.tracked),
@@ -155,13 +159,17 @@ impl VerbsEndpoint {
             by_nonce: HashMap::new(),
             random,
             is_down: false,
+            events: Events::new(),
             stash: VecDeque::with_capacity(STASH),
             address,
             peers: Vec::new(),
+            connections: Connections::new(options.connections_max),
             registrations: Registrations::new(&device.domain),
+            bundles: Bundles::new(),
             datagrams,
             lanes,
             cq,
+            waker,
             channel,
             memory,
             device,
@@ -211,6 +219,20 @@ impl VerbsEndpoint {
     }
 }
 
+/// What the endpoint publishes.
+fn location(device: &Device, datagrams: &Qp, queue_key: u32, nonce: u64) -> Location {
+    Location {
+        nonce,
+        gid: device.gid,
+        lid: device.port_attributes.lid,
+        mtu: device.port_attributes.active_mtu.clamp(1, 5) as u8,
+        is_ethernet: device.is_ethernet(),
+        queue: datagrams.number(),
+        queue_key,
+        reads: device.attributes.max_qp_rd_atom.clamp(0, READS_MAX) as u8,
+    }
+}
+
 /// Both lanes, by class; all buffers are here.
 fn open_lanes(device: &Device, sizes: &Sizes) -> Result<[Lane; CLASSES], ProviderError> {
     let lane = |class: usize| -> Result<Lane, ProviderError> {
@@ -240,12 +262,19 @@ fn device_depth(device: &Device) -> usize {
     device.attributes.max_qp_wr.max(1) as usize
 }
 
+/// How large queue pairs for connections are.
+fn depths(sizes: &Sizes, device: &Device, pieces: usize) -> Depths {
+    let sends = (sizes.tracked + sizes.outgoing + 1).min(SENDS_MAX).min(device_depth(device));
+    Depths { sends: sends as u32, receives: 0, pieces: pieces as u32, inline_bytes: INLINE_BYTES }
+}
+
 /// What the options ask for, as far as the device's queues are so long.
 fn sizes(options: &Options, device: &Device) -> Sizes {
     let completions = device.attributes.max_cqe.max(1) as usize;
     let receives = device.attributes.max_srq_wr.max(1) as usize;
     let (outgoing, incoming) = (options.send_buffers, options.receive_buffers.min(receives));
-    let others = CLASSES * (outgoing + incoming) + DATAGRAMS_IN + DATAGRAMS_OUT + PROBES_MAX;
+    let datagrams = DATAGRAMS_IN + DATAGRAMS_OUT;
+    let others = CLASSES * (outgoing + incoming) + datagrams + PROBES_MAX + RETIRED_MAX;
     let tracked = options.outstanding.min(completions.saturating_sub(others).max(1));
     Sizes { tracked, outgoing, incoming, packet_bytes: options.packet_bytes }
 }
@@ -260,11 +289,21 @@ fn limits(options: &Options, sizes: &Sizes, device: &Device) -> Limits {
         receive_buffers: sizes.incoming,
         // One queue pair carries an origin's writes, reads and requests, and keeps them in order.
         order: Order { put_before_send: true, put_before_get: true },
-        put_completes: CompletionScope::Remote,
+        put_completes: match options.remote_completion {
+            RemoteCompletion::Acknowledged => CompletionScope::Remote,
+            RemoteCompletion::ReadBack => CompletionScope::Local,
+        },
         needs_target_progress: false,
-        vector_local_max: 1,
+        vector_local_max: pieces_of(device),
         vector_remote_max: 1,
     }
+}
+
+/// Pieces of memory that one request may name. Devices that say nothing of reads take as many there.
+fn pieces_of(device: &Device) -> usize {
+    let any = device.attributes.max_sge.max(1);
+    let reads = if device.attributes.max_sge_rd > 0 { device.attributes.max_sge_rd } else { any };
+    (any.min(reads) as usize).min(PIECES_MAX)
 }
 
 /// The atomics of 64 bits that every device with atomics has.
@@ -281,7 +320,8 @@ fn native(options: &Options, device: &Device) -> NativeOps {
 
 /// The queue pair for datagrams, ready to receive and send.
 fn open_datagrams(device: &Device, cq: &Cq, queue_key: u32) -> Result<Qp, ProviderError> {
-    let depths = Depths { sends: DATAGRAMS_OUT as u32, receives: DATAGRAMS_IN as u32, inline_bytes: 0 };
+    let depths =
+        Depths { sends: DATAGRAMS_OUT as u32, receives: DATAGRAMS_IN as u32, pieces: 1, inline_bytes: 0 };
     let (qp, _) = Qp::open(&device.domain, cq, None, sys::IBV_QPT_UD, depths)
         .map_err(|code| call_failed("ibv_create_qp", "datagrams", code))?;
     let mut attributes = blank_attributes();

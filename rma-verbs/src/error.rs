@@ -17,6 +17,10 @@ pub(crate) fn errno_code(code: i32) -> FabricCode {
         libc::EMSGSIZE => "message longer than the endpoint takes",
         libc::EOPNOTSUPP => "not supported by this device",
         libc::ESHUTDOWN => "endpoint shut down",
+        libc::ENODEV => "the device broke, or was taken away",
+        libc::ENETDOWN => "the device's port is down",
+        libc::ENOTRECOVERABLE => "a queue of the device broke",
+        libc::ECONNABORTED => "the device broke the connection to the peer",
         libc::ECONNREFUSED => "the peer could not make its half of the connection",
         _ => "the device refused",
     };

@@ -14,10 +14,13 @@
 //! `libibverbs.so.1` is opened at run time: building needs no headers, and where there is no library or no device
 //! [`VerbsEndpoint::open`] says so and nothing else happens. docs/verbs.md says how it works.
 
+mod close;
 mod connect;
 mod device;
 mod endpoint;
 mod error;
+mod events;
+mod list;
 mod memory;
 mod objects;
 mod options;
@@ -27,9 +30,37 @@ mod poll;
 mod post;
 mod region;
 mod sys;
+mod vector;
 mod wire;
 
 pub use device::device_names;
 pub use endpoint::VerbsEndpoint;
-pub use options::Options;
+pub use options::{Options, RemoteCompletion};
 pub use region::VerbsRegion;
+
+#[cfg(test)]
+#[path = "../tests/contract/atomics.rs"]
+mod atomics;
+#[cfg(test)]
+#[path = "../tests/contract/connections.rs"]
+mod connections;
+/// The provider contract on a device in this process's memory; ci/softroce.sh runs it on one of the kernel's.
+#[cfg(test)]
+mod contract;
+#[cfg(test)]
+#[path = "../tests/contract/lists.rs"]
+mod lists;
+#[cfg(test)]
+#[allow(dead_code)] // what takes a device of the kernel's
+#[path = "../../rma-ofi/tests/contract/one_process.rs"]
+mod one_process;
+#[cfg(test)]
+#[path = "../../rma-ofi/tests/contract/vectors.rs"]
+mod vectors;
+#[cfg(test)]
+#[path = "../../rma-ofi/tests/contract/world.rs"]
+mod world;
+
+/// Longest time that anything bounded takes in tests, seconds.
+#[cfg(test)]
+const LIMIT_S: u64 = 120;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rma_core::provider::ProviderError;
 
 use crate::error::{call_failed, last_errno};
+use crate::events::Event;
 use crate::sys::{self, Library};
 
 /// An opened device and a protection domain on it.
@@ -44,15 +45,16 @@ impl Domain {
         self.context.as_ptr()
     }
 
-    /// Asynchronous events of the device come without waiting from here on.
-    pub(crate) fn stop_waiting_for_events(&self) {
+    /// Asynchronous events of the device come without waiting from here on; the descriptor that tells of them.
+    pub(crate) fn stop_waiting_for_events(&self) -> c_int {
         // SAFETY: the context is open.
         let fd = unsafe { (*self.context.as_ptr()).async_fd };
         set_nonblocking(fd);
+        fd
     }
 
-    /// The kind of the next asynchronous event, if there is one.
-    pub(crate) fn next_event(&self) -> Option<c_uint> {
+    /// The next asynchronous event, if there is one.
+    pub(crate) fn next_event(&self) -> Option<Event> {
         let mut event = core::mem::MaybeUninit::<sys::ibv_async_event>::uninit();
         // SAFETY: the context is open, its descriptor does not block, and there is room for an event.
         if unsafe { (self.library.get_async_event)(self.context(), event.as_mut_ptr()) } != 0 {
@@ -62,7 +64,7 @@ impl Domain {
         let mut event = unsafe { event.assume_init() };
         // SAFETY: each event is acknowledged once.
         unsafe { (self.library.ack_async_event)(&mut event) };
-        Some(event.event_type)
+        Some(Event { kind: event.event_type, element: event.element })
     }
 }
 
@@ -276,6 +278,8 @@ impl Srq {
 pub(crate) struct Depths {
     pub(crate) sends: u32,
     pub(crate) receives: u32,
+    /// Pieces of memory that a send, put or get names.
+    pub(crate) pieces: u32,
     pub(crate) inline_bytes: u32,
 }
 
@@ -299,7 +303,7 @@ impl Qp {
             cap: sys::ibv_qp_cap {
                 max_send_wr: depths.sends,
                 max_recv_wr: depths.receives,
-                max_send_sge: 1,
+                max_send_sge: depths.pieces,
                 max_recv_sge: u32::from(srq.is_none()),
                 max_inline_data: depths.inline_bytes,
             },
@@ -339,7 +343,7 @@ impl Qp {
         let _ = self.modify(&mut attributes, sys::IBV_QP_STATE);
     }
 
-    /// Posts one request.
+    /// Posts one request without neighbours.
     ///
     /// # Safety
     /// The memory that the request names is the device's until a completion with its `wr_id`, unless the request
@@ -347,12 +351,27 @@ impl Qp {
     #[inline]
     pub(crate) unsafe fn post(&self, request: &mut sys::ibv_send_wr) -> c_int {
         let mut bad = ptr::null_mut();
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_list(request, &mut bad) }
+    }
+
+    /// Posts a list of requests; where the device does not take all, `bad` is the first that it did not take.
+    ///
+    /// # Safety
+    /// The requests and the pieces that they name are readable during the call. The memory that they name is the
+    /// device's until the completion of the request or of a later one, unless the request is inline.
+    #[inline]
+    pub(crate) unsafe fn post_list(
+        &self,
+        first: *mut sys::ibv_send_wr,
+        bad: &mut *mut sys::ibv_send_wr,
+    ) -> c_int {
         // SAFETY: the queue pair is open, hence its context.
         let context = unsafe { (*self.as_ptr()).context };
         // SAFETY: as above.
         let post = unsafe { (*context).ops.post_send };
-        // SAFETY: the request is read during the call; the memory is the caller's promise.
-        unsafe { post(self.as_ptr(), request, &mut bad) }
+        // SAFETY: the requests are read during the call; their memory is the caller's promise.
+        unsafe { post(self.as_ptr(), first, bad) }
     }
 
     /// Gives a receive buffer to a queue pair that has a receive queue of its own.

@@ -23,6 +23,23 @@ pub struct Options {
     /// Lets the device execute the atomics that it has (fetch-add and compare-and-swap on 64-bit integers). A
     /// window uses them only where it needs no other operation on the type.
     pub native_atomics: bool,
+    /// Connections beyond which idle ones are closed; each takes about 0.1 MB. There are two for each peer with whom
+    /// this process is both an origin and a target. There may be more while none is idle, or while peers compute
+    /// and do not answer.
+    pub connections_max: usize,
+    /// When a put is called complete at the target.
+    pub remote_completion: RemoteCompletion,
+}
+
+/// What says that a put is in the target's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum RemoteCompletion {
+    /// The acknowledgement by the target's device.
+    #[default]
+    Acknowledged,
+    /// A read that comes behind the puts, at each flush: a device may acknowledge what is still on its way to
+    /// memory, but does not let a read overtake it. One round trip more.
+    ReadBack,
 }
 
 impl Default for Options {
@@ -36,6 +53,8 @@ impl Default for Options {
             send_buffers: 64,
             outstanding: 1024,
             native_atomics: false,
+            connections_max: 512,
+            remote_completion: RemoteCompletion::Acknowledged,
         }
     }
 }
@@ -48,6 +67,7 @@ impl Options {
             ("receive_buffers", self.receive_buffers, 1),
             ("send_buffers", self.send_buffers, 1),
             ("outstanding", self.outstanding, 1),
+            ("connections_max", self.connections_max, 1),
         ] {
             if given < least || given > SIZE_MAX {
                 let message = format!("{what} is {given}, but must be from {least} to {SIZE_MAX}");

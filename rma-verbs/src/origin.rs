@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rma_core::provider::PostError;
 
 use crate::error::errno_code;
+use crate::list::PIECES_MAX;
 use crate::objects::{Domain, Mr};
 use crate::sys;
 
@@ -25,6 +26,52 @@ pub(crate) enum Holding {
     Bounce(u32),
     /// In the caller's memory, by this registration.
     Registered(u32),
+    /// In several places; this entry of [`Bundles`] has them.
+    Bundle(u32),
+}
+
+/// Where one piece of a vector lies for the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) holding: Holding,
+    /// Where bytes go from a bounce buffer; null where none go.
+    pub(crate) into: *mut u8,
+    pub(crate) len: u32,
+}
+
+/// Vectors under way at one time; others wait.
+const BUNDLES: usize = 64;
+
+/// What the vectors under way hold.
+#[derive(Debug)]
+pub(crate) struct Bundles {
+    entries: Vec<Vec<Part>>,
+    free: Vec<u32>,
+}
+
+impl Bundles {
+    pub(crate) fn new() -> Self {
+        let entries = (0..BUNDLES).map(|_| Vec::with_capacity(PIECES_MAX)).collect();
+        Self { entries, free: (0..BUNDLES as u32).collect() }
+    }
+
+    /// An empty entry, if one is free.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// Adds a part, of at most [`PIECES_MAX`].
+    pub(crate) fn add(&mut self, bundle: u32, part: Part) {
+        self.entries[bundle as usize].push(part);
+    }
+
+    pub(crate) fn remove(&mut self, bundle: u32) -> Option<Part> {
+        self.entries[bundle as usize].pop()
+    }
+
+    pub(crate) fn give_back(&mut self, bundle: u32) {
+        self.free.push(bundle);
+    }
 }
 
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rma_core::provider::FabricCode;
 
+use crate::list::NONE;
 use crate::memory::CLASSES;
 use crate::objects::{Ah, Qp};
 use crate::wire::Location;
@@ -22,6 +23,8 @@ pub(crate) enum Stage {
     Answered,
     /// Both receive.
     Ready,
+    /// As an origin: we post nothing more, and the target was told to close its half.
+    Closing,
 }
 
 /// One connection.
@@ -33,6 +36,10 @@ pub(crate) struct Link {
     pub(crate) sequence: u32,
     /// The peer's queue pair.
     pub(crate) remote_queue: u32,
+    /// First packet sequence number that it sends.
+    pub(crate) remote_sequence: u32,
+    /// Whether something was posted since the hand came by that looks for idle ones.
+    pub(crate) is_used: bool,
     /// Work requests that the queue pair holds.
     pub(crate) posted: u32,
     /// Whether somebody waits for the connection.
@@ -50,12 +57,14 @@ pub(crate) const FIRST_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) const LAST_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Link {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             stage: Stage::Idle,
             qp: None,
             sequence: 0,
             remote_queue: 0,
+            remote_sequence: 0,
+            is_used: false,
             posted: 0,
             is_wanted: false,
             asked: None,
@@ -73,10 +82,18 @@ impl Link {
     pub(crate) fn is_waiting(&self) -> bool {
         match self.stage {
             Stage::Idle | Stage::Ready => false,
-            Stage::Calling | Stage::Asking => true,
+            Stage::Calling | Stage::Asking | Stage::Closing => true,
             Stage::Answered => self.is_wanted,
         }
     }
+}
+
+/// A piece of a peer's memory that was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LastPut {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) len: u32,
 }
 
 /// One peer.
@@ -90,6 +107,11 @@ pub(crate) struct Peer {
     pub(crate) ah: Option<Ah>,
     /// Tracked operations in flight.
     pub(crate) outstanding: u32,
+    /// Numbers of the oldest and the newest request that the connection to it has not completed, as its origin.
+    pub(crate) oldest: u32,
+    pub(crate) newest: u32,
+    /// Where the last put went that no read came after; what a flush reads back.
+    pub(crate) last_put: Option<LastPut>,
     /// Flushes that wait for `outstanding` to become 0.
     pub(crate) flushes: u32,
     /// Why nothing can be posted to it any more.
@@ -109,6 +131,9 @@ impl Peer {
             links: [Link::new(), Link::new()],
             ah: None,
             outstanding: 0,
+            oldest: NONE,
+            newest: NONE,
+            last_put: None,
             flushes: 0,
             down: None,
             is_announced: false,

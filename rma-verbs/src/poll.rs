@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use rma_core::provider::{Completion, CompletionBatch, FabricCode, ReceivedPacket};
 
 use crate::connect::ORIGIN;
-use crate::endpoint::{VerbsEndpoint, STASH};
+use crate::endpoint::{Tracked, VerbsEndpoint, STASH};
 use crate::error::{errno_code, status_code};
+use crate::list::NONE;
 use crate::memory::CLASSES;
 use crate::objects::piece;
-use crate::origin::Holding;
+use crate::origin::{Holding, Part};
 use crate::sys;
 
 /// Entries read from the queue at a time.
@@ -23,6 +24,8 @@ pub(crate) const INCOMING: u32 = 2;
 pub(crate) const DATAGRAM_IN: u32 = 3;
 pub(crate) const DATAGRAM_OUT: u32 = 4;
 pub(crate) const PROBE: u32 = 5;
+pub(crate) const END: u32 = 6;
+pub(crate) const RETIRED: u32 = 7;
 
 /// The number of a work request.
 #[inline]
@@ -35,6 +38,8 @@ impl VerbsEndpoint {
     #[inline]
     pub(crate) fn poll_queue(&mut self, out: &mut CompletionBatch) -> usize {
         let room_before = out.room();
+        self.listen();
+        self.ring();
         if !self.ready.is_empty() {
             self.drain_ready(out);
         }
@@ -43,6 +48,9 @@ impl VerbsEndpoint {
         }
         if !self.waiting.is_empty() {
             self.settle_waiting();
+        }
+        if !self.connections.lost.is_empty() {
+            self.retire_lost();
         }
         if !self.stash.is_empty() {
             self.drain_stash(out);
@@ -72,65 +80,75 @@ impl VerbsEndpoint {
         let index = entry.wr_id as u32 as usize;
         match (entry.wr_id >> 32) as u32 {
             TRACKED => self.on_tracked(index, entry, out),
-            OUTGOING => self.on_outgoing(index, entry),
+            OUTGOING => self.on_outgoing(index, entry, out),
             INCOMING => self.on_incoming(index, entry, out),
             DATAGRAM_IN if entry.status == sys::IBV_WC_SUCCESS => {
                 self.on_datagram(index, entry.byte_len as usize);
             }
             DATAGRAM_IN => self.post_datagram_receive(index),
             DATAGRAM_OUT => self.free_datagrams.push(index as u32),
-            _ => self.on_probe(index / CLASSES, index % CLASSES, entry),
+            PROBE => self.on_probe(index / CLASSES, index % CLASSES, entry),
+            RETIRED => self.on_retired(index),
+            _ => self.on_end(index, out),
         }
     }
 
     #[inline]
     fn on_tracked(&mut self, slot: usize, entry: &sys::ibv_wc, out: &mut CompletionBatch) {
-        let Some(&operation) = self.tracked.get(slot).filter(|operation| operation.is_in_flight) else {
+        let Some(operation) = self.tracked.get(slot).filter(|operation| operation.is_in_flight) else {
             return;
         };
         let peer = operation.peer as usize;
         let is_good = entry.status == sys::IBV_WC_SUCCESS;
-        match operation.holding {
-            Holding::Nothing => {}
-            Holding::Bounce(index) => {
-                if is_good && !operation.into.is_null() {
-                    let from = self.memory.bounce(index as usize);
-                    // SAFETY: the device has written so many bytes to the place, which is ours until it is given
-                    // back below; the destination is the caller's promise until the tag is said.
-                    unsafe {
-                        core::ptr::copy_nonoverlapping(from.as_ptr(), operation.into, operation.len as usize);
-                    }
-                }
-                self.free_bounces.push(index);
-            }
-            Holding::Registered(index) => self.registrations.give_back(index),
+        let outcome = if is_good { Ok(()) } else { Err(self.on_error(peer, entry)) };
+        self.settle(peer, slot as u32, outcome, out);
+    }
+
+    /// An operation is complete: gives back what it held, and says its tag.
+    #[inline]
+    pub(crate) fn finish_tracked(&mut self, slot: u32, outcome: Result<(), FabricCode>) -> Completion {
+        let operation = &mut self.tracked[slot as usize];
+        operation.is_in_flight = false;
+        let Tracked { tag, peer, holding, into, len, .. } = *operation;
+        self.free_tracked.push(slot);
+        if holding != Holding::Nothing {
+            // SAFETY: the destination is the caller's promise until the tag is said.
+            unsafe { self.give_back(Part { holding, into, len }, outcome.is_ok()) };
         }
-        self.tracked[slot].is_in_flight = false;
-        self.free_tracked.push(slot as u32);
-        if is_good {
-            self.say_completion(out, Completion::Done(operation.tag));
-        } else {
-            let code = self.on_error(peer, entry);
-            self.ready.push_back(Completion::Failed(operation.tag, code));
-        }
+        let peer = peer as usize;
         let known = &mut self.peers[peer];
         known.links[ORIGIN].posted -= 1;
         known.outstanding -= 1;
         if known.flushes > 0 && known.outstanding == 0 {
             self.finish_flushes(peer);
         }
+        match outcome {
+            Ok(()) => Completion::Done(tag),
+            Err(code) => Completion::Failed(tag, code),
+        }
     }
 
     #[inline]
-    fn on_outgoing(&mut self, index: usize, entry: &sys::ibv_wc) {
+    fn on_outgoing(&mut self, index: usize, entry: &sys::ibv_wc, out: &mut CompletionBatch) {
         let class = self.memory.sizes().class_of_outgoing(index);
         let peer = self.outgoing[index] as usize;
-        self.lanes[class].free_outgoing.push(index as u32);
-        self.peers[peer].links[class].posted -= 1;
         if entry.status != sys::IBV_WC_SUCCESS {
             // A packet is lost, so the order to this peer is broken, whatever the reason.
             self.on_error(peer, entry);
         }
+        if class == ORIGIN {
+            self.settle(peer, self.number_of_packet(index as u32), Ok(()), out);
+        } else {
+            self.finish_packet(index as u32, class);
+        }
+    }
+
+    /// The buffer of an outgoing packet is free.
+    #[inline]
+    pub(crate) fn finish_packet(&mut self, buffer: u32, class: usize) {
+        self.lanes[class].free_outgoing.push(buffer);
+        let peer = self.outgoing[buffer as usize] as usize;
+        self.peers[peer].links[class].posted -= 1;
     }
 
     #[inline]
@@ -162,6 +180,17 @@ impl VerbsEndpoint {
         }
     }
 
+    /// The last request of a connection that the device refused to go on with: what it did not report before is
+    /// complete.
+    #[cold]
+    #[inline(never)]
+    fn on_end(&mut self, peer: usize, out: &mut CompletionBatch) {
+        let Some(known) = self.peers.get_mut(peer) else { return };
+        known.links[ORIGIN].posted -= 1;
+        self.probes -= 1;
+        self.settle(peer, NONE, Ok(()), out);
+    }
+
     /// An error breaks the connection, and with it goes the peer. What is said of what was flushed by that is the
     /// reason why.
     #[cold]
@@ -178,7 +207,7 @@ impl VerbsEndpoint {
 
     /// Hands a completion out; there is room, as no more entries were read than that.
     #[inline]
-    fn say_completion(&mut self, out: &mut CompletionBatch, completion: Completion) {
+    pub(crate) fn say_completion(&mut self, out: &mut CompletionBatch, completion: Completion) {
         if let Err(completion) = out.push(completion) {
             self.ready.push_back(completion);
         }
@@ -255,9 +284,13 @@ impl VerbsEndpoint {
     /// See [`rma_core::provider::Endpoint::arm_wait`].
     pub(crate) fn arm(&mut self) -> bool {
         self.take_events();
+        self.ring();
         let must_poll = !self.ready.is_empty()
+            || !self.list.is_empty()
             || !self.stash.is_empty()
             || !self.waiting.is_empty()
+            || !self.connections.lost.is_empty()
+            || self.events.is_waiting()
             || self.lanes.iter().any(|lane| !lane.unposted.is_empty());
         if must_poll {
             return false;
@@ -274,16 +307,6 @@ impl VerbsEndpoint {
             self.stash.push_back(unsafe { *entry.assume_init_ref() });
         }
         read == 0
-    }
-
-    /// Asynchronous events: a device that breaks ends the endpoint. What happens to queue pairs their operations
-    /// say, and a port that is down may come up again.
-    fn take_events(&mut self) {
-        while let Some(kind) = self.device.domain.next_event() {
-            if matches!(kind, sys::IBV_EVENT_CQ_ERR | sys::IBV_EVENT_DEVICE_FATAL) {
-                self.endpoint_lost(errno_code(libc::ESHUTDOWN));
-            }
-        }
     }
 
     /// Packets that were taken still arrive when the endpoint is dropped: waits for their acknowledgement, but

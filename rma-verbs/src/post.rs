@@ -8,29 +8,30 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, FabricCode, Limits, NativeOps, Post, PostError, ProviderError,
-    ReceivedPacket, RemoteAddr, SendClass,
+    Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::connect::ORIGIN;
 use crate::endpoint::{Tracked, VerbsEndpoint};
 use crate::error::errno_code;
+use crate::list::Request;
 use crate::memory::BOUNCE_BYTES;
 use crate::objects::piece;
-use crate::origin::Holding;
-use crate::peer::Stage;
-use crate::poll::{work_id, OUTGOING, TRACKED};
+use crate::origin::{Holding, Part};
+use crate::peer::{LastPut, Stage};
+use crate::poll::{work_id, OUTGOING};
 use crate::region::VerbsRegion;
 use crate::sys;
 use crate::wire::Location;
 
 /// The origin's side of an operation, as the device is told of it.
-struct Local {
-    piece: sys::ibv_sge,
-    holding: Holding,
-    flags: u32,
+pub(crate) struct Local {
+    pub(crate) piece: sys::ibv_sge,
+    pub(crate) holding: Holding,
+    pub(crate) flags: u32,
     /// Where bytes go from a bounce buffer; null where none go.
-    into: *mut u8,
+    pub(crate) into: *mut u8,
 }
 
 impl VerbsEndpoint {
@@ -63,7 +64,7 @@ impl VerbsEndpoint {
 
     /// Checks the operation and that there is a slot for it; returns the key of the peer's memory.
     #[inline]
-    fn check(&mut self, to: PeerAddr, len: usize, key: RemoteKey) -> Result<u32, PostError> {
+    pub(crate) fn check(&mut self, to: PeerAddr, len: usize, key: RemoteKey) -> Result<u32, PostError> {
         self.check_link(to, ORIGIN)?;
         if len > self.limits.message_bytes_max {
             return Err(PostError::Failed(errno_code(libc::EMSGSIZE)));
@@ -71,6 +72,7 @@ impl VerbsEndpoint {
         if self.free_tracked.is_empty() {
             return Err(PostError::Again);
         }
+        self.make_room(to)?;
         u32::try_from(key.0).map_err(|_| PostError::Failed(errno_code(libc::EINVAL)))
     }
 
@@ -92,6 +94,16 @@ impl VerbsEndpoint {
             let (piece, holding) = (piece(src, len, 0), Holding::Nothing);
             return Ok(Local { piece, holding, flags, into: ptr::null_mut() });
         }
+        // SAFETY: by the caller's promise.
+        unsafe { self.source_in_memory(src, len) }
+    }
+
+    /// The same where the bytes do not fit into the request.
+    ///
+    /// # Safety
+    /// As for [`Self::source`].
+    #[inline]
+    pub(crate) unsafe fn source_in_memory(&mut self, src: *const u8, len: usize) -> Result<Local, PostError> {
         if len <= BOUNCE_BYTES {
             let (place, local) = self.bounce(len)?;
             // SAFETY: the place is ours and holds so many bytes; the source is the caller's promise.
@@ -107,7 +119,7 @@ impl VerbsEndpoint {
     /// # Safety
     /// The destination is writable until the operation is complete.
     #[inline]
-    unsafe fn destination(&mut self, dst: *mut u8, len: usize) -> Result<Local, PostError> {
+    pub(crate) unsafe fn destination(&mut self, dst: *mut u8, len: usize) -> Result<Local, PostError> {
         if len <= BOUNCE_BYTES {
             let (_, local) = self.bounce(len)?;
             return Ok(Local { into: dst, ..local });
@@ -118,49 +130,69 @@ impl VerbsEndpoint {
         Ok(Local { piece, holding, flags: 0, into: ptr::null_mut() })
     }
 
-    /// Posts what was checked, or gives back what it holds.
-    ///
-    /// # Safety
-    /// The memory that `local` names, if it is not the endpoint's, stays until the tag comes back.
+    /// Posts what was checked, with what it holds.
     #[inline]
-    unsafe fn post(&mut self, to: PeerAddr, opcode: u32, mut local: Local, wr: sys::Wr, tag: Tag) -> Post {
-        let known = &mut self.peers[to.0 as usize];
-        let link = &mut known.links[ORIGIN];
-        let (Some(&slot), Some(qp)) = (self.free_tracked.last(), &link.qp) else {
-            return Err(self.give_up(&local, libc::ENOMEM));
-        };
-        let len = local.piece.length;
-        let flags = local.flags | sys::IBV_SEND_SIGNALED;
-        let pieces = core::slice::from_mut(&mut local.piece);
-        let mut request = sys::ibv_send_wr::new(work_id(TRACKED, slot), opcode, flags, pieces, wr);
-        // SAFETY: by the caller's promise; what is the endpoint's stays until the completion gives it back.
-        let result = unsafe { qp.post(&mut request) };
-        if result != 0 {
-            return Err(self.give_up(&local, result));
-        }
-        link.posted += 1;
-        known.outstanding += 1;
-        self.free_tracked.pop();
-        self.tracked[slot as usize] = Tracked {
-            tag,
-            peer: to.0 as u32,
-            holding: local.holding,
-            into: local.into,
-            len,
-            is_in_flight: true,
-        };
-        Ok(())
+    pub(crate) fn track(&mut self, to: PeerAddr, request: &Request<'_>, held: Part, tag: Tag) {
+        let Part { holding, into, len } = held;
+        // The check found one free.
+        let Some(slot) = self.free_tracked.pop() else { return };
+        self.peers[to.0 as usize].outstanding += 1;
+        self.tracked[slot as usize] =
+            Tracked { tag, peer: to.0 as u32, holding, into, len, is_in_flight: true };
+        self.submit(to, slot, request);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn give_up(&mut self, local: &Local, result: i32) -> PostError {
-        match local.holding {
+    /// The same for one piece of memory. Small puts may wait for others.
+    #[inline]
+    fn post(&mut self, to: PeerAddr, opcode: u32, local: &Local, wr: sys::Wr, tag: Tag) {
+        let held = Part { holding: local.holding, into: local.into, len: local.piece.length };
+        let may_wait = opcode == sys::IBV_WR_RDMA_WRITE && held.len as usize <= BOUNCE_BYTES;
+        let pieces = core::slice::from_ref(&local.piece);
+        let request = Request { opcode, flags: local.flags, pieces, wr, may_wait };
+        self.track(to, &request, held, tag);
+    }
+
+    /// Gives back what an operation held; with `has_arrived`, what was read goes where it belongs.
+    ///
+    /// # Safety
+    /// With `has_arrived`, the places of what was read are writable.
+    #[inline]
+    pub(crate) unsafe fn give_back(&mut self, part: Part, has_arrived: bool) {
+        let Part { holding, into, len } = part;
+        match holding {
             Holding::Nothing => {}
-            Holding::Bounce(index) => self.free_bounces.push(index),
+            Holding::Bounce(index) => {
+                if has_arrived && !into.is_null() {
+                    let from = self.memory.bounce(index as usize);
+                    // SAFETY: the device has written so many bytes to the place, which is ours until it is given
+                    // back below; the destination is the caller's promise.
+                    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, len as usize) };
+                }
+                self.free_bounces.push(index);
+            }
             Holding::Registered(index) => self.registrations.give_back(index),
+            // SAFETY: by the caller's promise.
+            Holding::Bundle(index) => unsafe { self.give_back_bundle(index, has_arrived) },
         }
-        refused(result)
+    }
+
+    /// Remembers where a flush reads back, if it does.
+    #[inline]
+    pub(crate) fn remember_put(&mut self, to: PeerAddr, at: RemoteAddr, rkey: u32, len: usize) {
+        if self.limits.put_completes == CompletionScope::Local {
+            self.peers[to.0 as usize].last_put = Some(LastPut { addr: at.addr, rkey, len: len as u32 });
+        }
+    }
+
+    /// Reads a word of what was put last: it comes when everything before is in memory.
+    fn read_back(&mut self, to: PeerAddr, put: LastPut, tag: Tag) -> Post {
+        self.check(to, 0, RemoteKey(u64::from(put.rkey)))?;
+        let len = put.len.min(8) as usize;
+        let (_, local) = self.bounce(len)?;
+        let wr = sys::Wr { rdma: sys::Rdma { remote_addr: put.addr, rkey: put.rkey } };
+        self.post(to, sys::IBV_WR_RDMA_READ, &local, wr, tag);
+        self.peers[to.0 as usize].last_put = None;
+        Ok(())
     }
 
     /// An operation that needs no fabric: done at once.
@@ -203,8 +235,8 @@ impl VerbsEndpoint {
         let rkey = self.check(to, 8, at.key)?;
         let (_, local) = self.bounce(8)?;
         let wr = sys::Wr { atomic: sys::Atomic { remote_addr: at.addr, compare_add, swap, rkey } };
-        // SAFETY: the memory is the endpoint's; the result is the caller's promise.
-        unsafe { self.post(to, opcode, Local { into: result, ..local }, wr, tag) }
+        self.post(to, opcode, &Local { into: result, ..local }, wr, tag);
+        Ok(())
     }
 }
 
@@ -258,6 +290,7 @@ unsafe impl Endpoint for VerbsEndpoint {
         if let Some(known) = self.peers.get_mut(peer.0 as usize) {
             known.connections = known.connections.saturating_sub(1);
         }
+        self.on_forgotten(peer.0 as usize);
     }
 
     unsafe fn register(
@@ -289,8 +322,9 @@ unsafe impl Endpoint for VerbsEndpoint {
         // SAFETY: by the caller's promise.
         let local = unsafe { self.source(src, len) }?;
         let wr = sys::Wr { rdma: sys::Rdma { remote_addr: at.addr, rkey } };
-        // SAFETY: by the caller's promise.
-        unsafe { self.post(to, sys::IBV_WR_RDMA_WRITE, local, wr, tag) }
+        self.post(to, sys::IBV_WR_RDMA_WRITE, &local, wr, tag);
+        self.remember_put(to, at, rkey, len);
+        Ok(())
     }
 
     #[inline]
@@ -302,8 +336,30 @@ unsafe impl Endpoint for VerbsEndpoint {
         // SAFETY: by the caller's promise.
         let local = unsafe { self.destination(dst, len) }?;
         let wr = sys::Wr { rdma: sys::Rdma { remote_addr: at.addr, rkey } };
+        self.post(to, sys::IBV_WR_RDMA_READ, &local, wr, tag);
+        Ok(())
+    }
+
+    unsafe fn put_vector(
+        &mut self,
+        to: PeerAddr,
+        from: &[LocalPiece],
+        into: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
         // SAFETY: by the caller's promise.
-        unsafe { self.post(to, sys::IBV_WR_RDMA_READ, local, wr, tag) }
+        unsafe { self.post_vector(sys::IBV_WR_RDMA_WRITE, to, from, into, tag) }
+    }
+
+    unsafe fn get_vector(
+        &mut self,
+        to: PeerAddr,
+        into: &[LocalPiece],
+        from: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_vector(sys::IBV_WR_RDMA_READ, to, into, from, tag) }
     }
 
     unsafe fn atomic(
@@ -378,11 +434,20 @@ unsafe impl Endpoint for VerbsEndpoint {
         let rest = unsafe { buffer.add(header.len()) };
         // SAFETY: as above.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), rest.as_ptr(), payload.len()) };
-        let inline = if len <= self.inline_bytes { sys::IBV_SEND_INLINE } else { 0 };
+        let flags = if len <= self.inline_bytes { sys::IBV_SEND_INLINE } else { 0 };
         let mut pieces = [piece(buffer.as_ptr(), len, self.memory.lkey())];
         let nowhere = sys::Wr { rdma: sys::Rdma { remote_addr: 0, rkey: 0 } };
-        let flags = sys::IBV_SEND_SIGNALED | inline;
-        let id = work_id(OUTGOING, index);
+        if class == SendClass::Request {
+            self.make_room(to)?;
+            self.lanes[role].free_outgoing.pop();
+            self.outgoing[index as usize] = to.0 as u32;
+            let number = self.number_of_packet(index);
+            let request =
+                Request { opcode: sys::IBV_WR_SEND, flags, pieces: &pieces, wr: nowhere, may_wait: false };
+            self.submit(to, number, &request);
+            return Ok(());
+        }
+        let (id, flags) = (work_id(OUTGOING, index), flags | sys::IBV_SEND_SIGNALED);
         let mut request = sys::ibv_send_wr::new(id, sys::IBV_WR_SEND, flags, &mut pieces, nowhere);
         let link = &mut self.peers[to.0 as usize].links[role];
         let Some(qp) = &link.qp else { return Err(PostError::Again) };
@@ -392,6 +457,7 @@ unsafe impl Endpoint for VerbsEndpoint {
             return Err(refused(result));
         }
         link.posted += 1;
+        link.is_used = true;
         self.lanes[role].free_outgoing.pop();
         self.outgoing[index as usize] = to.0 as u32;
         Ok(())
@@ -399,6 +465,9 @@ unsafe impl Endpoint for VerbsEndpoint {
 
     fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
         self.check_peer(to)?;
+        if let Some(put) = self.peers[to.0 as usize].last_put {
+            return self.read_back(to, put, tag);
+        }
         let peer = &mut self.peers[to.0 as usize];
         if peer.outstanding == 0 {
             return self.done_at_once(to, tag);
@@ -428,7 +497,7 @@ unsafe impl Endpoint for VerbsEndpoint {
     }
 
     fn wait_fd(&self) -> Option<i32> {
-        Some(self.channel.fd())
+        Some(self.waker.fd())
     }
 
     fn arm_wait(&mut self) -> bool {

@@ -23,7 +23,7 @@ pub(crate) struct Location {
     pub(crate) reads: u8,
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 pub(crate) const LOCATION_BYTES: usize = 37;
 
 impl Location {
@@ -90,9 +90,16 @@ pub(crate) enum Kind {
     Ready,
     /// From a target: I cannot make one.
     Refuse,
+    /// From a target that has too many: close ours, if it is idle.
+    Yield,
+    /// From an origin that posts nothing more: close your half.
+    Close,
+    /// From a target: it is closed.
+    Closed,
 }
 
-const KINDS: [Kind; 5] = [Kind::Call, Kind::Ask, Kind::Answer, Kind::Ready, Kind::Refuse];
+const KINDS: [Kind; 8] =
+    [Kind::Call, Kind::Ask, Kind::Answer, Kind::Ready, Kind::Refuse, Kind::Yield, Kind::Close, Kind::Closed];
 
 /// One datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +110,7 @@ pub(crate) struct Message {
     pub(crate) from: Location,
     /// The sender's queue pair of this connection, 0 when there is none.
     pub(crate) queue: u32,
-    /// First packet sequence number that this queue pair sends.
+    /// First packet sequence number that this queue pair sends; in Closed, the one that the receiver's sends.
     pub(crate) sequence: u32,
     /// The receiver's queue pair of this connection, 0 when not known.
     pub(crate) of_queue: u32,
@@ -187,7 +194,7 @@ mod tests {
             let bytes = message.encode();
             assert_eq!(Message::decode(&bytes), Some(message));
             assert_eq!(Message::decode(&bytes[1..]), None);
-            for (at, value) in [(0, 0), (4, 5), (28, 9), (29, 0)] {
+            for (at, value) in [(0, 0), (4, KINDS.len() as u8), (28, 9), (29, 0)] {
                 let mut bytes = bytes;
                 bytes[at] = value;
                 assert_eq!(Message::decode(&bytes), None, "byte {at}");

@@ -76,6 +76,18 @@ library! {
 }
 
 impl Library {
+    /// The library for this device: the system's, unless a test names the device that is in its own memory.
+    ///
+    /// # Errors
+    /// As for [`Self::get`].
+    pub(crate) fn of(_device: Option<&str>) -> Result<&'static Self, ProviderError> {
+        #[cfg(test)]
+        if _device.map(str::as_bytes) == Some(super::emulated::NAME.to_bytes()) {
+            return Ok(&super::emulated::LIBRARY);
+        }
+        Self::get()
+    }
+
     /// The library, opened on first use.
     ///
     /// # Errors

@@ -32,6 +32,31 @@ pub(crate) struct ibv_context_ops {
     _after_post_recv: [*mut c_void; 5],
 }
 
+#[cfg(test)]
+impl ibv_context_ops {
+    /// The functions of a device that has no others.
+    pub(crate) fn of(
+        poll_cq: unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int,
+        req_notify_cq: unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int,
+        post_srq_recv: unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+        post_send: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+        post_recv: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    ) -> Self {
+        let none = core::ptr::null_mut();
+        Self {
+            _before_poll_cq: [none; 11],
+            poll_cq,
+            req_notify_cq,
+            _before_post_srq_recv: [none; 7],
+            post_srq_recv,
+            _before_post_send: [none; 4],
+            post_send,
+            post_recv,
+            _after_post_recv: [none; 5],
+        }
+    }
+}
+
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct ibv_context {
@@ -94,7 +119,7 @@ pub(crate) struct ibv_device_attr {
     pub(crate) max_qp_wr: c_int,
     _device_cap_flags: c_uint,
     pub(crate) max_sge: c_int,
-    _max_sge_rd: c_int,
+    pub(crate) max_sge_rd: c_int,
     _max_cq: c_int,
     pub(crate) max_cqe: c_int,
     pub(crate) max_mr: c_int,
@@ -324,7 +349,8 @@ pub(crate) struct ibv_wc {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ibv_async_event {
-    _element: u64,
+    /// An address, or the number of a port in the first four bytes.
+    pub(crate) element: u64,
     pub(crate) event_type: c_uint,
 }
 
@@ -375,7 +401,13 @@ pub(crate) const IBV_WC_SUCCESS: c_uint = 0;
 pub(crate) const IBV_WC_WR_FLUSH_ERR: c_uint = 5;
 
 pub(crate) const IBV_EVENT_CQ_ERR: c_uint = 0;
+pub(crate) const IBV_EVENT_QP_FATAL: c_uint = 1;
+pub(crate) const IBV_EVENT_QP_REQ_ERR: c_uint = 2;
+pub(crate) const IBV_EVENT_QP_ACCESS_ERR: c_uint = 3;
 pub(crate) const IBV_EVENT_DEVICE_FATAL: c_uint = 8;
+pub(crate) const IBV_EVENT_PORT_ACTIVE: c_uint = 9;
+pub(crate) const IBV_EVENT_PORT_ERR: c_uint = 10;
+pub(crate) const IBV_EVENT_SRQ_ERR: c_uint = 14;
 
 /// Bytes of the header that stands in front of every received datagram.
 pub(crate) const GRH_BYTES: usize = 40;

@@ -13,12 +13,15 @@ mod vectors;
 mod world;
 
 mod atomics;
+mod connections;
+mod lists;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rma_verbs::{Options, VerbsEndpoint};
+use rma_verbs::{Options, RemoteCompletion, VerbsEndpoint};
 use world::World;
 
 /// Longest time that anything bounded takes, seconds: emulated machines are slow.
@@ -52,32 +55,56 @@ fn allocations() -> usize {
     ALLOCATIONS.with(Cell::get)
 }
 
-/// How the endpoints are opened here: on any device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setup;
+/// How the endpoints are opened here: in turn on the devices that `RMA_TEST_VERBS_DEVICES` names, separated by
+/// commas, or all on the one that is chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    change: fn(&mut Options),
+    is_reading_back: bool,
+}
 
 const HELPER: &str = "RMA_TEST_HELPER_VERBS";
+const DEVICES: &str = "RMA_TEST_VERBS_DEVICES";
+/// Endpoints opened; a helper's process goes on where its parent stood.
+static OPENED: AtomicUsize = AtomicUsize::new(0);
+
+/// The device of the next endpoint.
+fn next_device() -> Option<String> {
+    let devices = std::env::var(DEVICES).ok()?;
+    let devices: Vec<&str> = devices.split(',').collect();
+    let turn = OPENED.fetch_add(1, Ordering::Relaxed);
+    Some(devices[turn % devices.len()].to_owned())
+}
 
 impl Setup {
     /// Tells a helper's process that it is one.
-    pub(crate) fn tell(self, helper: &mut Command) {
-        helper.env(HELPER, "1");
+    pub(crate) fn tell(&self, helper: &mut Command) {
+        let turn = OPENED.fetch_add(1, Ordering::Relaxed);
+        helper.env(HELPER, format!("{turn} {}", u8::from(self.is_reading_back)));
     }
 
     /// What a helper's process was told; `None` in any other.
     pub(crate) fn of_helper() -> Option<Self> {
-        std::env::var_os(HELPER).map(|_| Self)
+        let told = std::env::var(HELPER).ok()?;
+        let (turn, is_reading_back) = told.split_once(' ')?;
+        OPENED.store(turn.parse().ok()?, Ordering::Relaxed);
+        Some(if is_reading_back == "1" { READING_BACK } else { PLAIN })
     }
 
-    pub(crate) fn endpoint(self) -> VerbsEndpoint {
-        let options = Options { native_atomics: true, ..Options::default() };
+    pub(crate) fn endpoint(&self) -> VerbsEndpoint {
+        let mut options = Options { native_atomics: true, device: next_device(), ..Options::default() };
+        (self.change)(&mut options);
         VerbsEndpoint::open(&options).expect("feature `device` promises an RDMA device")
     }
 
-    fn world(self, nodes: usize) -> World<VerbsEndpoint> {
+    fn world(&self, nodes: usize) -> World<VerbsEndpoint> {
         World::new((0..nodes).map(|_| self.endpoint()).collect())
     }
 }
+
+const PLAIN: Setup = Setup { change: |_| (), is_reading_back: false };
+const READING_BACK: Setup =
+    Setup { change: |options| options.remote_completion = RemoteCompletion::ReadBack, is_reading_back: true };
 
 /// Not a test: what the tests with several processes start.
 #[test]
@@ -90,13 +117,13 @@ macro_rules! contract {
     ($($nodes:literal $body:ident $(($argument:ident))?;)*) => {$(
         #[test]
         fn $body() {
-            one_process::$body(Setup.world($nodes) $(, $argument)?);
+            one_process::$body(PLAIN.world($nodes) $(, $argument)?);
         }
     )*};
     (processes: $($body:ident;)*) => {$(
         #[test]
         fn $body() {
-            two_processes::$body(&Setup);
+            two_processes::$body(&PLAIN);
         }
     )*};
 }
@@ -129,15 +156,79 @@ contract! { processes:
 
 #[test]
 fn line_10_vectors_move_their_pieces() {
-    vectors::line_10_vectors_move_their_pieces(Setup.world(2));
+    vectors::line_10_vectors_move_their_pieces(PLAIN.world(2));
 }
 
 #[test]
 fn atomics_of_the_device_are_atomic() {
-    atomics::atomics_of_the_device_are_atomic(Setup.world(3));
+    atomics::atomics_of_the_device_are_atomic(PLAIN.world(3));
 }
 
 #[test]
 fn atomics_that_would_break_the_connection_are_refused() {
-    atomics::atomics_that_would_break_the_connection_are_refused(Setup.world(2));
+    atomics::atomics_that_would_break_the_connection_are_refused(PLAIN.world(2));
+}
+
+/// Where flushes read back.
+mod reading_back {
+    use super::*;
+
+    #[test]
+    fn line_3_every_tag_comes_back_once() {
+        one_process::line_3_every_tag_comes_back_once(READING_BACK.world(2));
+    }
+
+    #[test]
+    fn line_6_completed_puts_are_visible() {
+        one_process::line_6_completed_puts_are_visible(READING_BACK.world(3));
+    }
+
+    #[test]
+    fn line_6_a_third_process_reads_completed_puts() {
+        two_processes::line_6_a_third_process_reads_completed_puts(&READING_BACK);
+    }
+
+    #[test]
+    fn flush_covers_what_was_posted_before() {
+        one_process::flush_covers_what_was_posted_before(READING_BACK.world(2));
+    }
+
+    #[test]
+    fn line_10_vectors_move_their_pieces() {
+        vectors::line_10_vectors_move_their_pieces(READING_BACK.world(2));
+    }
+}
+
+/// Small puts in rows of all lengths: the device reports the last of a list only, and each tag comes back once.
+#[test]
+fn rows_of_small_puts_come_back_one_by_one() {
+    lists::rows_of_small_puts_come_back_one_by_one(PLAIN.world(3));
+}
+
+/// Connections that come and go, by twos.
+#[test]
+fn traffic_survives_closing() {
+    let setup = Setup { change: |options| options.connections_max = 2, ..PLAIN };
+    connections::traffic_survives_closing(setup.world(4), VerbsEndpoint::connections);
+}
+
+/// Endpoints of which there can be many.
+#[test]
+fn many_peers_few_connections() {
+    let change = |options: &mut Options| {
+        (options.packet_bytes, options.receive_buffers, options.send_buffers) = (512, 8, 4);
+        (options.outstanding, options.connections_max) = (16, connections::FEW);
+    };
+    let setup = Setup { change, ..PLAIN };
+    connections::many_peers_few_connections(setup.world(201), VerbsEndpoint::connections);
+}
+
+#[test]
+fn lost_peers_leave_their_places() {
+    connections::lost_peers_leave_their_places(PLAIN.world(4), VerbsEndpoint::connections);
+}
+
+#[test]
+fn a_row_that_breaks_says_which_puts_were_made() {
+    lists::a_row_that_breaks_says_which_puts_were_made(PLAIN.world(2));
 }
