@@ -5,7 +5,7 @@ use std::fmt;
 /// A table with a title over each column. Text is aligned to the left, numbers to the right.
 #[derive(Clone, Debug)]
 pub struct Table {
-    titles: Vec<&'static str>,
+    titles: Vec<String>,
     rows: Vec<Row>,
 }
 
@@ -45,8 +45,8 @@ impl From<&str> for Cell {
 
 impl Table {
     /// An empty table.
-    pub fn new(titles: &[&'static str]) -> Self {
-        Self { titles: titles.to_vec(), rows: Vec::new() }
+    pub fn new<T: AsRef<str>>(titles: &[T]) -> Self {
+        Self { titles: titles.iter().map(|title| title.as_ref().to_owned()).collect(), rows: Vec::new() }
     }
 
     /// Adds a line; cells beyond the titles are not shown.

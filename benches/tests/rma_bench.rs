@@ -1,48 +1,10 @@
 //! `rma-bench` as users run it: two ranks under `rmarun`, over libfabric.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
 
 use serde_json::Value;
 
-/// The launcher that belongs to this build.
-fn rmarun() -> PathBuf {
-    // A build with a sanitizer in it names its own, which is there already.
-    if let Some(path) = std::env::var_os("RMA_TEST_RMARUN") {
-        return path.into();
-    }
-    let bench = Path::new(env!("CARGO_BIN_EXE_rma-bench"));
-    let directory = bench.parent().unwrap();
-    // A cheap call when it is there and fresh, as it is after `cargo test --workspace`.
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--workspace", "--bin", "rmarun"]);
-    build.arg("--target-dir").arg(directory.parent().unwrap());
-    if directory.ends_with("release") {
-        build.arg("--release");
-    }
-    let built = build.status().is_ok_and(|status| status.success());
-    let rmarun = directory.join("rmarun");
-    assert!(built || rmarun.exists(), "rmarun is not there and cannot be built");
-    rmarun
-}
-
-fn bench(ranks: u32, arguments: &[&str]) -> Output {
-    let mut command = Command::new(rmarun());
-    command.args(["-n", &ranks.to_string(), "--timeout", "120", env!("CARGO_BIN_EXE_rma-bench")]);
-    command.args(arguments).output().unwrap()
-}
-
-fn alone(arguments: &[&str], library: Option<&str>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rma-bench"));
-    if let Some(library) = library {
-        command.env("RMA_LIBFABRIC", library);
-    }
-    command.args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use common::{alone, bench, text};
 
 const SHORT: [&str; 6] = ["--rounds", "5", "--iterations", "9", "--warm-up", "2"];
 

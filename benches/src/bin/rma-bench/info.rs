@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use rma::raw::RawWindow;
-use rma::{Config, Dtype, ErrorKind, Job, Options, Path, Rank};
+use rma::{Dtype, ErrorKind, Job, Options, Path, Rank};
 use rma_bench::table::{Cell, Table};
 use rma_bootstrap::settings::{Audience, Settings};
 use rma_core::provider::NativeOps;
@@ -16,8 +16,8 @@ use crate::{job, Outcome};
 
 /// Runs the command.
 pub(crate) fn run(options: &Info) -> Outcome<()> {
-    let options = Options::from_settings(job::settings(options.provider.as_deref())?)?;
-    let settings = settings_text(options.settings(), &options.config);
+    let options = Options::from_settings(job::settings(options.provider.as_deref())?);
+    let settings = settings_text(options.settings());
     let any_provider = rma_ofi::Options { provider: None, ..options.fabric.clone() };
     match Job::init_with(options) {
         Ok(job) => {
@@ -137,12 +137,11 @@ fn memory_text(job: &Job, window: &RawWindow) -> String {
     indent(&table)
 }
 
-fn settings_text(settings: &Settings, config: &Config) -> String {
+fn settings_text(settings: &Settings) -> String {
     let mut table = Table::new(&["setting", "value", "source", "meaning"]);
     for (setting, value, source) in settings.entries() {
         if setting.audience == Audience::User {
-            let value = value.map(str::to_owned).or_else(|| built_in(setting.name, config));
-            let value = value.unwrap_or_else(|| "-".to_owned());
+            let value = value.unwrap_or("-").to_owned();
             let source = Cell::Text(source.to_string());
             table.row(vec![setting.name.into(), Cell::Text(value), source, setting.help.into()]);
         }
@@ -152,23 +151,6 @@ fn settings_text(settings: &Settings, config: &Config) -> String {
         let _ = writeln!(text, "warning: {warning}");
     }
     text
-}
-
-/// The engine's own value of a setting that nobody set.
-fn built_in(name: &str, config: &Config) -> Option<String> {
-    Some(match name {
-        "RMA_PIGGYBACK_THRESHOLD" => config.piggyback_threshold.to_string(),
-        "RMA_SLOTS" => config.slots.to_string(),
-        "RMA_OPERATION_POOL" => config.operation_pool.to_string(),
-        "RMA_OPERATION_POOL_GLOBAL" => config.operation_pool_global.to_string(),
-        "RMA_TARGET_POOL" => config.target_pool.to_string(),
-        "RMA_TARGET_POOL_GLOBAL" => config.target_pool_global.to_string(),
-        "RMA_LOCK_WAITERS" => config.lock_waiters.to_string(),
-        "RMA_NOTICES" => config.notices.to_string(),
-        "RMA_GROUP_MEMBERS" => config.group_members.to_string(),
-        "RMA_PEERS" => config.peers.to_string(),
-        _ => return None,
-    })
 }
 
 fn indent(table: &Table) -> String {

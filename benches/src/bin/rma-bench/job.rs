@@ -16,7 +16,7 @@ pub(crate) fn settings(provider: Option<&str>) -> Outcome<Settings> {
 
 /// Joins the job.
 pub(crate) fn join(provider: Option<&str>) -> Outcome<Job> {
-    Ok(Job::init_with(Options::from_settings(settings(provider)?)?)?)
+    Ok(Job::init_with(Options::from_settings(settings(provider)?))?)
 }
 
 /// Ends this rank's part: in order after success; at once, with a message, after a failure, so that the

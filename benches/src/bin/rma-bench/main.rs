@@ -1,13 +1,27 @@
 //! `rma-bench`: measures one-sided communication, and says what it would run on.
 
 mod agent;
+mod bandwidth;
 mod cli;
+mod compare;
+mod exchange;
+mod ground;
 mod info;
 mod job;
+mod latency;
+mod locks;
+mod measure;
+mod notified;
 mod optimizations;
+mod pattern;
 mod progress;
+mod rate;
 mod raw;
+mod report;
+mod session;
+mod team;
 mod threads;
+mod windows;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -21,6 +35,14 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Latency(options) => latency::run(&options),
+        Command::Bandwidth(options) => bandwidth::run(&options),
+        Command::Rate(options) => rate::run(&options),
+        Command::Locks(options) => locks::run(&options),
+        Command::Windows(options) => windows::run(&options),
+        Command::Notified(options) => notified::run(&options),
+        Command::Compare(options) => compare::run(&options),
+        Command::Report(options) => report::run(&options),
         Command::Optimizations(options) => optimizations::run(&options),
         Command::Threads(options) => threads::run(&options),
         Command::Agent(options) => agent::run(&options),

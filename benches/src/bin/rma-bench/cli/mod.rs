@@ -1,7 +1,13 @@
 //! The command line.
 
+mod measure;
+mod special;
+
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use measure::{Bandwidth, Latency, Output, Rate};
+pub(crate) use special::{Compare, LockKind, Locks, Notified, Report, Windows};
 
 /// Measures one-sided communication: what it costs on the wire and in time, and what the optimizations
 /// gain. Start it under rmarun, or under the launcher of your cluster.
@@ -14,6 +20,8 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  rmarun -n 2 rma-bench latency              put and flush, 1 byte to 4 MiB
+  rmarun -n 2 rma-bench latency -o fetch_and_op,compare_and_swap -s lock
   rmarun -n 2 rma-bench optimizations        what each optimization gains, as one table
   rmarun -n 2 rma-bench optimizations --json --epoch lock-put-unlock
   rma-bench info                             what libfabric offers here, and what was chosen
@@ -23,6 +31,30 @@ Examples:
 /// What to do.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
+    /// Latency of put, get, accumulate, get_accumulate, fetch_and_op and compare_and_swap
+    #[command(after_help = measure::LATENCY_HELP)]
+    Latency(Latency),
+    /// Bandwidth of put and get with many outstanding at once, one way or both ways
+    #[command(after_help = measure::BANDWIDTH_HELP)]
+    Bandwidth(Bandwidth),
+    /// Small operations a second, of 1 to N pairs of ranks and 1 to N threads
+    #[command(after_help = measure::RATE_HELP)]
+    Rate(Rate),
+    /// Contention for one target's lock: throughput and fairness
+    #[command(after_help = special::LOCKS_HELP)]
+    Locks(Locks),
+    /// Making a window, touching its memory first, freeing it
+    #[command(after_help = special::WINDOWS_HELP)]
+    Windows(Windows),
+    /// Latency of puts that tell the target of themselves
+    #[command(after_help = special::NOTIFIED_HELP)]
+    Notified(Notified),
+    /// What has changed beyond noise between two files of results
+    #[command(after_help = special::COMPARE_HELP)]
+    Compare(Compare),
+    /// One HTML page with plots, from files of results
+    #[command(after_help = special::REPORT_HELP)]
+    Report(Report),
     /// Epochs with every optimization on and off: packets, round trips, latency
     #[command(after_help = OPTIMIZATIONS_HELP)]
     Optimizations(Optimizations),
