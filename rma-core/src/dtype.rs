@@ -179,7 +179,8 @@ impl Dtype {
         matches!(self.class(), DtypeClass::Integer)
     }
 
-    /// Whether compare-and-swap is defined: on integers, logical values and bytes (MPI-4.1 section 13.3.4).
+    /// Whether compare-and-swap is defined: on integers, logical values and bytes (MPI-4.1 section 13.3.4). Bytes are
+    /// compared: of a truth value 1 and 2 are both true, and not equal.
     #[inline]
     pub const fn has_compare_and_swap(self) -> bool {
         matches!(self.class(), DtypeClass::Integer | DtypeClass::Logical)

@@ -12,15 +12,28 @@ pub use class::ErrorClass;
 /// A number from the fabric that says why something failed, with the provider's text for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FabricCode {
-    /// The provider's number (for libfabric a positive `FI_E*` value).
+    /// The provider's number (for libfabric a positive `FI_E*` value); 0: the fabric did not say it.
     pub code: i32,
     /// The provider's text.
     pub text: &'static str,
 }
 
+impl FabricCode {
+    /// What it means for a peer: the fabric's number is a hint at the cause; without one the text is the cause.
+    const fn guess(&self) -> &'static str {
+        match self.code {
+            0 => "",
+            _ => "; its process probably ended",
+        }
+    }
+}
+
 impl fmt::Display for FabricCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (code {})", self.text, self.code)
+        match self.code {
+            0 => f.write_str(self.text),
+            code => write!(f, "{} (code {code})", self.text),
+        }
     }
 }
 
@@ -33,7 +46,9 @@ pub enum Call {
     Allocate,
     Free,
     Put,
+    PutValue,
     Get,
+    GetValue,
     Accumulate,
     GetAccumulate,
     FetchAndOp,
@@ -92,7 +107,9 @@ impl Call {
             Self::Allocate => "allocate",
             Self::Free => "free",
             Self::Put => "put",
+            Self::PutValue => "put_value",
             Self::Get => "get",
+            Self::GetValue => "get_value",
             Self::Accumulate => "accumulate",
             Self::GetAccumulate => "get_accumulate",
             Self::FetchAndOp => "fetch_and_op",
@@ -181,7 +198,8 @@ pub enum Rule {
     NotInGroup,
     /// Exposure epochs on one window do not overlap, whichever calls open them.
     ExposureOpen,
-    /// A window must not be exposed by post while it is locked, nor the other way round.
+    /// A rank must not expose its window by post while anybody has it locked, nor lock it itself while it is exposed.
+    /// Locks of other ranks are not refused meanwhile.
     LockedAndExposed,
 }
 
@@ -203,7 +221,7 @@ impl Rule {
             Self::SyncOutsidePassive => "sync needs a lock or lock_all epoch, unless the window's memory is shared",
             Self::NotInGroup => "after start operations may go only to the ranks of its group; put this rank into the group",
             Self::ExposureOpen => "post has opened an exposure epoch on this window; close it first, by wait or by test until it is true",
-            Self::LockedAndExposed => "a window must not be locked and exposed by post at the same time; unlock it, or wait, first",
+            Self::LockedAndExposed => "a rank must not expose its own window by post while the window is locked, nor lock it while it is exposed; have it unlocked, or wait, first",
         }
     }
 
@@ -237,13 +255,22 @@ pub enum RmaError {
         /// What was broken.
         rule: Rule,
     },
+    /// The job cannot end while an epoch is open on a window (`MPI_ERR_RMA_SYNC`).
+    Unclosed {
+        /// The call.
+        call: Call,
+        /// The window; one of them, if there are several.
+        window: WindowId,
+        /// Name of its state.
+        state: &'static str,
+    },
     /// The access reaches outside the target's window (`MPI_ERR_RMA_RANGE`).
     Range {
         /// The call.
         call: Call,
         /// The target.
         target: Rank,
-        /// First byte of the access in the window.
+        /// First byte of the access in the window; modulo 2^64, and shown with its sign, before it.
         offset_bytes: u64,
         /// Bytes accessed.
         len_bytes: u64,
@@ -258,7 +285,7 @@ pub enum RmaError {
         target: Rank,
         /// Address of the first byte at the target.
         address: u64,
-        /// Bytes accessed.
+        /// Bytes accessed. Of an access that took several packets: what one of them had, as each is judged alone.
         len_bytes: u64,
     },
     /// Two accesses to the same bytes conflict (`MPI_ERR_RMA_CONFLICT`). Found while checking only; both were
@@ -413,8 +440,8 @@ pub enum RmaError {
         target: Rank,
     },
     /// A blocking call took the longest time that the user allows. A lock or lock_all has opened no epoch
-    /// then. Any other call goes on without its caller: its epoch stays open, and the window cannot be used
-    /// or freed any more. Meant for programs that end with it.
+    /// then. Any other call goes on without its caller, and its epoch stays open: the typed layer's next call goes on
+    /// waiting for the end of a scope; in the raw layer the window cannot be used or freed any more.
     Stalled {
         /// The call.
         call: Call,
@@ -425,33 +452,48 @@ pub enum RmaError {
     },
 }
 
+/// Does the same with the call of each kind of error.
+macro_rules! of_every_kind {
+    ($error:expr, $call:ident => $done:expr) => {
+        match $error {
+            RmaError::Epoch { $call, .. }
+            | RmaError::Unclosed { $call, .. }
+            | RmaError::Range { $call, .. }
+            | RmaError::NotAttached { $call, .. }
+            | RmaError::Conflict { $call, .. }
+            | RmaError::Rank { $call, .. }
+            | RmaError::Argument { $call, .. }
+            | RmaError::Invalid { $call, .. }
+            | RmaError::Info { $call, .. }
+            | RmaError::Elsewhere { $call, .. }
+            | RmaError::Operation { $call, .. }
+            | RmaError::Window { $call, .. }
+            | RmaError::NotHeld { $call, .. }
+            | RmaError::NotExposed { $call, .. }
+            | RmaError::Refused { $call, .. }
+            | RmaError::Peer { $call, .. }
+            | RmaError::Endpoint { $call, .. }
+            | RmaError::Provider { $call, .. }
+            | RmaError::Bootstrap { $call, .. }
+            | RmaError::Shared { $call, .. }
+            | RmaError::Memory { $call, .. }
+            | RmaError::Reported { $call, .. }
+            | RmaError::Stalled { $call, .. } => $done,
+        }
+    };
+}
+
 impl RmaError {
     /// The call during which it was found.
     pub fn call(&self) -> Call {
-        match self {
-            Self::Epoch { call, .. }
-            | Self::Range { call, .. }
-            | Self::NotAttached { call, .. }
-            | Self::Conflict { call, .. }
-            | Self::Rank { call, .. }
-            | Self::Argument { call, .. }
-            | Self::Invalid { call, .. }
-            | Self::Info { call, .. }
-            | Self::Elsewhere { call, .. }
-            | Self::Operation { call, .. }
-            | Self::Window { call, .. }
-            | Self::NotHeld { call, .. }
-            | Self::NotExposed { call, .. }
-            | Self::Refused { call, .. }
-            | Self::Peer { call, .. }
-            | Self::Endpoint { call, .. }
-            | Self::Provider { call, .. }
-            | Self::Bootstrap { call, .. }
-            | Self::Shared { call, .. }
-            | Self::Memory { call, .. }
-            | Self::Reported { call, .. }
-            | Self::Stalled { call, .. } => *call,
-        }
+        of_every_kind!(self, call => *call)
+    }
+
+    /// The same error of the call that the user made, where that is made of others.
+    #[must_use]
+    pub fn on_behalf_of(mut self, user: Call) -> Self {
+        of_every_kind!(&mut self, call => *call = user);
+        self
     }
 }
 
@@ -463,24 +505,29 @@ impl fmt::Display for RmaError {
                 let (class, section) = (self.class(), rule.section());
                 return write!(f, "not possible in window state {state}: {} [{class}, {section}]", rule.text());
             }
+            Self::Unclosed { window, state, .. } => write!(
+                f,
+                "window {window} is in state {state}; close the open epoch (unlock, unlock_all, complete, wait, or a fence \
+                 with NOSUCCEED), and free the window, before the job ends"
+            ),
             Self::Range { target, offset_bytes, len_bytes, window_bytes, .. } => write!(
                 f,
-                "{len_bytes} bytes at byte offset {offset_bytes} reach outside the window of rank {target}, \
-                 which has {window_bytes} bytes there; check the displacement (in units of the target's disp_unit)"
+                "{len_bytes} bytes at byte offset {} reach outside the window of rank {target}, \
+                 which has {window_bytes} bytes there; check the displacement (in units of the target's disp_unit)",
+                *offset_bytes as i64
             ),
             Self::NotAttached { target, address, len_bytes, .. } => write!(
                 f,
-                "{len_bytes} bytes at address {address:#x} are not all in one region that rank {target} has attached; \
-                 attach the memory first, and keep it attached until the access is complete there"
+                "{len_bytes} bytes at address {address:#x}, all of an access or what one packet had of it, are not in one \
+                 region that rank {target} has attached; attach the memory first, and keep it attached until the access \
+                 is complete there"
             ),
             Self::Conflict { target, access, earlier, origin, offset_bytes, len_bytes, .. } => write!(
                 f,
                 "{access} of {len_bytes} bytes at byte {offset_bytes} of the window of rank {target} conflicts with \
                  {earlier} by rank {origin}: no synchronization lies between them [MPI-4.1 section 13.7]"
             ),
-            Self::Rank { target, size, .. } => {
-                write!(f, "rank {target} is not in the window; ranks are 0 to {}", size.saturating_sub(1))
-            }
+            Self::Rank { target, size, .. } => write_rank(f, *target, *size),
             Self::Argument { what, .. } | Self::Invalid { what, .. } => f.write_str(what),
             Self::Info { key, value, wanted, .. } => {
                 write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
@@ -504,7 +551,7 @@ impl fmt::Display for RmaError {
                 write!(f, "rank {target} could not understand a packet; do both run the same version?")
             }
             Self::Peer { target, code, .. } => {
-                write!(f, "rank {target} cannot be reached any more: {code}; its process probably ended")
+                write!(f, "rank {target} cannot be reached any more: {code}{}", code.guess())
             }
             Self::Endpoint { code, .. } => write!(f, "the endpoint is broken: {code}"),
             Self::Provider { message, .. } | Self::Bootstrap { message, .. } | Self::Shared { message, .. } => f.write_str(message),
@@ -523,3 +570,11 @@ impl fmt::Display for RmaError {
 }
 
 impl core::error::Error for RmaError {}
+
+fn write_rank(f: &mut fmt::Formatter<'_>, target: Rank, size: u32) -> fmt::Result {
+    let last = size.saturating_sub(1);
+    match target {
+        Rank::NULL => write!(f, "no rank was given (Rank::NULL), and this call needs one: 0 to {last}"),
+        target => write!(f, "there is no rank {target}; ranks are 0 to {last}"),
+    }
+}

@@ -132,6 +132,8 @@ mod tests {
     fn nobody_is_a_group_and_strangers_and_twins_are_not() {
         assert!(group(&[]).unwrap().is_empty());
         assert!(matches!(group(&[1, 10]), Err(RmaError::Rank { target: Rank(10), size: 10, .. })));
+        let stranger = alloc::string::ToString::to_string(&group(&[200]).unwrap_err());
+        assert!(stranger.contains("there is no rank 200; ranks are 0 to 9"), "{stranger}");
         assert!(matches!(group(&[1, 2, 1]), Err(RmaError::Argument { call: Call::Group, .. })));
     }
 }

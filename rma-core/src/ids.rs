@@ -7,14 +7,20 @@ macro_rules! id {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub struct $name(pub $inner);
+    };
+}
 
+macro_rules! number {
+    ($($name:ident)+) => {$(
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(&self.0, f)
             }
         }
-    };
+    )+};
 }
+
+number! { PeerAddr WindowId RemoteKey Tag }
 
 id! {
     /// A process of the job, counted from 0 (MPI's rank in the window's group).
@@ -47,5 +53,14 @@ impl Rank {
     #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::NULL {
+            return f.pad("no rank");
+        }
+        fmt::Display::fmt(&self.0, f)
     }
 }

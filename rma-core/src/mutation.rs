@@ -54,8 +54,8 @@ mutations! {
     WalkIgnoresAnswers,
     /// A rank that was too busy for the walk is not asked again.
     WalkForgetsRetry,
-    /// A lock without check is not acquired before its element goes.
-    UncheckedLockRestored,
+    /// That a lock needs no check is forgotten while its target has no element.
+    UncheckedLockForgotten,
     /// Nothing is let go when operation elements run out.
     PressureIgnored,
     /// A fence does not wait for its operations.

@@ -6,6 +6,7 @@
 //! through the arena, so nothing is allocated after a window is made.
 
 use alloc::vec::Vec;
+use core::iter;
 use core::ops::{Index, IndexMut};
 
 /// Index of no element.
@@ -51,6 +52,19 @@ pub struct Arena<T> {
 impl<T: Default> Arena<T> {
     /// An arena whose shared level has `global` elements.
     pub fn new(global: u32) -> Self {
+        Self::new_with(global, iter::repeat_with(T::default))
+    }
+
+    /// Makes the level of a new window: `count` elements. Allocates, and may move the elements there are; called at
+    /// window creation only.
+    pub fn reserve(&mut self, count: u32) -> FreeList {
+        self.reserve_with(count, iter::repeat_with(T::default))
+    }
+}
+
+impl<T> Arena<T> {
+    /// As [`Arena::new`], with elements that are given: `global`, or more.
+    pub fn new_with(global: u32, elements: impl Iterator<Item = T>) -> Self {
         let mut arena = Self {
             items: Vec::new(),
             links: Vec::new(),
@@ -60,19 +74,24 @@ impl<T: Default> Arena<T> {
             in_use_max: 0,
         };
         let mut level = FreeList::empty(global);
-        arena.fill(&mut level);
+        arena.fill(&mut level, elements);
         arena.global = level;
         arena
     }
 
-    /// Makes the level of a new window: `count` elements. Allocates; called at window creation only.
-    pub fn reserve(&mut self, count: u32) -> FreeList {
+    /// How many elements a new level of `count` needs that no window has left behind.
+    pub fn missing(&self, count: u32) -> u32 {
+        count.saturating_sub(self.spare.count)
+    }
+
+    /// As [`Arena::reserve`], with elements that are given: as many as are [missing](Arena::missing), or more.
+    pub fn reserve_with(&mut self, count: u32, elements: impl Iterator<Item = T>) -> FreeList {
         let mut level = FreeList::empty(count);
         while level.count < count && self.spare.count > 0 {
             let index = Self::pop(&mut self.links, &mut self.spare);
             Self::push(&mut self.links, &mut level, index);
         }
-        self.fill(&mut level);
+        self.fill(&mut level, elements);
         level
     }
 
@@ -84,13 +103,13 @@ impl<T: Default> Arena<T> {
         }
     }
 
-    fn fill(&mut self, level: &mut FreeList) {
+    fn fill(&mut self, level: &mut FreeList, elements: impl Iterator<Item = T>) {
         let missing = level.capacity - level.count;
         self.items.reserve_exact(missing as usize);
         self.links.reserve_exact(missing as usize);
-        for _ in 0..missing {
+        for element in elements.take(missing as usize) {
             let index = u32::try_from(self.items.len()).unwrap_or(NONE);
-            self.items.push(T::default());
+            self.items.push(element);
             self.links.push(NONE);
             Self::push(&mut self.links, level, index);
         }
@@ -187,6 +206,7 @@ impl<T> Arena<T> {
 mod tests {
     use super::*;
 
+    /// Shows: seed: operation pools, seed: target pools.
     #[test]
     fn own_part_first_then_the_shared_one_and_back_in_that_order() {
         let mut arena: Arena<u64> = Arena::new(2);

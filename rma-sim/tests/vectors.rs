@@ -30,13 +30,13 @@ fn far(pair: &Pair, pieces: &[(usize, usize)]) -> Vec<RemotePiece> {
 
 fn put(pair: &mut Pair, from: &[(usize, usize)], into: &[(usize, usize)], tag: u64) -> Post {
     let (from, into) = (near(pair.source.as_ptr(0), from), far(pair, into));
-    // SAFETY: leaked memory, readable for ever.
+    // SAFETY: memory that outlives the endpoint, readable.
     unsafe { pair.endpoints[0].put_vector(pair.peers[0], &from, &into, Tag(tag)) }
 }
 
 fn get(pair: &mut Pair, into: &[(usize, usize)], from: &[(usize, usize)], tag: u64) -> Post {
     let (into, from) = (near(pair.result.as_ptr(0), into), far(pair, from));
-    // SAFETY: leaked memory, writable for ever.
+    // SAFETY: memory that outlives the endpoint, writable.
     unsafe { pair.endpoints[0].get_vector(pair.peers[0], &into, &from, Tag(tag)) }
 }
 

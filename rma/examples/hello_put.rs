@@ -15,7 +15,7 @@ fn main() -> rma::Result<()> {
 
     // Every rank has been greeted when every rank has greeted.
     job.barrier()?;
-    let received = window.local().to_vec();
+    let received = window.local().to_vec()?;
     let received = String::from_utf8_lossy(&received);
     let received = received.trim_end_matches('\0');
     let previous = (job.rank().0 + job.size() - 1) % job.size();

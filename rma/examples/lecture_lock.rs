@@ -16,7 +16,7 @@ fn main() -> rma::Result<()> {
     // So that the target knows when to look; the put itself is complete since the unlock.
     job.barrier()?;
     if job.rank() == target {
-        let numbers = window.local().to_vec();
+        let numbers = window.local().to_vec()?;
         assert_eq!(numbers, [0, 42]);
         println!("rank {target} has {numbers:?}");
     }

@@ -13,8 +13,8 @@ fn main() -> rma::Result<()> {
     if job.rank() == target {
         let origins: Vec<Rank> = (1..job.size()).map(Rank).collect();
         window.post(&job.group(&origins)?)?.wait()?;
-        println!("rank 0 was given {:?}", window.local().to_vec());
-        assert!((0..u64::from(job.size())).eq(window.local().to_vec()));
+        println!("rank 0 was given {:?}", window.local().to_vec()?);
+        assert!((0..u64::from(job.size())).eq(window.local().to_vec()?));
     } else {
         let value = [u64::from(job.rank().0)];
         window.start(&job.group(&[target])?, |epoch| epoch.put(target, value[0], &value))?;

@@ -154,13 +154,13 @@ impl Part {
         window: &Window<f64>,
         exchange: impl Fn(&Window<f64>, &[f64]) -> rma::Result<()>,
     ) -> rma::Result<Vec<f64>> {
-        window.local().fill(0.0);
+        window.local().fill(0.0)?;
         // Nobody puts into a frame before it is cold.
         window.job().barrier()?;
         let mut cells = self.begin();
         for _ in 0..STEPS {
             exchange(window, &cells)?;
-            let frame = window.local().to_vec();
+            let frame = window.local().to_vec()?;
             cells = step_tile(&cells, &frame);
         }
         Ok(cells)

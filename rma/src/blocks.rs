@@ -126,7 +126,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         let origin = self.origin_of(Call::Put, source, elements)?;
         // SAFETY: the elements are in the slice, which is borrowed for 'scope, at whose end the operation is
         // complete; see `Epoch::put`.
-        unsafe { self.raw().put_layout(origin, at(target, disp, places)) }
+        unsafe { self.lend().put_layout(origin, at(target, disp, places)) }
     }
 
     /// Reads elements of the target to elements of `result`.
@@ -144,7 +144,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         self.check_blocks(Call::Get, elements, result.len())?;
         let buffer = Buffer::new(result.as_mut_ptr().cast(), 1, &elements.layout);
         // SAFETY: as in `put_blocks`, and borrowed exclusively.
-        unsafe { self.raw().get_layout(buffer, at(target, disp, places)) }
+        unsafe { self.lend().get_layout(buffer, at(target, disp, places)) }
     }
 
     /// Combines elements of `source` into elements of the target, each atomically.
@@ -162,7 +162,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
     ) -> Result<()> {
         let origin = self.origin_of(Call::Accumulate, source, elements)?;
         // SAFETY: as in `put_blocks`.
-        unsafe { self.raw().accumulate_layout(origin, at(target, disp, places), op) }
+        unsafe { self.lend().accumulate_layout(origin, at(target, disp, places), op) }
     }
 
     /// What an operation reads.

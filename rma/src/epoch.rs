@@ -10,6 +10,8 @@ use rma_core::op::ReduceOp;
 
 use crate::element::{Element, Integer};
 use crate::error::Result;
+use crate::operands::Pointers;
+use crate::platform::Engine;
 use crate::raw::RawWindow;
 use crate::window::Window;
 
@@ -51,7 +53,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         let len = size_of_val(source);
         // SAFETY: borrowed for 'scope, at whose end the operation is complete (`Window::scope`). The window
         // is used by one thread at a time, so that nobody else synchronizes it.
-        unsafe { self.raw().put(source.as_ptr().cast(), len, target, disp) }
+        unsafe { self.lend().put(source.as_ptr().cast(), len, target, disp) }
     }
 
     /// Reads the target's elements to `result`.
@@ -61,7 +63,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     pub fn get(&self, target: Rank, disp: u64, result: &'scope mut [T]) -> Result<()> {
         let len = size_of_val(result);
         // SAFETY: as in `put`, and borrowed exclusively.
-        unsafe { self.raw().get(result.as_mut_ptr().cast(), len, target, disp) }
+        unsafe { self.lend().get(result.as_mut_ptr().cast(), len, target, disp) }
     }
 
     /// Combines `source` into the target's elements, each atomically.
@@ -71,7 +73,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     pub fn accumulate(&self, target: Rank, disp: u64, source: &'scope [T], op: ReduceOp) -> Result<()> {
         let origin = source.as_ptr().cast();
         // SAFETY: as in `put`.
-        unsafe { self.raw().accumulate(origin, source.len(), T::DTYPE, target, disp, op) }
+        unsafe { self.lend().accumulate(origin, source.len(), T::DTYPE, target, disp, op) }
     }
 
     /// The same, and `result` gets the elements as they were before, each read and changed in one step.
@@ -94,10 +96,17 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         let (origin, count) = (source.as_ptr().cast(), source.len());
         let result = result.as_mut_ptr().cast();
         // SAFETY: as in `put` and `get`.
-        unsafe { self.raw().get_accumulate(origin, result, count, T::DTYPE, target, disp, op) }
+        unsafe { self.lend().get_accumulate(origin, result, count, T::DTYPE, target, disp, op) }
     }
 
     pub(crate) fn raw(&self) -> &'env RawWindow {
+        self.window.raw()
+    }
+
+    /// The same for an operation on buffers that the program has lent to the scope.
+    #[inline]
+    pub(crate) fn lend(&self) -> &'env RawWindow {
+        self.window.lend();
         self.window.raw()
     }
 
@@ -108,69 +117,66 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         body: impl for<'batch> FnOnce(&'batch Epoch<'batch, 'inner, T>) -> Result<R>,
     ) -> Result<R> {
         let epoch = Epoch::new(self.window);
-        self.window.scope(
-            || body(&epoch),
-            |engine, id| match target {
-                Some(target) => engine.start_flush(id, target),
-                None => engine.start_flush_all(id),
-            },
-        )
+        let flush = |engine: &mut Engine, id| match target {
+            Some(target) => engine.start_flush(id, target),
+            None => engine.start_flush_all(id),
+        };
+        // What is not flushed in time is the epoch's end to complete.
+        self.window.scope(|| body(&epoch), flush, drop)
     }
 
-    /// Posts an operation on the caller's own buffers and completes it before they are gone.
-    fn complete(&self, target: Rank, post: impl FnOnce(&RawWindow) -> Result<()>) -> Result<()> {
-        post(self.raw())?;
+    /// Posts an operation on the window's own memory for values, completes it, and returns what it has found.
+    /// When that takes longer than it may, the memory stays with the job, so that the fabric may come to it later.
+    fn complete(
+        &self,
+        call: Call,
+        target: Rank,
+        (origin, compare): (T, T),
+        post: impl FnOnce(&RawWindow, Pointers) -> Result<()>,
+    ) -> Result<T> {
+        let (raw, operands) = (self.raw(), self.window.operands());
+        post(raw, operands.set(origin, compare)).map_err(|error| error.on_behalf_of(call))?;
         if target == Rank::NULL {
-            return Ok(());
+            return Ok(T::default());
         }
-        let core = self.raw().core();
+        let core = raw.core();
         let flushed = core
-            .close(core.timeout(), |engine| engine.start_flush(self.raw().id(), target))
-            .map_err(|error| self.raw().named(error));
-        if let Err(error) = &flushed {
-            core.settle(self.raw().id(), error);
+            .close(core.timeout(), |engine| engine.start_flush(raw.id(), target), drop)
+            .map_err(|error| raw.named(error).on_behalf_of(call));
+        if flushed.is_err() && !core.enter_anyway().engine.is_locally_complete(raw.id()) {
+            raw.job().keep(Box::new(operands.take()));
         }
-        flushed
+        flushed.map(|()| operands.result())
     }
 
     fn put_now(&self, target: Rank, disp: u64, value: T) -> Result<()> {
-        let source = &raw const value;
-        self.complete(target, |raw| {
-            // SAFETY: `value` lives until `complete` returns.
-            unsafe { raw.put(source.cast(), size_of::<T>(), target, disp) }
-        })
+        let put = |raw: &RawWindow, at: Pointers| {
+            // SAFETY: the values stay until the operation is complete: `complete` sees to it.
+            unsafe { raw.put(at.origin, size_of::<T>(), target, disp) }
+        };
+        self.complete(Call::PutValue, target, (value, value), put).map(drop)
     }
 
     fn get_now(&self, target: Rank, disp: u64) -> Result<T> {
-        let mut value = T::default();
-        let result = &raw mut value;
-        self.complete(target, |raw| {
-            // SAFETY: `value` lives, and is not touched, until `complete` returns.
-            unsafe { raw.get(result.cast(), size_of::<T>(), target, disp) }
-        })?;
-        Ok(value)
+        let none = T::default();
+        self.complete(Call::GetValue, target, (none, none), |raw, at| {
+            // SAFETY: as in `put_now`; nobody touches the result before the operation is complete.
+            unsafe { raw.get(at.result, size_of::<T>(), target, disp) }
+        })
     }
 
     fn fetch_and_op_now(&self, target: Rank, disp: u64, operand: T, op: ReduceOp) -> Result<T> {
-        let mut value = T::default();
-        let (origin, result) = (&raw const operand, &raw mut value);
-        self.complete(target, |raw| {
-            // SAFETY: as in `get_value`.
-            unsafe { raw.fetch_and_op(origin.cast(), result.cast(), T::DTYPE, target, disp, op) }
-        })?;
-        Ok(value)
+        self.complete(Call::FetchAndOp, target, (operand, operand), |raw, at| {
+            // SAFETY: as in `get_now`.
+            unsafe { raw.fetch_and_op(at.origin, at.result, T::DTYPE, target, disp, op) }
+        })
     }
 
     fn compare_and_swap_now(&self, target: Rank, disp: u64, compare: T, new: T) -> Result<T> {
-        let mut value = T::default();
-        let (origin, compare, result) = (&raw const new, &raw const compare, &raw mut value);
-        self.complete(target, |raw| {
-            // SAFETY: as in `get_value`.
-            unsafe {
-                raw.compare_and_swap(origin.cast(), compare.cast(), result.cast(), T::DTYPE, target, disp)
-            }
-        })?;
-        Ok(value)
+        self.complete(Call::CompareAndSwap, target, (new, compare), |raw, at| {
+            // SAFETY: as in `get_now`.
+            unsafe { raw.compare_and_swap(at.origin, at.compare, at.result, T::DTYPE, target, disp) }
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rma_bootstrap::settings::SettingsError;
 use rma_core::bootstrap::BootstrapError;
-use rma_core::error::{ErrorClass, RmaError};
+use rma_core::error::{Call, ErrorClass, RmaError};
 use rma_core::provider::ProviderError;
 
 /// The outcome of every call that can fail.
@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of this library: what was called, what is wrong, what to do about it.
 ///
 /// One word wide, so that success costs nothing. It prints the same with `{}` and `{:?}` (but for a
-/// hint at the end of the latter), so that a `main` that returns it shows users something readable.
+/// hint at the end of the latter, where a job cannot be joined), so that a `main` that returns it shows users something readable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Report>);
 
@@ -40,7 +40,7 @@ pub enum ErrorKind {
     /// A call came after [`crate::Job::finalize`].
     Finalized {
         /// The call.
-        call: rma_core::error::Call,
+        call: Call,
     },
     /// The operating system refused something.
     System(String),
@@ -60,6 +60,11 @@ impl Error {
         }
     }
 
+    /// Whether a call took longer than it may, and is not over.
+    pub(crate) fn is_stalled(&self) -> bool {
+        matches!(self.rma(), Some(RmaError::Stalled { .. }))
+    }
+
     /// MPI's class of the error.
     pub fn class(&self) -> ErrorClass {
         self.rma().map_or(ErrorClass::Other, RmaError::class)
@@ -73,6 +78,17 @@ impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind) -> Self {
         Self(Box::new(Report { kind, window: None }))
+    }
+
+    /// The same of the call that the program made, where that is made of others.
+    #[cold]
+    pub(crate) fn on_behalf_of(mut self, user: Call) -> Self {
+        self.0.kind = match self.0.kind {
+            ErrorKind::Rma(error) => ErrorKind::Rma(error.on_behalf_of(user)),
+            ErrorKind::Finalized { .. } => ErrorKind::Finalized { call: user },
+            other => other,
+        };
+        self
     }
 
     /// The same of a window with a name.
@@ -108,7 +124,13 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}\n(`rma-bench info` shows what there is on this host and what was chosen)")
+        let message = self.to_string();
+        let is_of_setup =
+            matches!(self.kind(), ErrorKind::Settings(_) | ErrorKind::Provider(_) | ErrorKind::Bootstrap(_));
+        if !is_of_setup || message.contains("rma-bench info") {
+            return f.write_str(&message);
+        }
+        write!(f, "{message}\n(`rma-bench info` shows what there is on this host and what was chosen)")
     }
 }
 
@@ -152,15 +174,25 @@ impl From<BootstrapError> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rma_core::error::Call;
 
     #[test]
-    fn debug_is_display_and_a_hint_and_both_fit_a_word() {
+    fn debug_is_display_and_both_fit_a_word() {
         let error = Error::new(ErrorKind::Finalized { call: Call::Put });
-        assert!(format!("{error:?}").starts_with(&error.to_string()));
-        assert!(format!("{error:?}").contains("rma-bench info"));
+        assert_eq!(format!("{error:?}"), error.to_string());
         assert!(error.to_string().starts_with("put: the job is finalized"));
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn a_hint_follows_where_a_job_cannot_be_joined_and_only_once() {
+        let hints = |kind| format!("{:?}", Error::new(kind)).matches("rma-bench info").count();
+        let of = |message: &str| message.to_owned();
+        assert_eq!(hints(ErrorKind::Settings(of("RMA_SLOTS=many"))), 1);
+        assert_eq!(hints(ErrorKind::Bootstrap(of("no launcher"))), 1);
+        assert_eq!(hints(ErrorKind::Provider(of("none fits"))), 1);
+        assert_eq!(hints(ErrorKind::Provider(of("none fits; `rma-bench info` shows all"))), 1);
+        assert_eq!(hints(ErrorKind::System(of("no thread"))), 0);
+        assert_eq!(hints(ErrorKind::Rma(RmaError::Memory { call: Call::Allocate, bytes: 7 })), 0);
     }
 
     #[test]

@@ -45,13 +45,14 @@ impl<T: Element> Window<T> {
     /// let exposure = window.post(&partner)?;
     /// window.start(&partner, |epoch| epoch.put(job.rank(), 2, &[7]))?;
     /// exposure.wait()?;
-    /// assert_eq!(window.local().to_vec(), [0, 0, 7, 0]);
+    /// assert_eq!(window.local().to_vec()?, [0, 0, 7, 0]);
     /// window.free()?;
     /// # Ok::<(), rma::Error>(())
     /// ```
     ///
     /// # Errors
     /// When another access epoch is open, an operation failed, or `body` says so.
+    /// When it takes longer than [`crate::Options::timeout`], which may end the process: see there.
     pub fn start<'env, R>(
         &'env self,
         group: &Group,
@@ -60,15 +61,17 @@ impl<T: Element> Window<T> {
         let _open = self.open(Call::Start, Open::Start)?;
         self.raw().start(group, StartAssert::default())?;
         let epoch = Epoch::new(self);
-        self.scope(|| body(&epoch), |engine, id| engine.start_complete(id))
+        self.epoch(|| body(&epoch), |engine, id| engine.start_complete(id))
     }
 
     /// Exposes this rank's window to the members of `group`, which access it by [`Window::start`] (MPI-4.1
     /// section 13.5.2), until the result is waited for. Does not wait for anybody itself.
     ///
     /// # Errors
-    /// When the window is exposed already, or locked.
+    /// When the window is exposed already, or locked, or an earlier exposure whose wait took longer than
+    /// [`crate::Options::timeout`] still is not over.
     pub fn post(&self, group: &Group) -> Result<Exposure<'_, T>> {
+        self.resume_exposure()?;
         self.raw().post(group, PostAssert::default())?;
         Ok(Exposure { window: self, is_over: false })
     }
@@ -95,7 +98,7 @@ impl<T: Element> Exposure<'_, T> {
             return Ok(());
         }
         self.is_over = true;
-        self.window.raw().wait()
+        self.window.end_exposure(self.window.raw().wait())
     }
 
     /// Whether every member has left its epoch, without waiting. Once true it stays so.
@@ -119,7 +122,8 @@ impl<T: Element> Drop for Exposure<'_, T> {
         let core = self.window.raw().core();
         let limit = if std::thread::panicking() { Some(PANIC_PATIENCE) } else { core.timeout() };
         // Nowhere to report an error to; the job knows that a call has failed.
-        let _ = core.close(limit, |engine| engine.start_wait(self.window.id()));
+        let waited = core.close(limit, |engine| engine.start_wait(self.window.id()), drop);
+        let _ = self.window.end_exposure(waited);
     }
 }
 

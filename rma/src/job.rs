@@ -10,7 +10,7 @@ use rma_bootstrap::JobBootstrap;
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::counters::Counters;
-use rma_core::error::{Call, RmaError};
+use rma_core::error::Call;
 use rma_core::ids::Rank;
 use rma_ofi::{Choice, Description, Ofi, OfiEndpoint};
 
@@ -238,8 +238,10 @@ impl Job {
     /// asked to do after it is refused.
     ///
     /// # Errors
-    /// When a rank cannot be reached any more, or the launcher is gone.
+    /// When an epoch is open on a window (`MPI_ERR_RMA_SYNC`): nothing has happened then, and the job can be finalized
+    /// when it is closed. When a rank cannot be reached any more, or the launcher is gone.
     pub fn finalize(self) -> Result<()> {
+        self.core().check_closed()?;
         self.core().finalize(self.core().timeout())
     }
 
@@ -267,7 +269,7 @@ impl Shared {
         }
         match self.core.finalize(Some(DROP_PATIENCE)) {
             Ok(()) => {}
-            Err(error) if matches!(error.rma(), Some(RmaError::Stalled { .. })) => {
+            Err(error) if error.is_stalled() => {
                 let message = "the job was dropped without Job::finalize, and other ranks were still at work";
                 eprintln!("rma: rank {}: {message}", self.core.rank);
                 // The launcher may be gone; it ends the job then by itself.

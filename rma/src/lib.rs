@@ -25,7 +25,8 @@
 //!   in flight from being touched.
 //! * An operation that is waited for by itself has a [`Request`]; one that tells the target of itself is a notified put
 //!   ([`Epoch::put_notify`], [`Window::wait_notification`]).
-//! * [`raw`] is the unsafe layer with MPI's own calls, for ports and bindings.
+//! * [`raw`] is the unsafe layer with MPI's own calls, for ports and bindings. Only there are shared and dynamic windows,
+//!   assertions (`no_check` and the others), `sync`, `set_info`, local flushes, `test_any`, `test_some` and `wait_some`.
 //! * Misuse that the compiler cannot find is an [`Error`] that names the call, the state and the rule.
 //! * While the program is outside of the library, an agent thread serves the other ranks
 //!   (`RMA_PROGRESS=none` does without). It stands aside while the program makes progress itself.
@@ -42,6 +43,7 @@ mod ghost;
 mod job;
 mod local;
 mod notify;
+mod operands;
 mod options;
 mod platform;
 mod request;

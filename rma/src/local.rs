@@ -14,6 +14,10 @@ use crate::raw::RawWindow;
 /// may write it at any time.
 ///
 /// Each element is read and written whole: towards accumulates always, towards puts and gets up to 8 bytes.
+/// Where a ghost serves the window (`RMA_PROGRESS=ghost`, docs/progress.md) whole means up to 8 bytes towards
+/// accumulates, too, since the ghost is another process: read larger elements by a `fetch_and_op` of oneself with
+/// [`ReduceOp::NoOp`](crate::ReduceOp::NoOp) there, and replace those that others may accumulate to meanwhile with
+/// [`ReduceOp::Replace`](crate::ReduceOp::Replace).
 /// Which of several values that ranks write at the same time is
 /// found is not defined, and neither is the order of different elements: synchronize first (a fence, a
 /// barrier after unlock or flush), as MPI asks for.
@@ -42,7 +46,7 @@ impl<'w, T: Element> Local<'w, T> {
     /// The element at `index`.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or the access conflicts with another rank's (`RMA_CHECK`).
     pub fn get(&self, index: usize) -> Result<T> {
         let mut element = [T::default()];
         self.read(index, &mut element)?;
@@ -52,7 +56,7 @@ impl<'w, T: Element> Local<'w, T> {
     /// Writes the element at `index`.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or the access conflicts with another rank's (`RMA_CHECK`).
     pub fn set(&self, index: usize, value: T) -> Result<()> {
         self.write(index, &[value])
     }
@@ -60,7 +64,7 @@ impl<'w, T: Element> Local<'w, T> {
     /// Copies the elements from `index` on to `result`.
     ///
     /// # Errors
-    /// When there are not as many.
+    /// When there are not as many, or the read conflicts with another rank's access (`RMA_CHECK`).
     pub fn read(&self, index: usize, result: &mut [T]) -> Result<()> {
         let range = self.range(Call::LocalRead, index, result.len())?;
         // The guard keeps the library's threads from the memory meanwhile.
@@ -76,33 +80,39 @@ impl<'w, T: Element> Local<'w, T> {
     /// Copies `source` to the elements from `index` on.
     ///
     /// # Errors
-    /// When there are not as many.
+    /// When there are not as many, or the write conflicts with another rank's access (`RMA_CHECK`).
     pub fn write(&self, index: usize, source: &[T]) -> Result<()> {
         let range = self.range(Call::LocalWrite, index, source.len())?;
-        let mut guarded = self.raw.core().enter_anyway();
-        self.check(&mut guarded.engine, true, &range)?;
-        for (at, element) in range.zip(source) {
-            // SAFETY: as in `read`.
-            unsafe { T::store(self.base.wrapping_add(at), *element) };
-        }
-        Ok(())
+        self.store(range, source.iter().copied())
     }
 
     /// Writes `value` to every element.
-    pub fn fill(&self, value: T) {
-        let _guarded = self.raw.core().enter_anyway();
-        for at in 0..self.len {
-            // SAFETY: as in `read`.
-            unsafe { T::store(self.base.wrapping_add(at), value) };
-        }
+    ///
+    /// # Errors
+    /// When it conflicts with another rank's access (`RMA_CHECK`).
+    pub fn fill(&self, value: T) -> Result<()> {
+        self.store(0..self.len, std::iter::repeat(value))
     }
 
     /// All elements.
-    pub fn to_vec(&self) -> Vec<T> {
+    ///
+    /// # Errors
+    /// When the read conflicts with another rank's access (`RMA_CHECK`).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut elements = vec![T::default(); self.len];
-        // As many as there are, so it cannot fail.
-        let _ = self.read(0, &mut elements);
-        elements
+        self.read(0, &mut elements)?;
+        Ok(elements)
+    }
+
+    /// Writes `values` to the elements of `range`, which are in the window.
+    fn store(&self, range: Range<usize>, values: impl Iterator<Item = T>) -> Result<()> {
+        let mut guarded = self.raw.core().enter_anyway();
+        self.check(&mut guarded.engine, true, &range)?;
+        for (at, value) in range.zip(values) {
+            // SAFETY: as in `read`.
+            unsafe { T::store(self.base.wrapping_add(at), value) };
+        }
+        Ok(())
     }
 
     /// Compares the access with those of other ranks, where conflicts are looked for.
@@ -122,7 +132,8 @@ impl<'w, T: Element> Local<'w, T> {
     #[cold]
     #[inline(never)]
     fn outside(&self, call: Call, index: usize, count: usize) -> crate::Error {
-        let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<T>() as u64);
+        let bytes =
+            |elements: usize| (elements as u64).saturating_mul(size_of::<T>() as u64).min(i64::MAX as u64);
         self.raw.fail(RmaError::Range {
             call,
             target: self.raw.job().rank(),

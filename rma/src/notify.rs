@@ -32,7 +32,8 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Epoch::put`], and when the word is outside of the window or not aligned to 8 bytes.
+    /// As for [`Epoch::put`], and when the word is outside of the window or its address at the target is no multiple
+    /// of 8 bytes: at the latest, where this rank does not know the target's window yet, when the scope ends.
     pub fn put_notify(
         &self,
         target: Rank,
@@ -42,7 +43,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
     ) -> Result<()> {
         let (origin, len) = (source.as_ptr().cast(), size_of_val(source));
         // SAFETY: see `Epoch::put`.
-        unsafe { self.raw().put_notify(origin, len, target, disp, notification) }
+        unsafe { self.lend().put_notify(origin, len, target, disp, notification) }
     }
 
     /// Orders what follows to `target` behind what was posted to it, without waiting: whoever sees a later operation

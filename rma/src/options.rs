@@ -6,7 +6,7 @@ use rma_bootstrap::settings::{Settings, Source};
 use rma_core::config::Config;
 use rma_core::info::MemoryModel;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 /// Who makes progress while the program is outside the library (`RMA_PROGRESS`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -50,7 +50,10 @@ pub struct Options {
     /// `None`: those that this process may use, which are too few where each rank is bound to its own.
     pub host_processors: Option<usize>,
     /// Longest time that a blocking call may take before it fails with
-    /// [`rma_core::error::RmaError::Stalled`]; `None`: as long as it takes.
+    /// [`rma_core::error::RmaError::Stalled`]; `None`: as long as it takes. A scope that ends so while the fabric
+    /// may still use buffers that the program has lent to it waits five seconds more, and then ends the process
+    /// (abort): the compiler gives the buffers back when the scope is over. Operations of one value
+    /// ([`crate::LockEpoch::get_value`] and the like) lend nothing.
     pub timeout: Option<Duration>,
     pub(crate) settings: Settings,
 }
@@ -61,14 +64,11 @@ impl Options {
     /// # Errors
     /// When a setting has a value that it cannot have.
     pub fn load() -> Result<Self> {
-        Self::from_settings(Settings::load()?)
+        Ok(Self::from_settings(Settings::load()?))
     }
 
     /// The same from settings that were read before, and perhaps overridden by flags.
-    ///
-    /// # Errors
-    /// When a size is beyond all reason.
-    pub fn from_settings(settings: Settings) -> Result<Self> {
+    pub fn from_settings(settings: Settings) -> Self {
         let progress = match settings.text("RMA_PROGRESS") {
             Some("none") => Progress::None,
             Some("thread") => Progress::Thread,
@@ -76,18 +76,17 @@ impl Options {
             Some("ghost") => Progress::Ghost,
             _ => Progress::Auto,
         };
-        Ok(Self {
-            config: config_of(&settings)?,
-            fabric: fabric_of(&settings)?,
+        Self {
+            config: config_of(&settings),
+            fabric: fabric_of(&settings),
             progress,
             signal: settings.count("RMA_SIGNAL"),
             host_processors: settings
                 .count("RMA_HOST_PROCESSORS")
-                .and_then(|count| usize::try_from(count).ok())
-                .filter(|count| *count > 0),
+                .and_then(|count| usize::try_from(count).ok()),
             timeout: settings.seconds("RMA_TIMEOUT"),
             settings,
-        })
+        }
     }
 
     /// The settings that the options were made from, each with its source.
@@ -96,7 +95,7 @@ impl Options {
     }
 }
 
-fn config_of(settings: &Settings) -> Result<Config> {
+fn config_of(settings: &Settings) -> Config {
     let mut config = Config::default();
     let switch = |name, field: &mut bool| {
         if let Some(value) = settings.switch(name) {
@@ -113,24 +112,24 @@ fn config_of(settings: &Settings) -> Result<Config> {
     if settings.text("RMA_MEMORY_MODEL") == Some("separate") {
         config.memory_model = MemoryModel::Separate;
     }
-    count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold)?;
-    count(settings, "RMA_NATIVE_BLOCK_BYTES", &mut config.native_block_bytes_min)?;
-    count(settings, "RMA_NATIVE_REGION_BYTES", &mut config.native_region_bytes_min)?;
-    count(settings, "RMA_REGION_RECORDS", &mut config.region_records)?;
-    count(settings, "RMA_REGION_HOLDERS", &mut config.region_holders)?;
-    count(settings, "RMA_SLOTS", &mut config.slots)?;
-    count(settings, "RMA_OPERATION_POOL", &mut config.operation_pool)?;
-    count(settings, "RMA_OPERATION_POOL_GLOBAL", &mut config.operation_pool_global)?;
-    count(settings, "RMA_TARGET_POOL", &mut config.target_pool)?;
-    count(settings, "RMA_TARGET_POOL_GLOBAL", &mut config.target_pool_global)?;
-    count(settings, "RMA_LOCK_WAITERS", &mut config.lock_waiters)?;
-    count(settings, "RMA_NOTICES", &mut config.notices)?;
-    count(settings, "RMA_GROUP_MEMBERS", &mut config.group_members)?;
-    count(settings, "RMA_PEERS", &mut config.peers)?;
-    Ok(config.normalized())
+    count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold);
+    count(settings, "RMA_NATIVE_BLOCK_BYTES", &mut config.native_block_bytes_min);
+    count(settings, "RMA_NATIVE_REGION_BYTES", &mut config.native_region_bytes_min);
+    count(settings, "RMA_REGION_RECORDS", &mut config.region_records);
+    count(settings, "RMA_REGION_HOLDERS", &mut config.region_holders);
+    count(settings, "RMA_SLOTS", &mut config.slots);
+    count(settings, "RMA_OPERATION_POOL", &mut config.operation_pool);
+    count(settings, "RMA_OPERATION_POOL_GLOBAL", &mut config.operation_pool_global);
+    count(settings, "RMA_TARGET_POOL", &mut config.target_pool);
+    count(settings, "RMA_TARGET_POOL_GLOBAL", &mut config.target_pool_global);
+    count(settings, "RMA_LOCK_WAITERS", &mut config.lock_waiters);
+    count(settings, "RMA_NOTICES", &mut config.notices);
+    count(settings, "RMA_GROUP_MEMBERS", &mut config.group_members);
+    count(settings, "RMA_PEERS", &mut config.peers);
+    config
 }
 
-fn fabric_of(settings: &Settings) -> Result<rma_ofi::Options> {
+fn fabric_of(settings: &Settings) -> rma_ofi::Options {
     let text = |name| settings.text(name).map(str::to_owned);
     let mut fabric = rma_ofi::Options {
         library: text("RMA_LIBFABRIC").map(Into::into),
@@ -141,48 +140,47 @@ fn fabric_of(settings: &Settings) -> Result<rma_ofi::Options> {
         host_address: text("RMA_HOST_ADDRESS"),
         ..rma_ofi::Options::default()
     };
-    count(settings, "RMA_EAGER_BYTES", &mut fabric.packet_bytes)?;
+    count(settings, "RMA_EAGER_BYTES", &mut fabric.packet_bytes);
     if settings.source("RMA_NATIVE_ATOMICS") != &Source::Default {
         fabric.native_atomics = settings.switch("RMA_NATIVE_ATOMICS") == Some(true);
     }
-    Ok(fabric)
+    fabric
 }
 
-/// Elements, buffers or bytes of one kind beyond this are a mistake, not a wish.
-const COUNT_MAX: u64 = 1 << 24;
-
-fn count<N: TryFrom<u64>>(settings: &Settings, name: &str, field: &mut N) -> Result<()> {
-    let Some(value) = settings.count(name) else { return Ok(()) };
-    match N::try_from(value) {
-        Ok(value_fits) if value <= COUNT_MAX => {
-            *field = value_fits;
-            Ok(())
-        }
-        _ => Err(Error::new(ErrorKind::Settings(format!(
-            "{name}={value} ({}): must be at most {COUNT_MAX}",
-            settings.source(name)
-        )))),
+/// Takes a number over. The table's limits are such that it fits.
+fn count<N: TryFrom<u64>>(settings: &Settings, name: &str, field: &mut N) {
+    if let Some(value) = settings.count(name).and_then(|value| N::try_from(value).ok()) {
+        *field = value;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
     use rma_bootstrap::environment::Environment;
+    use rma_bootstrap::settings::{Audience, Kind, SETTINGS};
 
     fn options(pairs: &[(&str, &str)]) -> Options {
-        load(pairs).unwrap()
-    }
-
-    fn load(pairs: &[(&str, &str)]) -> Result<Options> {
         let nowhere = [("XDG_CONFIG_HOME", "/nonexistent")];
         let environment = Environment::from_pairs(pairs.iter().chain(&nowhere).copied());
         Options::from_settings(Settings::load_from(&environment).unwrap())
     }
 
+    /// That is, the defaults in the table of settings, which `rmarun --help-env` lists, are those in force.
     #[test]
     fn nothing_set_is_the_defaults() {
         let options = options(&[]);
+        for setting in SETTINGS.iter().filter(|setting| setting.audience == Audience::User) {
+            let is_open = ["RMA_HOST_PROCESSORS", "RMA_SIGNAL"].contains(&setting.name);
+            assert_eq!(
+                matches!(setting.kind, Kind::Count { .. }) && setting.default.is_empty(),
+                is_open,
+                "{}",
+                setting.name
+            );
+        }
         assert_eq!(options.config, Config::default());
         assert_eq!(options.fabric, rma_ofi::Options::default());
         assert_eq!((options.progress, options.timeout), (Progress::Auto, None));
@@ -259,19 +257,28 @@ mod tests {
     fn settings_of_dynamic_windows_reach_their_fields() {
         let options = options(&[
             ("RMA_NATIVE_REGION_BYTES", "12"),
-            ("RMA_REGION_RECORDS", "0"),
+            ("RMA_REGION_RECORDS", "13"),
             ("RMA_REGION_HOLDERS", "14"),
         ]);
         let Config { native_region_bytes_min, region_records, region_holders, .. } = options.config;
-        assert_eq!((native_region_bytes_min, region_records, region_holders), (12, 1, 14));
+        assert_eq!((native_region_bytes_min, region_records, region_holders), (12, 13, 14));
     }
 
+    /// What the table admits is used as it is said; what the engine would have to change is refused when it is read.
     #[test]
-    fn sizes_of_nothing_are_made_possible_and_absurd_ones_refused() {
-        assert_eq!(options(&[("RMA_SLOTS", "0")]).config.slots, 1);
-        for value in ["16777217", "99999999999"] {
-            let message = load(&[("RMA_TARGET_POOL", value)]).unwrap_err().to_string();
-            assert!(message.contains(value) && message.contains("at most 16777216"), "{message}");
+    fn limits_of_the_table_are_limits_of_the_engine() {
+        for setting in SETTINGS.iter().filter(|setting| setting.audience == Audience::User) {
+            let Kind::Count { least, most } = setting.kind else { continue };
+            let values = [Some(least), Some(most), setting.default.parse().ok()];
+            let values: BTreeSet<u64> = values.into_iter().flatten().collect();
+            let in_force = |value: &u64| {
+                let Options { config, fabric, signal, host_processors, .. } =
+                    options(&[(setting.name, &value.to_string())]);
+                assert_eq!(config.clone().normalized(), config, "{}", setting.name);
+                format!("{config:?} {fabric:?} {signal:?} {host_processors:?}")
+            };
+            let different: BTreeSet<String> = values.iter().map(in_force).collect();
+            assert_eq!(different.len(), values.len(), "{}: {different:?}", setting.name);
         }
     }
 }

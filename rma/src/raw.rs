@@ -81,7 +81,7 @@ impl RawWindow {
     }
 
     /// Makes a window over `len` zeroed bytes of the library's, aligned to a page (MPI_Win_allocate).
-    /// Collective.
+    /// Collective. The host gives the pages as for [`Job::allocate`].
     ///
     /// # Errors
     /// As for [`RawWindow::create`], and when the memory cannot be had.
@@ -100,8 +100,8 @@ impl RawWindow {
         let mut made = None;
         core.run(call, |engine| {
             let (id, sync) = start(engine)?;
-            let (base, len) = engine.window_memory(id).ok_or(RmaError::Window { call, window: id })?;
-            made = Some((id, base, len));
+            // None of a call that is about to fail.
+            made = engine.window_memory(id).map(|(base, len)| (id, base, len));
             Ok(sync)
         })?;
         core.contact_all(call)?;
@@ -109,7 +109,7 @@ impl RawWindow {
             Some((id, base, len)) => {
                 Ok(Self { job: job.clone(), core, id, base, len, segment: None, name: name::Name::default() })
             }
-            // `run` succeeds only with what `start` returned.
+            // `run` succeeds only with a window.
             None => Err(RmaError::Window { call, window: WindowId(u32::MAX) }.into()),
         }
     }
@@ -143,8 +143,8 @@ impl RawWindow {
         self.run(Call::Free, |engine| engine.start_free(self.id))
     }
 
-    /// The first byte of this rank's window memory; dangling when it has none. Valid until the window is
-    /// freed, and until then others may write what it points to.
+    /// The first byte of this rank's window memory; dangling when it has none, or, in a shared window, where it
+    /// would be. Valid until the window is freed, and until then others may write what it points to.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
@@ -312,7 +312,8 @@ impl RawWindow {
     }
 
     /// Replaces the target's element by `origin` if it equals `compare`; `result` gets the element as it was
-    /// before (MPI_Compare_and_swap). Integers and truth values only.
+    /// before (MPI_Compare_and_swap). Integers and truth values only. Bytes are compared: truth values of 1 and 2 are
+    /// both true, and not equal.
     ///
     /// # Safety
     /// `origin` and `compare` are readable for one element during the call; `result` as for [`RawWindow::get`].

@@ -226,7 +226,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         let (origin, len) = (elements.as_ptr().cast(), size_of_val(elements));
         // SAFETY: borrowed for 'scope, at whose end the operation is complete (see `Epoch::put`); the request gives
         // it back before only if it is done.
-        let raw = unsafe { self.raw().rput(origin, len, target, disp) }?;
+        let raw = unsafe { self.lend().rput(origin, len, target, disp) }?;
         Ok(Request::new(raw, self.raw(), buffers))
     }
 
@@ -240,7 +240,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         let result: &mut &'scope mut [T] = buffers.write(result);
         let (len, result) = (size_of_val(&**result), result.as_mut_ptr().cast());
         // SAFETY: as in `request_put`, and borrowed exclusively.
-        let raw = unsafe { self.raw().rget(result, len, target, disp) }?;
+        let raw = unsafe { self.lend().rget(result, len, target, disp) }?;
         Ok(Request::new(raw, self.raw(), buffers))
     }
 
@@ -255,7 +255,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         let elements = buffers.write(source).elements();
         let (origin, count) = (elements.as_ptr().cast(), elements.len());
         // SAFETY: as in `request_put`.
-        let raw = unsafe { self.raw().raccumulate(origin, count, T::DTYPE, target, disp, op) }?;
+        let raw = unsafe { self.lend().raccumulate(origin, count, T::DTYPE, target, disp, op) }?;
         Ok(Request::new(raw, self.raw(), buffers))
     }
 
@@ -278,7 +278,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         let (origin, count) = (elements.as_ptr().cast(), elements.len());
         let result = result.as_mut_ptr().cast();
         // SAFETY: as in `request_put` and `request_get`.
-        let raw = unsafe { self.raw().rget_accumulate(origin, result, count, T::DTYPE, target, disp, op) }?;
+        let raw = unsafe { self.lend().rget_accumulate(origin, result, count, T::DTYPE, target, disp, op) }?;
         Ok(Request::new(raw, self.raw(), buffers))
     }
 }
@@ -413,7 +413,7 @@ impl<'scope, T: Element> LockAllEpoch<'scope, '_, T> {
     ///     assert_eq!(before, [5, 6]);
     ///     Ok(())
     /// })?;
-    /// assert_eq!(window.local().to_vec(), [7, 6]);
+    /// assert_eq!(window.local().to_vec()?, [7, 6]);
     /// # window.free()?;
     /// # Ok::<(), rma::Error>(())
     /// ```

@@ -20,15 +20,21 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 use crate::error::Result;
 use crate::runtime::Core;
 
-/// One part of a window of shared memory.
+/// The memory of one rank's window, as another process finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedMemory {
-    /// Its first byte, at this process's address; null when the part is empty.
+    /// Its first byte, at this process's address. Of a shared window's empty part the place where it would be;
+    /// null where the memory cannot be reached from here.
     pub base: *mut u8,
     /// Bytes.
     pub len: usize,
     /// Bytes of one unit of displacement.
     pub disp_unit: u32,
+}
+
+impl SharedMemory {
+    /// What this process cannot load and store.
+    pub(crate) const UNREACHABLE: Self = Self { base: ptr::null_mut(), len: 0, disp_unit: 1 };
 }
 
 /// Words of the table before the parts' entries: the first rank with memory, plus 1.
@@ -142,11 +148,11 @@ impl Segment {
         let [offset, len, disp_unit] = self.entry(rank.0).map(|word| word.load(Ordering::Acquire));
         // Every rank may write the table, so it is not believed.
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.len as u64);
-        if !is_inside || offset < table_bytes(self.ranks) as u64 && len > 0 {
+        if !is_inside || offset < table_bytes(self.ranks) as u64 {
             return Err(shared(format!("the table of the parts was overwritten: rank {rank} has none")));
         }
-        let at = self.base.as_ptr().wrapping_add(offset as usize);
-        let base = if len == 0 { ptr::null_mut() } else { at };
+        // Of an empty part too: who knows all lengths finds every part from any one.
+        let base = self.base.as_ptr().wrapping_add(offset as usize);
         Ok(SharedMemory { base, len: len as usize, disp_unit: disp_unit as u32 })
     }
 
@@ -234,9 +240,9 @@ fn lay_out(file: &OwnedFd, table: &Segment, options: &WindowOptions) -> std::res
     for rank in 0..table.ranks {
         let [offset, len, _] = table.entry(rank);
         let len = len.load(Ordering::Acquire);
-        if len > 0 {
-            at = align(at, own as u64)?;
-            first = if first == 0 { u64::from(rank) + 1 } else { first };
+        at = align(at, own as u64)?;
+        if len > 0 && first == 0 {
+            first = u64::from(rank) + 1;
         }
         offset.store(at, Ordering::Release);
         at = at.checked_add(len).ok_or_else(too_large)?;
@@ -328,13 +334,15 @@ mod tests {
         let lens = [24, 0, 8000, 16];
         let segment = of(&lens, &WindowOptions::DEFAULT);
         let [first, second, third, fourth] = bases(&segment)[..] else { panic!("four parts") };
-        assert_eq!((second, third, fourth), (0, first + 24, first + 8024));
+        assert_eq!((second, third, fourth), (first + 24, first + 24, first + 8024));
         assert_eq!(segment.first_with_memory(), Some(Rank(0)));
         let apart = WindowOptions { alloc_shared_noncontig: true, ..WindowOptions::DEFAULT };
         let segment = of(&lens, &apart);
         assert!(bases(&segment).iter().all(|base| base % page() == 0));
         assert_eq!(of(&[0, 0, 8], &apart).first_with_memory(), Some(Rank(2)));
-        assert_eq!(of(&[0, 0], &apart).first_with_memory(), None);
+        let empty = of(&[0, 0], &apart);
+        assert_eq!(empty.first_with_memory(), None);
+        assert_eq!(bases(&empty), [empty.base.addr().get() + table_bytes(2); 2]);
     }
 
     #[test]
@@ -354,7 +362,7 @@ mod tests {
     #[test]
     fn a_table_that_was_overwritten_gives_no_pointer() {
         let segment = of(&[8, 8], &WindowOptions::DEFAULT);
-        for (offset, len) in [(u64::MAX, 8), (0, 8), (1 << 40, 1), (4096, 1 << 40)] {
+        for (offset, len) in [(u64::MAX, 8), (0, 8), (0, 0), (1 << 40, 1), (1 << 40, 0), (4096, 1 << 40)] {
             let [offset_word, len_word, _] = segment.entry(1);
             offset_word.store(offset, Ordering::Release);
             len_word.store(len, Ordering::Release);

@@ -1,6 +1,6 @@
 //! Windows of typed elements, and the scopes in which they are accessed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
@@ -12,12 +12,14 @@ use rma_core::ids::{Rank, WindowId};
 use rma_core::info::WindowOptions;
 use rma_core::lock::LockType;
 use rma_core::path::Path;
+use rma_core::state::WindowState;
 
 use crate::element::Element;
 use crate::epoch::{Epoch, LockAllEpoch, LockEpoch};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::local::Local;
+use crate::operands::Operands;
 use crate::platform::Engine;
 use crate::raw::RawWindow;
 
@@ -40,6 +42,9 @@ pub(crate) const PANIC_PATIENCE: Duration = Duration::from_secs(10);
 /// what the scope hands to its closure, buffers stay borrowed until the scope ends, and when it has
 /// ended, also by an error or a panic, all its operations are complete at both sides.
 ///
+/// A scope that cannot be ended within [`crate::Options::timeout`] is an error, and the next call that opens an epoch
+/// or frees the window first goes on with its end, for as long.
+///
 /// ```
 /// use rma::{Job, LockType, Rank};
 ///
@@ -50,7 +55,7 @@ pub(crate) const PANIC_PATIENCE: Duration = Duration::from_secs(10);
 ///     epoch.put(3, &[1, 2, 3])
 /// })?;
 /// job.barrier()?;
-/// assert_eq!(window.local().to_vec(), [0, 0, 0, 1, 2, 3, 0, 0]);
+/// assert_eq!(window.local().to_vec()?, [0, 0, 0, 1, 2, 3, 0, 0]);
 /// window.free()?;
 /// job.finalize()?;
 /// # Ok::<(), rma::Error>(())
@@ -62,6 +67,13 @@ pub struct Window<T: Element> {
     raw: RawWindow,
     memory: Option<Memory<T>>,
     open: Cell<Open>,
+    /// The program has lent buffers to operations of the scope that is open.
+    has_lent: Cell<bool>,
+    operands: Operands<T>,
+    /// Calls that end epochs and have taken too long, for the next call to go on with.
+    unclosed: RefCell<Vec<SyncCall>>,
+    /// The same of an exposure epoch.
+    unwaited: Cell<bool>,
 }
 
 /// The scopes that are open on a window.
@@ -118,7 +130,8 @@ impl<T> Drop for Memory<T> {
 
 impl Job {
     /// Makes a window of `elements` zeros at this rank; other ranks may have more or fewer, or none.
-    /// Collective.
+    /// Collective. The host gives its pages when they are touched, unless the fabric pins them or a ghost serves
+    /// the window: more can be allocated than the host has free.
     ///
     /// # Errors
     /// When there is not as much memory, or the fabric cannot register it (the message names the limit).
@@ -145,7 +158,7 @@ impl Job {
             return Err(self.core().fail(RmaError::Memory { call: Call::Allocate, bytes }));
         };
         let raw = RawWindow::allocate_with(self, len, T::DTYPE.size() as u32, options)?;
-        Ok(Window { raw, memory: None, open: Cell::new(Open::Nothing) })
+        Ok(Window::new(raw, None))
     }
 
     /// Makes a window of what `memory` (a vector or a boxed slice) holds at this rank, which may be
@@ -171,7 +184,7 @@ impl Job {
         // SAFETY: the elements are valid until `Memory` is dropped. The window keeps it until it is freed,
         // and hands it to the job otherwise, which drops it after the engine. Nobody has a reference.
         match unsafe { RawWindow::create_with(self, base, len, T::DTYPE.size() as u32, options) } {
-            Ok(raw) => Ok(Window { raw, memory: Some(memory), open: Cell::new(Open::Nothing) }),
+            Ok(raw) => Ok(Window::new(raw, Some(memory))),
             Err(error) => {
                 // It may have failed half-way, with the memory already known to others.
                 self.keep(Box::new(memory));
@@ -182,13 +195,26 @@ impl Job {
 }
 
 impl<T: Element> Window<T> {
+    fn new(raw: RawWindow, memory: Option<Memory<T>>) -> Self {
+        let (open, has_lent) = (Cell::new(Open::Nothing), Cell::new(false));
+        let (operands, unclosed, unwaited) = (Operands::new(), RefCell::default(), Cell::new(false));
+        Self { raw, memory, open, has_lent, operands, unclosed, unwaited }
+    }
+
     /// Frees the window, and gives back the memory that it was created over (nothing, if it was
     /// allocated). Collective: every rank has completed its epochs by then.
     ///
     /// # Errors
-    /// When a rank cannot be reached any more; the memory then stays with the job until its end.
+    /// When a rank cannot be reached any more, or an epoch that could not be ended within
+    /// [`crate::Options::timeout`] still cannot; the memory then stays with the job until its end.
     pub fn free(mut self) -> Result<Vec<T>> {
+        let (access, exposure) = (self.resume(), self.resume_exposure());
+        let resumed = access.and(exposure);
+        if resumed.as_ref().is_err_and(Error::is_stalled) {
+            return resumed.map(|()| Vec::new());
+        }
         self.raw.free_in_place()?;
+        resumed?;
         Ok(self.memory.take().map(Memory::into_vec).unwrap_or_default())
     }
 
@@ -213,6 +239,7 @@ impl<T: Element> Window<T> {
     ///
     /// # Errors
     /// When another epoch is open, an operation failed, or `body` says so.
+    /// When it takes longer than [`crate::Options::timeout`], which may end the process: see there.
     pub fn fence<'env, R>(
         &'env self,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
@@ -220,7 +247,7 @@ impl<T: Element> Window<T> {
         let _open = self.open(Call::Fence, Open::Fence)?;
         self.raw.fence(OPEN_FENCE)?;
         let epoch = Epoch::new(self);
-        self.scope(|| body(&epoch), |engine, id| engine.start_fence(id, CLOSE_FENCE))
+        self.epoch(|| body(&epoch), |engine, id| engine.start_fence(id, CLOSE_FENCE))
     }
 
     /// A lock epoch to `target` (MPI-4.1 section 13.5.3): this rank alone enters it, and the target need do nothing.
@@ -233,6 +260,7 @@ impl<T: Element> Window<T> {
     /// # Errors
     /// When an epoch of another kind is open or this rank has locked the target already, an operation
     /// failed, or `body` says so.
+    /// When it takes longer than [`crate::Options::timeout`], which may end the process: see there.
     pub fn lock<'env, R>(
         &'env self,
         target: Rank,
@@ -240,9 +268,15 @@ impl<T: Element> Window<T> {
         body: impl for<'scope> FnOnce(&'scope LockEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
         let _open = self.open(Call::Lock, Open::Locks(1))?;
-        self.raw.lock(lock_type, target, false)?;
+        let locked = self.raw.lock(lock_type, target, false);
+        if let Err(error) = locked {
+            if target == self.job().rank() {
+                self.withdraw(&error, |engine, id| engine.start_unlock(id, target));
+            }
+            return Err(error);
+        }
         let epoch = LockEpoch::new(Epoch::new(self), target);
-        self.scope(|| body(&epoch), |engine, id| engine.start_unlock(id, target))
+        self.epoch(|| body(&epoch), |engine, id| engine.start_unlock(id, target))
     }
 
     /// A lock epoch to all ranks at once, shared (MPI-4.1 section 13.5.3). Ranks that are not accessed cost
@@ -250,14 +284,16 @@ impl<T: Element> Window<T> {
     ///
     /// # Errors
     /// When another epoch is open, an operation failed, or `body` says so.
+    /// When it takes longer than [`crate::Options::timeout`], which may end the process: see there.
     pub fn lock_all<'env, R>(
         &'env self,
         body: impl for<'scope> FnOnce(&'scope LockAllEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
         let _open = self.open(Call::LockAll, Open::Locks(1))?;
-        self.raw.lock_all(false)?;
+        let locked = self.raw.lock_all(false);
+        locked.inspect_err(|error| self.withdraw(error, |engine, id| engine.start_unlock_all(id)))?;
         let epoch = LockAllEpoch::new(Epoch::new(self));
-        self.scope(|| body(&epoch), |engine, id| engine.start_unlock_all(id))
+        self.epoch(|| body(&epoch), |engine, id| engine.start_unlock_all(id))
     }
 
     /// The window's number, the same at every rank.
@@ -325,18 +361,27 @@ impl<T: Element> Window<T> {
         &self.raw
     }
 
+    /// Memory for values of operations that are complete when they return.
+    pub(crate) fn operands(&self) -> &Operands<T> {
+        &self.operands
+    }
+
+    /// Notes that an operation has buffers of the program's.
+    #[inline]
+    pub(crate) fn lend(&self) {
+        self.has_lent.set(true);
+    }
+
     /// Notes that a scope is open, as long as the result lives.
     pub(crate) fn open(&self, call: Call, wanted: Open) -> Result<OpenScope<'_>> {
+        self.resume()?;
         let before = self.open.get();
         let after = match (before, wanted) {
             (Open::Nothing, wanted) => wanted,
             (Open::Locks(count), Open::Locks(_)) => Open::Locks(count + 1),
             _ => {
-                let state = match before {
-                    Open::Fence => "inside of a fence scope",
-                    Open::Start => "inside of a start scope",
-                    Open::Nothing | Open::Locks(_) => "inside of a lock scope",
-                };
+                let state = self.raw.core().enter_anyway().engine.window_state(self.raw.id());
+                let state = state.map_or("Unset", WindowState::name);
                 let rule = Rule::OtherEpochOpen;
                 return Err(self.raw.fail(RmaError::Epoch { call, state, rule }));
             }
@@ -345,24 +390,92 @@ impl<T: Element> Window<T> {
         Ok(OpenScope { open: &self.open, before })
     }
 
-    /// Runs `body`, and closes what it was opened for whatever becomes of it.
-    pub(crate) fn scope<R>(
+    /// Runs the body of an epoch, and ends the epoch whatever becomes of it. If that takes too long the window's
+    /// next call goes on with it.
+    pub(crate) fn epoch<R>(
         &self,
         body: impl FnOnce() -> Result<R>,
         close: impl FnOnce(&mut Engine, WindowId) -> std::result::Result<SyncCall, RmaError>,
     ) -> Result<R> {
+        self.scope(body, close, |sync| self.unclosed.borrow_mut().push(sync))
+    }
+
+    /// Runs `body`, and closes what it was opened for whatever becomes of it. `left` gets the closing call if that
+    /// takes too long.
+    pub(crate) fn scope<R>(
+        &self,
+        body: impl FnOnce() -> Result<R>,
+        close: impl FnOnce(&mut Engine, WindowId) -> std::result::Result<SyncCall, RmaError>,
+        left: impl FnOnce(SyncCall),
+    ) -> Result<R> {
+        let has_lent = self.has_lent.replace(false);
         let outcome = catch_unwind(AssertUnwindSafe(body));
         let core = self.raw.core();
         let limit = if outcome.is_err() { Some(PANIC_PATIENCE) } else { core.timeout() };
-        let closed =
-            core.close(limit, |engine| close(engine, self.raw.id())).map_err(|error| self.raw.named(error));
-        if let Err(error) = &closed {
-            core.settle(self.raw.id(), error);
+        let closed = core
+            .close(limit, |engine| close(engine, self.raw.id()), left)
+            .map_err(|error| self.raw.named(error));
+        match &closed {
+            Err(error) if self.has_lent.get() => core.settle(self.raw.id(), error),
+            _ => {}
         }
+        self.has_lent.set(has_lent);
         match outcome {
             Ok(result) => result.and_then(|value| closed.map(|()| value)),
             Err(panic) => resume_unwind(panic),
         }
+    }
+
+    /// After a call that took too long to open an epoch: where it has opened one all the same, because its lock
+    /// is another process's to grant, that epoch is ended by the next call.
+    #[cold]
+    fn withdraw(
+        &self,
+        error: &Error,
+        close: impl FnOnce(&mut Engine, WindowId) -> std::result::Result<SyncCall, RmaError>,
+    ) {
+        if error.is_stalled() {
+            let started = close(&mut self.raw.core().enter_anyway().engine, self.raw.id());
+            self.unclosed.borrow_mut().extend(started);
+        }
+    }
+
+    /// Goes on with calls that have ended scopes and taken too long; what went wrong in their epochs is
+    /// reported here.
+    #[inline]
+    pub(crate) fn resume(&self) -> Result<()> {
+        if self.unclosed.borrow().is_empty() {
+            return Ok(());
+        }
+        self.resume_unclosed()
+    }
+
+    /// The same with the end of an exposure epoch.
+    pub(crate) fn resume_exposure(&self) -> Result<()> {
+        if self.unwaited.get() {
+            return self.end_exposure(self.raw.wait());
+        }
+        Ok(())
+    }
+
+    /// Notes how the wait for the end of an exposure epoch has ended.
+    pub(crate) fn end_exposure(&self, waited: Result<()>) -> Result<()> {
+        self.unwaited.set(waited.as_ref().is_err_and(Error::is_stalled));
+        waited
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn resume_unclosed(&self) -> Result<()> {
+        let mut result = Ok(());
+        for mut sync in self.unclosed.take() {
+            let ended = self.raw.core().resume(&mut sync).map_err(|error| self.raw.named(error));
+            if ended.as_ref().is_err_and(Error::is_stalled) {
+                self.unclosed.borrow_mut().push(sync);
+            }
+            result = result.and(ended);
+        }
+        result
     }
 }
 

@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -32,7 +33,12 @@ fn survivors(name: &str, count: u32, body: impl FnOnce(&Job) -> Result<(), Error
     if is_rank() {
         let job = Job::init().unwrap();
         body(&job).unwrap();
-        about_the_dead("finalize", || job.finalize());
+        about_the_dead("finalize", || {
+            let finalized = job.finalize();
+            let message = finalized.as_ref().map_err(Error::to_string).unwrap_err();
+            assert!(message.starts_with("finalize: ") && !message.contains("code 0"), "{message}");
+            finalized
+        });
         return println!("{SURVIVED}");
     }
     for provider in EVERYWHERE {
@@ -157,9 +163,13 @@ fn await_end(pid: u64) {
     }
 }
 
-/// Bytes for operations, for ever.
+/// Bytes for operations, for ever: those that a death cuts short may use them as long as the process lives.
 fn buffer(len: usize) -> *mut u8 {
-    Vec::leak(vec![1; len]).as_mut_ptr()
+    // What is still known to somebody is no leak to those who look for leaks.
+    static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+    let mut kept = KEPT.lock().unwrap();
+    kept.push(vec![1; len]);
+    kept.last_mut().unwrap().as_mut_ptr()
 }
 
 fn put(window: &RawWindow, from: *mut u8, len: usize, target: Rank, disp: u64) -> Result<(), Error> {
@@ -257,6 +267,8 @@ fn collective_calls() {
         about_the_dead("allocate_shared", || RawWindow::allocate_shared(job, 64, 1, &Default::default()));
         about_the_dead("barrier", || job.barrier());
         about_the_dead("free", || window.free());
+        // Also when nothing of the dead is left.
+        about_the_dead("allocate", || RawWindow::allocate(job, 64, 1));
         Ok(())
     });
 }

@@ -71,7 +71,7 @@ fn a_rank_that_is_away_executes_nothing() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert_eq!(job.counters(), before);
-            assert_eq!(window.local().to_vec(), [40, 19, 0, 1]);
+            assert_eq!(window.local().to_vec()?, [40, 19, 0, 1]);
         }
         job.barrier()?;
         window.free().map(drop)
@@ -96,7 +96,7 @@ fn a_rank_shares_its_window_with_the_others() {
         }
         job.barrier()?;
         if job.rank() == Rank(1) {
-            assert_eq!(window.local().to_vec(), [3 * ROUNDS, 3 * ROUNDS]);
+            assert_eq!(window.local().to_vec()?, [3 * ROUNDS, 3 * ROUNDS]);
             // Under its own lock a rank loads and stores directly.
             window.lock(Rank(1), LockType::Exclusive, |_| window.local().set(0, 7))?;
         }
@@ -118,7 +118,7 @@ fn windows_over_the_users_memory_stay_with_their_rank() {
         assert!(!window.is_served());
         window.fence(|epoch| epoch.accumulate(Rank(0), 0, &[1; 8], ReduceOp::Sum))?;
         if job.rank() == Rank(0) {
-            assert_eq!(window.local().to_vec(), [2; 8]);
+            assert_eq!(window.local().to_vec()?, [2; 8]);
         }
         window.free().map(drop)
     });

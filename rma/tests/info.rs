@@ -29,6 +29,23 @@ fn what_is_set_is_in_force_and_reported() -> Result<(), Error> {
         AccumulateOrdering { war: false, waw: false, ..Default::default() }
     );
     assert!(options.no_locks, "decided when the window is made");
+    let mut ops = WindowInfo::new();
+    ops.set("accumulate_ops", "same_op")?;
+    window.set_info(&ops)?;
+    let ordering = |text: &str| -> Result<WindowInfo, Error> {
+        let mut info = WindowInfo::new();
+        info.set("accumulate_ordering", text)?;
+        Ok(info)
+    };
+    assert_eq!(
+        window.options()?.accumulate_ordering,
+        options.accumulate_ordering,
+        "not named, so not changed"
+    );
+    window.set_info(&ordering("none")?)?;
+    window.set_info(&WindowInfo::new())?;
+    assert_eq!(window.info()?.get("accumulate_ops").as_deref(), Some("same_op"));
+    assert_eq!(window.info()?.get("accumulate_ordering").as_deref(), Some("none"));
     window.free()?;
     job.finalize()
 }

@@ -100,7 +100,7 @@ fn columns_are_exchanged_in_scopes() {
         assert!(seen.iter().step_by(COLUMNS).all(|&element| element == value));
         assert_eq!(seen.iter().filter(|&&element| element != 0.0).count(), ROWS);
         job.barrier()?;
-        let (local, theirs) = (window.local().to_vec(), f64::from(before(job) + 1));
+        let (local, theirs) = (window.local().to_vec()?, f64::from(before(job) + 1));
         for (index, row) in local.chunks(COLUMNS).enumerate() {
             let own = (index * COLUMNS) as f64;
             assert_eq!(row[..4], [theirs, own, theirs * theirs, 0.0], "row {index}");
@@ -125,7 +125,7 @@ fn blocks_stay_in_their_slices() {
         let uneven = window.fence(|epoch| epoch.put_blocks(Rank(0), 0, &row, &source, &Blocks::row(4)?));
         assert!(uneven.expect_err("not as many").to_string().contains("same bytes"));
         window.fence(|epoch| epoch.put_blocks(Rank(0), 1, &back, &source, &row))?;
-        assert_eq!(window.local().to_vec().iter().filter(|element| element.re == 1.0).count(), 3);
+        assert_eq!(window.local().to_vec()?.iter().filter(|element| element.re == 1.0).count(), 3);
         let part = Blocks::<f64>::subarray(&[4], &[3], &[2]).expect_err("not inside");
         assert!(part.to_string().contains("start + subsize"), "{part}");
         assert_eq!((far.len(), far.is_empty(), Blocks::<f64>::row(0)?.is_empty()), (3, false, true));

@@ -32,7 +32,7 @@ fn a_ring_of_scopes_and_guards() {
             })?;
             exposure.wait()?;
             assert_eq!(seen, [0; 4]);
-            let found = window.local().to_vec();
+            let found = window.local().to_vec()?;
             assert_eq!(found[..100], [round * 10 + u64::from(left.0); 100]);
             assert_eq!(found[100..103], [round, 2 * round, 0]);
         }

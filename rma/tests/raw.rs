@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use rma::raw::RawWindow;
+use rma::raw::{RawWindow, Request};
 use rma::{Dtype, Error, FenceAssert, Job, LockType, Rank, ReduceOp};
 
 /// Elements of each rank's window.
@@ -108,6 +108,73 @@ fn check_own(job: &Job, window: &RawWindow) {
         [value, base + 1 + value, base + 2 + value, base + 8, value.max(base + 9), base + 10 + value, 9];
     let found = [0, 1, 2, 8, 9, 10, 11].map(|index| own(window, index));
     assert_eq!(found, expected);
+}
+
+/// Each call that asks or waits for requests reports each of them once. What it hands them to may call the library.
+///
+/// Shows: MPI_Wait, MPI_Waitall, MPI_Waitany, MPI_Waitsome, MPI_Test, MPI_Testall, MPI_Testany, MPI_Testsome.
+#[test]
+fn every_call_on_requests() {
+    type Next = fn(&Job, &mut [Request], &mut dyn FnMut(usize)) -> Result<usize, Error>;
+    let some: [Next; 5] = [
+        |job, requests, each| job.wait_some(requests, each),
+        |job, requests, each| job.test_some(requests, each),
+        |job, requests, each| job.wait_any(requests).map(|found| found.into_iter().map(each).count()),
+        |job, requests, each| job.test_any(requests).map(|found| found.into_iter().map(each).count()),
+        |job, requests, each| {
+            let Some(index) = requests.iter().position(|request| !request.is_null()) else { return Ok(0) };
+            let is_done = job.test(&mut requests[index])?;
+            Ok(is_done.then_some(index).into_iter().map(each).count())
+        },
+    ];
+    ranks("every_call_on_requests", 3, |job| {
+        let window = window(job)?;
+        seed(job, &window)?;
+        window.lock_all(false)?;
+        for next in some {
+            let mut results = Box::new([0_u64; REQUESTS]);
+            let mut requests = gets(job, &window, &mut results)?;
+            let mut found = [0; REQUESTS];
+            let mut count = 0;
+            while count < REQUESTS {
+                count += next(job, &mut requests, &mut |index| {
+                    found[index] += 1;
+                    job.progress();
+                })?;
+            }
+            assert_eq!(found, [1; REQUESTS]);
+            assert!(requests.iter().all(Request::is_null));
+            assert_eq!(next(job, &mut requests, &mut |index| panic!("{index} was reported before"))?, 0);
+            check_gets(job, &results);
+        }
+        let mut results = Box::new([0_u64; REQUESTS]);
+        let mut requests = gets(job, &window, &mut results)?;
+        job.wait(&mut requests[1])?;
+        job.wait_all(&mut requests)?;
+        assert!(job.test_all(&mut requests)?);
+        check_gets(job, &results);
+        window.unlock_all()?;
+        job.barrier()?;
+        window.free()
+    });
+}
+
+const REQUESTS: usize = 6;
+
+/// Requests for elements of all ranks in turn.
+fn gets(job: &Job, window: &RawWindow, results: &mut [u64; REQUESTS]) -> Result<Vec<Request>, Error> {
+    let get = |(index, result): (usize, &mut u64)| {
+        let target = Rank(index as u32 % job.size());
+        // SAFETY: the result is boxed and not touched before the request was reported done.
+        unsafe { window.rget((&raw mut *result).cast(), 8, target, index as u64) }
+    };
+    results.iter_mut().enumerate().map(get).collect()
+}
+
+fn check_gets(job: &Job, results: &[u64; REQUESTS]) {
+    for (index, result) in results.iter().enumerate() {
+        assert_eq!(*result, u64::from(index as u32 % job.size()) * 1000 + index as u64);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -95,7 +95,7 @@ fn the_scope_completes_what_was_leaked() {
         let window = job.allocate::<u64>(2000)?;
         let (own, mut seen) = (vec![7 + u64::from(job.rank().0); 1000], vec![0; 1000]);
         let target = next(job);
-        window.local().fill(3);
+        window.local().fill(3)?;
         job.barrier()?;
         window.lock_all(|epoch| {
             drop(epoch.rput(target, 0, &own)?);

@@ -57,14 +57,14 @@ fn parts_are_where_they_should_be() {
         let window = RawWindow::allocate_shared(job, len, 8, &DEFAULT)?;
         let parts: Result<Vec<_>, _> = (0..RANKS).map(|rank| window.shared_query(Rank(rank))).collect();
         let parts = parts?;
-        assert!(parts[0].base.is_null() && parts[0].len == 0);
+        // Also what is empty has its place, so that each part is found from any other and the lengths.
+        assert_eq!((parts[0].base, parts[0].len), (parts[1].base, 0));
         assert_eq!(parts[2].base, parts[1].base.wrapping_add(24));
         assert_eq!(parts[3].base, parts[2].base.wrapping_add(48));
         assert_eq!(window.shared_query(Rank::NULL)?, parts[1]);
         assert_eq!(parts[job.rank().index()].len, len);
-        if len > 0 {
-            assert_eq!(window.base(), parts[job.rank().index()].base);
-        }
+        assert_eq!(window.base(), parts[job.rank().index()].base);
+        assert_eq!(window.attributes()?.base, window.base());
         let beyond = window.shared_query(Rank(RANKS)).unwrap_err();
         assert_eq!(beyond.class(), ErrorClass::Rank);
         window.free()?;
@@ -171,6 +171,37 @@ fn memory_that_cannot_be_had_is_an_error_of_every_rank() {
     });
 }
 
+/// Shows: MPI_Win_shared_query, MPI_ERR_RMA_FLAVOR, MPI_ERR_RANK, MPI-4.1 13.2.3.
+#[test]
+fn memory_out_of_reach_has_no_bytes() {
+    common::ranks("memory_out_of_reach_has_no_bytes", 2, |job| {
+        let (own, other) = (job.rank(), Rank(1 - job.rank().0));
+        let mut words = [7u64; 4];
+        let base = words.as_mut_ptr().cast();
+        // SAFETY: the words live until both windows are freed, and are accessed through pointers only.
+        let created = unsafe { RawWindow::create(job, base, 32, 4) }?;
+        for (window, len, disp_unit) in [(created, 32, 4), (RawWindow::allocate(job, 16, 8)?, 16, 8)] {
+            let found = window.shared_query(own)?;
+            assert_eq!((found.base, found.len, found.disp_unit), (window.base(), len, disp_unit));
+            assert_eq!(window.shared_query(Rank::NULL)?, found);
+            let beyond = window.shared_query(other)?;
+            assert_eq!((beyond.base.is_null(), beyond.len, beyond.disp_unit), (true, 0, 1));
+            assert_eq!(window.shared_query(Rank(2)).unwrap_err().class(), ErrorClass::Rank);
+            window.free()?;
+        }
+        let empty = RawWindow::allocate(job, 0, 8)?;
+        for rank in [own, other, Rank::NULL] {
+            let found = empty.shared_query(rank)?;
+            assert!(found.base.is_null() && found.len == 0);
+        }
+        empty.free()?;
+        let dynamic = RawWindow::create_dynamic(job, &DEFAULT)?;
+        let refused = dynamic.shared_query(own).unwrap_err();
+        assert_eq!(refused.class(), ErrorClass::RmaFlavor, "{refused}");
+        dynamic.free()
+    });
+}
+
 #[test]
 fn a_job_of_one_shares_with_itself() -> Result<(), Error> {
     if common::is_rank() {
@@ -184,9 +215,5 @@ fn a_job_of_one_shares_with_itself() -> Result<(), Error> {
     window.sync()?;
     assert_eq!(load(window.base().cast()), 7);
     window.free()?;
-    let plain = RawWindow::allocate(&job, 16, 8)?;
-    let refused = plain.shared_query(Rank(0)).unwrap_err();
-    assert_eq!(refused.class(), ErrorClass::RmaFlavor);
-    plain.free()?;
     job.finalize()
 }

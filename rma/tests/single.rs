@@ -2,7 +2,9 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use rma::{Error, Job, LockType, Options, Progress, Rank, ReduceOp, Request, RmaError, Rule};
+use rma::{
+    Call, Error, ErrorClass, Job, LockType, Options, Progress, Rank, ReduceOp, Request, RmaError, Rule,
+};
 
 const SELF: Rank = Rank(0);
 
@@ -21,7 +23,7 @@ fn memory_moves_in_and_comes_back() -> Result<(), Error> {
     let job = Job::init()?;
     let window = job.create(vec![1u32, 2, 3])?;
     window.lock(SELF, LockType::Exclusive, |epoch| epoch.put(1, &[7]))?;
-    assert_eq!(window.local().to_vec(), [1, 7, 3]);
+    assert_eq!(window.local().to_vec()?, [1, 7, 3]);
     assert_eq!(window.free()?, [1, 7, 3]);
     let boxed: Box<[f64]> = Box::new([0.5, 1.5]);
     let window = job.create(boxed)?;
@@ -43,9 +45,12 @@ fn values_to_no_rank_go_nowhere() -> Result<(), Error> {
         assert_eq!(epoch.get_value(Rank::NULL, 0)?, 0);
         assert_eq!(epoch.fetch_and_op(Rank::NULL, 0, 3, ReduceOp::Sum)?, 0);
         assert_eq!(epoch.compare_and_swap(Rank::NULL, 0, 0, 10)?, 0);
+        let error = epoch.flush(Rank::NULL).unwrap_err().to_string();
+        assert!(error.starts_with("flush: no rank was given"), "{error}");
+        assert_eq!(Rank::NULL.to_string(), "no rank");
         epoch.put_value(SELF, 0, 7)
     })?;
-    assert_eq!(window.local().to_vec(), [7]);
+    assert_eq!(window.local().to_vec()?, [7]);
     window.free()?;
     job.finalize()
 }
@@ -60,7 +65,7 @@ fn a_windows_group_is_all_ranks() -> Result<(), Error> {
     let exposure = window.post(&group)?;
     window.start(&group, |epoch| epoch.put(SELF, 0, &[5]))?;
     exposure.wait()?;
-    assert_eq!(window.local().to_vec(), [5]);
+    assert_eq!(window.local().to_vec()?, [5]);
     window.free()?;
     job.finalize()
 }
@@ -70,6 +75,8 @@ fn values_come_back_within_the_epoch() -> Result<(), Error> {
     let job = Job::init()?;
     let window = job.allocate::<i64>(4)?;
     window.lock(SELF, LockType::Exclusive, |epoch| {
+        let error = epoch.put_value(4, -5).unwrap_err().to_string();
+        assert!(error.starts_with("put_value: 8 bytes at byte offset 32"), "{error}");
         epoch.put_value(0, -5)?;
         assert_eq!(epoch.get_value(0)?, -5);
         assert_eq!(epoch.fetch_and_op(0, 3, ReduceOp::Sum)?, -5);
@@ -83,7 +90,7 @@ fn values_come_back_within_the_epoch() -> Result<(), Error> {
         epoch.flush(SELF)?;
         epoch.flush_all()
     })?;
-    assert_eq!(window.local().to_vec(), [10, 6, 0, 0]);
+    assert_eq!(window.local().to_vec()?, [10, 6, 0, 0]);
     window.free()?;
     job.finalize()
 }
@@ -156,12 +163,14 @@ fn scopes_refuse_to_nest_where_epochs_do() -> Result<(), Error> {
         assert_eq!(rule(window.fence(|_| Ok(()))), Some(Rule::OtherEpochOpen));
         assert_eq!(rule(window.lock_all(|_| Ok(()))), Some(Rule::OtherEpochOpen));
         assert_eq!(rule(window.lock(SELF, LockType::Shared, |_| Ok(()))), Some(Rule::AlreadyLocked));
+        let message = window.fence(|_| Ok(())).unwrap_err().to_string();
+        assert!(message.contains("in window state PerTarget: "), "{message}");
         Ok(())
     })?;
     // Nothing of it has left a trace.
     window.fence(|epoch| epoch.put(SELF, 0, &[1]))?;
     window.lock_all(|epoch| epoch.put(SELF, 1, &[2]))?;
-    assert_eq!(window.local().to_vec(), [1, 2, 0, 0]);
+    assert_eq!(window.local().to_vec()?, [1, 2, 0, 0]);
     window.free()?;
     job.finalize()
 }
@@ -186,7 +195,7 @@ fn errors_of_the_body_and_panics_close_the_epoch() -> Result<(), Error> {
     }));
     assert!(panicked.is_err());
     window.lock_all(|_| Ok(()))?;
-    assert_eq!(window.local().to_vec(), [3, 2]);
+    assert_eq!(window.local().to_vec()?, [3, 2]);
     window.free()?;
     job.finalize()
 }
@@ -196,7 +205,7 @@ fn the_local_part_is_copied_and_bounded() -> Result<(), Error> {
     let job = Job::init()?;
     let window = job.allocate::<f32>(3)?;
     let local = window.local();
-    local.fill(1.5);
+    local.fill(1.5)?;
     local.set(1, 2.5)?;
     local.write(2, &[3.5])?;
     let mut two = [0.0; 2];
@@ -226,15 +235,45 @@ fn calls_after_finalize_are_refused_and_say_so() -> Result<(), Error> {
     Ok(())
 }
 
+/// Shows: MPI_ERR_RMA_SYNC.
 #[test]
-fn finalizing_within_an_epoch_does_not_keep_it_from_closing() -> Result<(), Error> {
+fn finalizing_within_an_epoch_is_refused_and_loses_nothing() -> Result<(), Error> {
     let job = Job::init()?;
-    let window = job.allocate::<u8>(1)?;
+    let (other, window) = (job.allocate::<u8>(1)?, job.allocate::<u8>(1)?);
+    let refused = |begins: &str| {
+        let error = job.clone().finalize().unwrap_err();
+        let Some(&RmaError::Unclosed { call: Call::Finalize, window: named, state }) = error.rma() else {
+            panic!("{error}");
+        };
+        assert!(named == window.id() && state.starts_with(begins), "{error}");
+        assert_eq!(error.class(), ErrorClass::RmaSync);
+        assert!(error.to_string().starts_with("finalize: window 1 is in state "), "{error}");
+    };
     window.lock_all(|epoch| {
         epoch.put(SELF, 0, &[1])?;
-        job.clone().finalize()
+        refused("LockAllCalled");
+        Ok(())
     })?;
-    assert_eq!(window.local().to_vec(), [1]);
+    window.lock(SELF, LockType::Exclusive, |_| {
+        refused("PerTarget");
+        Ok(())
+    })?;
+    window.fence(|epoch| {
+        epoch.put(SELF, 0, &[2])?;
+        refused("Fence");
+        Ok(())
+    })?;
+    let exposure = window.post(&job.group(&[SELF])?)?;
+    refused("Exposed");
+    window.start(&job.group(&[SELF])?, |epoch| {
+        epoch.put(SELF, 0, &[3])?;
+        refused("Pscw");
+        Ok(())
+    })?;
+    exposure.wait()?;
+    assert_eq!(window.local().to_vec()?, [3]);
+    job.clone().finalize()?;
+    drop((other, window));
     Ok(())
 }
 

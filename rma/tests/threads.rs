@@ -16,6 +16,9 @@ const THREADS: usize = 4;
 /// Operations of each.
 const OPERATIONS: u64 = 100;
 
+/// Epochs of each where elements are few: every one of them waits for the others.
+const LOCKS: u64 = 30;
+
 const OPEN: FenceAssert = FenceAssert { no_precede: true, no_succeed: false, no_store: false, no_put: false };
 const CLOSE: FenceAssert =
     FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
@@ -123,7 +126,7 @@ fn threads_post_while_one_fences() {
 
 /// Threads flush in every way while others post and flush.
 ///
-/// Shows: MPI_Win_flush, MPI_Win_flush_all, MPI_Win_flush_local, MPI_Win_flush_local_all, MPI-4.1 13.5.4, seed: PUT/GET/ACC + WIN_FLUSH, seed: WIN_FLUSH + WIN_FLUSH.
+/// Shows: MPI_Win_flush, MPI_Win_flush_all, MPI_Win_flush_local, MPI_Win_flush_local_all, MPI-4.1 13.5.4, ours: flush_targets, seed: PUT/GET/ACC + WIN_FLUSH, seed: WIN_FLUSH + WIN_FLUSH.
 #[test]
 fn threads_flush_while_others_post_and_flush() {
     ranks("threads_flush_while_others_post_and_flush", 2, |job| {
@@ -133,10 +136,11 @@ fn threads_flush_while_others_post_and_flush() {
         together(|thread| {
             for round in 0..OPERATIONS as usize {
                 add(&window, target, thread as u64)?;
-                match (thread + round) % THREADS {
+                match (thread + round) % (THREADS + 1) {
                     0 => window.flush(target)?,
                     1 => window.flush_all()?,
-                    2 => window.flush_local(target)?,
+                    2 => window.flush_targets(&[Rank(0), Rank(1)])?,
+                    3 => window.flush_local(target)?,
                     _ => window.flush_local_all()?,
                 }
             }
@@ -220,6 +224,38 @@ fn of_two_unlocks_one_is_refused() {
         }
         job.barrier()?;
         assert_eq!(own(&window, 0), 50);
+        job.barrier()?;
+        window.free()
+    });
+}
+
+/// Threads lock a rank each, and there are fewer elements than threads: each lock stands until its unlock, whatever the
+/// other threads lock and unlock meanwhile, and each thread gets its turn.
+///
+/// Shows: MPI_Win_lock, MPI_Win_unlock, rule: lock-several, seed: RESTORE_TARGET_ELEM_RESOURCES.
+#[test]
+fn locks_of_threads_with_few_elements() {
+    let few = [("RMA_TARGET_POOL", "1"), ("RMA_TARGET_POOL_GLOBAL", "0")];
+    ranks_with("locks_of_threads_with_few_elements", 1 + THREADS as u32, &few, |job| {
+        let window = RawWindow::allocate(job, 64, 8)?;
+        if job.rank() == Rank(0) {
+            together(|thread| {
+                let target = Rank(1 + thread as u32);
+                for round in 0..LOCKS {
+                    window.lock(LockType::Exclusive, target, false)?;
+                    add(&window, target, 0)?;
+                    if round % 3 == 0 {
+                        window.flush(target)?;
+                        add(&window, target, 1)?;
+                    }
+                    window.unlock(target)?;
+                }
+                Ok(())
+            });
+        }
+        job.barrier()?;
+        let expected = if job.rank() == Rank(0) { [0, 0] } else { [LOCKS, LOCKS.div_ceil(3)] };
+        assert_eq!([own(&window, 0), own(&window, 1)], expected);
         job.barrier()?;
         window.free()
     });

@@ -3,7 +3,10 @@
 mod common;
 
 use common::*;
-use rma::{Bf16, Complex, Element, Error, Job, LockType, Logical, Rank, ReduceOp, RmaError, ValueIndex, F16};
+use rma::{
+    Bf16, Call, Complex, Element, Error, Job, LockType, Logical, MemoryModel, Rank, ReduceOp, RmaError,
+    ValueIndex, WindowOptions, F16,
+};
 
 fn next(job: &Job) -> Rank {
     Rank((job.rank().0 + 1) % job.size())
@@ -30,7 +33,7 @@ fn round_trip_with<T: Element>(
     let mut seen = [T::default(); 2];
     for kind in 0..3 {
         job.barrier()?;
-        window.local().fill(T::default());
+        window.local().fill(T::default())?;
         window.local().write(4, &seed)?;
         job.barrier()?;
         match kind {
@@ -144,7 +147,7 @@ fn exclusive_locks_exclude() {
         }
         job.barrier()?;
         if job.rank() == Rank(0) {
-            assert_eq!(window.local().to_vec(), [200 * u64::from(job.size()); 2]);
+            assert_eq!(window.local().to_vec()?, [200 * u64::from(job.size()); 2]);
         }
         window.free().map(drop)
     });
@@ -195,7 +198,45 @@ fn what_the_target_refuses_is_reported_and_the_fence_still_closes_everywhere() {
             }
         }
         window.fence(|epoch| epoch.put(Rank(1), 3, &[9]))?;
-        assert_eq!(window.local().to_vec().last().copied().unwrap_or(9), 9);
+        assert_eq!(window.local().to_vec()?.last().copied().unwrap_or(9), 9);
+        window.free().map(drop)
+    });
+}
+
+/// Shows: MPI_ERR_RMA_CONFLICT, ours: checker, MPI-4.1 13.7.
+#[test]
+fn copies_of_the_whole_window_are_compared_with_what_others_do() {
+    ranks("copies_of_the_whole_window_are_compared_with_what_others_do", 2, |job| {
+        let options =
+            WindowOptions { check: Some(true), model: Some(MemoryModel::Separate), ..WindowOptions::DEFAULT };
+        let window = job.allocate_with::<u64>(4, &options)?;
+        if job.rank() == Rank(0) {
+            let exposure = window.post(&job.group(&[Rank(1)])?)?;
+            // The put is executed some time, and is not complete here before the wait.
+            let came = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            let read = loop {
+                match window.local().to_vec() {
+                    Ok(elements) => assert!(std::time::Instant::now() < came, "{elements:?}"),
+                    conflict => break conflict,
+                }
+                job.progress();
+                std::thread::yield_now();
+            };
+            let filled = window.local().fill(7);
+            for (result, expected) in [(read.map(drop), Call::LocalRead), (filled, Call::LocalWrite)] {
+                let error = result.unwrap_err();
+                let Some(RmaError::Conflict { call, origin: Rank(1), .. }) = error.rma() else {
+                    panic!("{error}");
+                };
+                assert_eq!(*call, expected, "{error}");
+            }
+            exposure.wait()?;
+            assert_eq!(window.local().to_vec()?, [1, 2, 0, 0]);
+            window.local().fill(7)?;
+            assert_eq!(window.local().to_vec()?, [7; 4]);
+        } else {
+            window.start(&job.group(&[Rank(0)])?, |epoch| epoch.put(Rank(0), 0, &[1, 2]))?;
+        }
         window.free().map(drop)
     });
 }

@@ -80,7 +80,7 @@ macro_rules! suite {
                     who_cannot_map_fails_all;
                 overlapping: fences_on_both_make_updates_visible, parts_have_their_own_bounds,
                     epochs_are_each_windows_own, one_goes_and_the_other_stays;
-                misuse: outside_epochs, wrong_arguments, out_of_range, empty_windows;
+                misuse: outside_epochs, wrong_arguments, collective_calls_must_agree, out_of_range, empty_windows;
                 requests: every_request_form, requests_are_passive, small_requests_are_done_at_once,
                     waiting_lets_operations_leave, a_request_waits_for_its_data, dropped_requests,
                     requests_outlive_their_epoch, requests_to_many_targets, failed_requests,
@@ -88,9 +88,12 @@ macro_rules! suite {
                     operations_to_no_rank;
                 notify: data_before_their_notification, notifications_cost_one_packet, notifications_keep_their_order,
                     notifications_of_many_origins, no_notification_of_a_failed_put, words_that_cannot_be_notified,
+                    words_that_are_refused_at_once,
                     notifications_without_data, notifications_with_few_elements, notifications_under_all_switches,
                     notifications_in_a_fence_epoch, notifications_and_marks, notifications_wait_for_the_lock,
                     notifications_without_data_keep_their_turn, notified_puts_are_left_behind_by_complete;
+                words: words_are_aligned_by_address, bases_that_are_alike_are_judged_at_once, words_of_shared_parts,
+                    words_of_regions;
                 ordering: accumulates_of_one_origin_are_ordered, large_accumulates_are_ordered,
                     accumulates_that_wait_are_ordered, accumulates_are_atomic, a_flag_behind_its_data,
                     any_operation_behind_any, order_among_packets_is_free, order_ends, order_with_few_elements,
@@ -109,10 +112,14 @@ macro_rules! suite {
                 pscw_rules: costs_of_an_epoch, costs_with_results, costs_without_operations, calls_that_do_not_fit,
                     members_only, locked_or_exposed, fences_around, free_waits_for_what_is_left,
                     every_opening_waits_for_what_is_left, promises_that_do_not_hold;
-                resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go, uneven_windows,
-                    windows_over_the_users_memory,
+                resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go,
+                    windows_made_while_operations_are_under_way, uneven_windows, windows_over_the_users_memory,
                     many_targets_with_few_elements, flush_local_frees_buffers;
+                few_targets: locks_are_known_without_elements, locks_wait_for_no_element, an_unlock_keeps_its_element,
+                    a_lock_without_element_is_closed_once, refused_operations_leave_no_element;
                 threads: operation_between_two_flushes, operation_during_a_fence, closing_twice_at_once;
+                routines: one_call_issues_for_its_target_or_its_window, every_window_goes_on_by_itself,
+                    the_threshold_ends_the_waiting, elements_stay_until_they_are_needed;
                 rules: access_epochs_are_disjoint, epochs_of_two_windows, locks_of_two_windows,
                     data_through_a_third_rank, operations_wait_for_the_targets_fence,
                     a_closing_fence_waits_for_everybody, flush_completes_and_the_epoch_goes_on,

@@ -63,7 +63,7 @@ macro_rules! each {
 each! {
     deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
         every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
-        who_frees_early;
+        who_frees_early, who_frees_and_goes_on;
     deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows;
 }
 

@@ -123,6 +123,7 @@ fn ranks_tell_their_ghosts_of_deaths() {
         deaths_calls::requests,
         deaths_calls::accumulates,
         deaths_calls::fences,
+        deaths_calls::who_frees_and_goes_on,
     ];
     for native in [NativeOps::default(), rma_sim::native_all()] {
         for body in bodies {

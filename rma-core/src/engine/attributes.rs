@@ -8,7 +8,7 @@ use crate::check::AccessKind;
 use crate::dtype::Dtype;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::WindowId;
-use crate::info::{AccumulateOps, Flavor, MemoryModel, WindowOptions};
+use crate::info::{AccumulateOps, Flavor, MemoryModel, WindowInfo, WindowOptions};
 use crate::op::ReduceOp;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
@@ -18,7 +18,8 @@ use crate::state::WindowState;
 /// Implements: MPI_WIN_BASE, MPI_WIN_SIZE, MPI_WIN_DISP_UNIT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowAttributes {
-    /// First byte of the window's memory; null when it has none, and for dynamic windows.
+    /// First byte of the window's memory; where it would be in a shared window when it has none, and null in other
+    /// windows then.
     pub base: *mut u8,
     /// Bytes of it; 0 for dynamic windows.
     pub len: usize,
@@ -36,7 +37,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_get_attr.
     pub fn window_attributes(&self, window: WindowId) -> Option<WindowAttributes> {
         let w = self.windows.get(window)?;
-        let base = if w.memory.is_empty() { core::ptr::null_mut() } else { w.memory.base_ptr() };
+        // Empty parts of shared memory have a place between those of their neighbours.
+        let is_nowhere = w.memory.is_empty() && w.flavor != Flavor::Shared;
+        let base = if is_nowhere { core::ptr::null_mut() } else { w.memory.base_ptr() };
         Some(WindowAttributes {
             base,
             len: w.memory.len(),
@@ -53,8 +56,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.windows.get(window).map(|w| w.options)
     }
 
-    /// Changes what may change while a window exists: the order of accumulates, and which of them meet
-    /// (MPI_Win_set_info). Everything else is decided when the window is made, and stays. Every rank has
+    /// Changes what may change while a window exists: the order of accumulates, which of them meet, and what is
+    /// asserted of this rank's buffers (MPI_Win_set_info). Everything else is decided when the window is made, and stays. Every rank has
     /// to do it, between epochs; it needs no packet.
     ///
     /// Implements: MPI_Win_set_info.
@@ -62,11 +65,42 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// # Errors
     /// When there is no such window.
     pub fn set_window_options(&mut self, window: WindowId, options: &WindowOptions) -> Result<(), RmaError> {
+        self.change_options(window, |current| {
+            current.accumulate_ordering = options.accumulate_ordering;
+            current.accumulate_ops = options.accumulate_ops;
+            current.asserted_kinds = options.asserted_kinds;
+        })
+    }
+
+    /// The same by MPI's keys: those that `info` has not set stay as they are.
+    ///
+    /// Implements: MPI_Win_set_info.
+    ///
+    /// # Errors
+    /// As for [`Engine::set_window_options`].
+    pub fn set_window_info(&mut self, window: WindowId, info: &WindowInfo) -> Result<(), RmaError> {
+        let options = info.options();
+        self.change_options(window, |current| {
+            if info.is_set("accumulate_ordering") {
+                current.accumulate_ordering = options.accumulate_ordering;
+            }
+            if info.is_set("accumulate_ops") {
+                current.accumulate_ops = options.accumulate_ops;
+            }
+            // One that is not in force leaves the earlier one alone.
+            current.asserted_kinds = options.asserted_kinds.or(current.asserted_kinds);
+        })
+    }
+
+    fn change_options(
+        &mut self,
+        window: WindowId,
+        change: impl FnOnce(&mut WindowOptions),
+    ) -> Result<(), RmaError> {
         let w = self.window(Call::SetInfo, window)?;
-        w.options.accumulate_ordering = options.accumulate_ordering;
-        w.options.accumulate_ops = options.accumulate_ops;
+        change(&mut w.options);
         // The other way round the window keeps what it has: what is under way elsewhere is not known.
-        if options.accumulate_ops != AccumulateOps::SameOp {
+        if w.options.accumulate_ops != AccumulateOps::SameOp {
             w.paths.join_reductions();
         }
         Ok(())

@@ -3,7 +3,7 @@
 use core::task::Poll;
 
 use super::pscw::Opening;
-use super::{epoch_error, Engine, Stage, SyncCall};
+use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::WindowId;
@@ -58,7 +58,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
         }
         if w.exposure.is_open() {
-            return Err(epoch_error(call, state, Rule::ExposureOpen));
+            return Err(RmaError::Epoch { call, state: EXPOSED, rule: Rule::ExposureOpen });
         }
         if assert.no_precede && state.is_fence() && w.fence_active {
             return Err(epoch_error(call, state, Rule::NoPrecedeBroken));

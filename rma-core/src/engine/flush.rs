@@ -125,9 +125,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(epoch_error(call, state, Rule::FlushOutsidePassive));
         }
         let found = target.and_then(|target| w.find(&self.process.targets, target));
-        let unlocked =
-            if own { w.self_lock == SelfLock::None } else { found.is_none() && w.locks_recycled == 0 };
-        if state == WindowState::PerTarget && target.is_some() && unlocked {
+        let is_locked = |target| match own {
+            true => w.self_lock != SelfLock::None,
+            false => found.is_some() || w.parked.contains(target),
+        };
+        if state == WindowState::PerTarget && !target.is_none_or(is_locked) {
             return Err(epoch_error(call, state, Rule::NotLocked));
         }
         Ok(found)
@@ -208,6 +210,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             if is_meant(&self.process.targets[index]) && self.process.sync_phase(index).is_some() {
+                self.process.insist(w, index, Sync::Flush);
                 return Poll::Pending;
             }
             t = w.slots.next(&self.process.targets, index);

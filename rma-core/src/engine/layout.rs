@@ -4,7 +4,7 @@
 
 use core::task::Poll;
 
-use super::operation::Wanted;
+use super::operation::{outside, Wanted};
 use super::own::apply;
 use super::{Engine, Operation, Request};
 use crate::bootstrap::Bootstrap;
@@ -110,13 +110,7 @@ pub(super) fn check_span(
     // It was counted when the operation was checked.
     let span = layout.span_of(operation.len as u64).unwrap_or((0, i64::MAX));
     let located = metadata.locate_span(operation.disp, span).map(|_| ());
-    located.map_err(|offset_bytes| RmaError::Range {
-        call: operation.call,
-        target: operation.target,
-        offset_bytes,
-        len_bytes: span.0.abs_diff(span.1),
-        window_bytes: metadata.size,
-    })
+    located.map_err(|offset| outside(operation, metadata, offset, span.0.abs_diff(span.1)))
 }
 
 /// An operation with layouts on this process's own window; its span is inside of it.

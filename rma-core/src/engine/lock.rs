@@ -3,7 +3,7 @@
 use core::task::Poll;
 
 use super::pscw::Opening;
-use super::{epoch_error, Engine, Stage, SyncCall};
+use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
@@ -11,7 +11,7 @@ use crate::info::Flavor;
 use crate::lock::{LockType, Request, Waiter};
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
-use crate::table::Sync;
+use crate::table::{ParkedLock, Sync};
 use crate::window::{SelfLock, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -47,13 +47,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
         }
         if own && w.exposure.is_open() {
-            return Err(epoch_error(call, state, Rule::LockedAndExposed));
+            return Err(RmaError::Epoch { call, state: EXPOSED, rule: Rule::LockedAndExposed });
         }
         let own = own && !w.is_served;
-        let held =
-            if own { w.self_lock != SelfLock::None } else { w.find(&self.process.targets, target).is_some() };
-        if held && state == WindowState::PerTarget {
+        let is_locked = match own {
+            true => w.self_lock != SelfLock::None,
+            false => w.find(&self.process.targets, target).is_some() || w.parked.contains(target),
+        };
+        if is_locked && state == WindowState::PerTarget {
             return Err(epoch_error(call, state, Rule::AlreadyLocked));
+        }
+        // Whichever element is given up later, the lock that it was for can be written down.
+        let locks = w.slots.count() + 1;
+        if !w.parked.make_room(locks) {
+            return Err(RmaError::Memory { call, bytes: locks as usize * size_of::<ParkedLock>() });
         }
         w.transition(|state| state.on_lock()).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
         let stage = match (own, no_check) {
@@ -65,37 +72,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 w.self_lock = SelfLock::Waiting;
                 Stage::SelfLock { lock_type, queued: false }
             }
-            (false, _) => Stage::Lock { target, lock_type, no_check },
+            (false, _) => {
+                self.process.open_lock(w, ParkedLock::called(target, lock_type, no_check));
+                // Its memory may be accessed as soon as the call returns.
+                let is_at_once = w.flavor == Flavor::Shared || target == self.process.rank;
+                if is_at_once {
+                    Stage::LockGrant { target }
+                } else {
+                    Stage::Done
+                }
+            }
         };
         Ok(SyncCall::new(call, window, stage))
-    }
-
-    pub(super) fn poll_lock(
-        &mut self,
-        sync: &mut SyncCall,
-        target: Rank,
-        lock_type: LockType,
-        no_check: bool,
-    ) -> Poll<Result<(), RmaError>> {
-        let Some(w) = self.windows.get_mut(sync.window) else {
-            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
-        };
-        let Some(t) = self.process.poll_target_element(w, target) else {
-            return Poll::Pending;
-        };
-        let is_at_once = w.flavor == Flavor::Shared || target == self.process.rank;
-        let te = &mut self.process.targets[t];
-        (te.lock_type, te.no_check) = (lock_type, no_check);
-        if no_check {
-            te.lock.on_no_check().unwrap_or_default();
-            self.process.resolve(w, t);
-        }
-        if is_at_once {
-            // Its memory may be accessed as soon as the call returns.
-            sync.stage = Stage::LockGrant { target };
-            return self.poll_lock_grant(sync, target);
-        }
-        Poll::Ready(Ok(()))
     }
 
     pub(super) fn poll_self_lock(
@@ -146,7 +134,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 self.process.release_self(w);
             }
             Stage::SelfLock { .. } => self.process.release_self(w),
-            Stage::Lock { .. } => self.process.leave_per_target(w),
+            Stage::LockGrant { target } if w.parked.find(target).is_some_and(|lock| !lock.is_held()) => {
+                w.parked.remove(target);
+                self.process.leave_per_target(w);
+            }
             // May be called again.
             Stage::UnlockAll | Stage::UnlockWalk | Stage::Free { .. } => {
                 w.is_closing = false;
@@ -177,7 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.mem_sync();
         let found = w.find(&self.process.targets, target);
-        if own && w.self_lock == SelfLock::None || !own && found.is_none() && w.locks_recycled == 0 {
+        if own && w.self_lock == SelfLock::None || !own && found.is_none() && !w.parked.contains(target) {
             return missing;
         }
         if let Some(t) = found {
@@ -185,6 +176,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 return Err(epoch_error(call, state, Rule::Busy));
             }
             self.process.want_unlock(w, t);
+        } else if let Some(parked) = w.parked.find_mut(target) {
+            if core::mem::replace(&mut parked.is_closing, true) {
+                return Err(epoch_error(call, state, Rule::Busy));
+            }
         }
         Ok(SyncCall::new(call, window, Stage::Unlock { target }))
     }
@@ -202,36 +197,67 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                     Ok(())
                 })
             }
-            None => {
-                // Its element was given up while the lock was held: everything is complete, but the lock.
-                let Some(t) = self.process.poll_target_element(w, target) else { return Poll::Pending };
-                self.process.adopt_target(w, t, false);
-                self.process.want_unlock(w, t);
-                t
-            }
+            None => match self.process.poll_unlock_parked(w, sync.call, target) {
+                Poll::Ready(Ok(Some(t))) => t,
+                Poll::Ready(done) => return Poll::Ready(done.map(|_| ())),
+                Poll::Pending => return Poll::Pending,
+            },
         };
         if self.process.sync_phase(t).is_some() {
             return Poll::Pending;
         }
         self.process.count_phases(&mut sync.counted, t);
         let result = self.process.take_error(t, sync.call);
-        // An error that came when its target had no element, or after a complete had returned.
-        let is_last = w.remote_locks() == 1;
-        let late = w.detached_error.take_if(|(rank, _)| *rank == target || is_last);
-        let result = match late {
-            Some((rank, error)) if result.is_ok() => Err(error.report(sync.call, rank)),
-            _ => result,
-        };
+        let late = late_error(w, sync.call, target);
         self.process.free_target(w, t);
         if own {
             self.process.release_self(w);
         }
         self.process.leave_per_target(w);
-        Poll::Ready(result)
+        Poll::Ready(result.and(late))
     }
 }
 
+/// An error that came when its target had no element, or after a complete had returned; the last lock's unlock
+/// reports it whosever it is.
+fn late_error<R>(w: &mut Window<R>, call: Call, target: Rank) -> Result<(), RmaError> {
+    let is_last = w.remote_locks() == 1;
+    let late = w.detached_error.take_if(|(rank, _)| *rank == target || is_last);
+    late.map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)))
+}
+
 impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    /// Opens the epoch of a lock on another rank: with an element if there is one, without if not. Whoever posts to
+    /// the rank waits for one then.
+    fn open_lock(&mut self, w: &mut Window<E::Region>, lock: ParkedLock) {
+        match self.take_target_element(w, lock.rank) {
+            Some(t) => self.unpark(w, t, lock),
+            None => w.parked.insert(lock),
+        }
+    }
+
+    /// Closes the lock of a target without element: everything to it is complete. Where it is held, the element that
+    /// has to tell the target.
+    #[cold]
+    #[inline(never)]
+    fn poll_unlock_parked(
+        &mut self,
+        w: &mut Window<E::Region>,
+        call: Call,
+        target: Rank,
+    ) -> Poll<Result<Option<u32>, RmaError>> {
+        if w.parked.find(target).is_some_and(|lock| lock.is_held()) {
+            let Some(t) = self.poll_target_element(w, target) else { return Poll::Pending };
+            self.adopt_target(w, t, false);
+            self.want_unlock(w, t);
+            return Poll::Ready(Ok(Some(t)));
+        }
+        let late = late_error(w, call, target);
+        w.parked.remove(target);
+        self.leave_per_target(w);
+        Poll::Ready(late.map(|()| None))
+    }
+
     /// Tells a target's element that its epoch ends, and sends what can go at once.
     pub(crate) fn want_unlock(&mut self, w: &mut Window<E::Region>, t: u32) {
         let te = &mut self.targets[t];

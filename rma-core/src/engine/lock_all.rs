@@ -3,7 +3,7 @@
 use core::task::Poll;
 
 use super::pscw::Opening;
-use super::{epoch_error, Engine, Stage, SyncCall};
+use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
 use crate::epoch::LockAllCursor;
 use crate::error::{Call, RmaError, Rule};
@@ -39,7 +39,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(epoch_error(call, state, Rule::OtherEpochOpen));
         }
         if w.exposure.is_open() {
-            return Err(epoch_error(call, state, Rule::LockedAndExposed));
+            return Err(RmaError::Epoch { call, state: EXPOSED, rule: Rule::LockedAndExposed });
         }
         let event = if no_check { WindowState::on_lock_all_no_check } else { WindowState::on_lock_all };
         w.transition(event).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;

@@ -31,10 +31,10 @@ use crate::group::Group;
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::Arena;
-use crate::progress::{Failure, Place, Process, Windows};
+use crate::progress::{Failure, Place, Process, TargetNews, Windows};
 use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
-use crate::table::{OperationElement, TargetElement};
+use crate::table::{OperationArena, TargetElement};
 use crate::window::Window;
 
 pub use crate::table::{Change, Notification};
@@ -66,7 +66,6 @@ enum Stage {
     Free { sequence: Option<u32> },
     Barrier { sequence: Option<u32> },
     Agree { sequence: Option<u32> },
-    Lock { target: Rank, lock_type: LockType, no_check: bool },
     LockGrant { target: Rank },
     LockAllGrant,
     OwnGrant,
@@ -113,7 +112,6 @@ impl SyncCall {
             Stage::Free { .. } => "the other ranks to free the window",
             Stage::Barrier { .. } => "the other ranks to reach the barrier",
             Stage::Agree { .. } => "the other ranks to make the window",
-            Stage::Lock { .. } => "a target element",
             Stage::StartGrant => "the posts of ranks whose memory is shared",
             Stage::LockGrant { .. } | Stage::LockAllGrant => "the locks of ranks whose memory is shared",
             Stage::SelfLock { .. } | Stage::OwnGrant => "the lock of this rank's own window",
@@ -259,6 +257,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         (self.process.operations.in_use(), self.process.targets.in_use())
     }
 
+    /// Whether a target element came free since this was asked, for which a call of another thread may wait: it
+    /// should be polled, although nothing has arrived.
+    #[inline]
+    pub fn take_target_news(&mut self) -> bool {
+        let is_free = self.process.target_news == TargetNews::Free;
+        if is_free {
+            self.process.target_news = TargetNews::None;
+        }
+        is_free
+    }
+
     /// Bytes that the engine holds beside its windows; independent of the number of ranks beyond
     /// `RMA_PEERS`.
     pub fn shared_bytes(&self) -> usize {
@@ -266,7 +275,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         size_of::<Self>()
             + self.process.peers.bytes()
             + self.process.limits.send_bytes_max * (config.reply_buffers + 1)
-            + config.operation_pool_global as usize * Arena::<OperationElement>::element_bytes()
+            + config.operation_pool_global as usize * OperationArena::element_bytes()
             + config.target_pool_global as usize * Arena::<TargetElement>::element_bytes()
     }
 
@@ -285,7 +294,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins a barrier of all ranks of the job.
     ///
     /// # Errors
-    /// When the endpoint is broken.
+    /// When the endpoint is broken. When polled, also when another rank has come to another collective call.
     pub fn start_barrier(&mut self) -> Result<SyncCall, RmaError> {
         self.check_endpoint(Call::Barrier)?;
         Ok(SyncCall::new(Call::Barrier, WindowId(u32::MAX), Stage::Barrier { sequence: None }))
@@ -309,7 +318,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::Free { sequence } => self.poll_free(sync, sequence),
             Stage::Barrier { sequence } => self.poll_barrier(sync, sequence),
             Stage::Agree { sequence } => self.poll_agree(sync, sequence),
-            Stage::Lock { target, lock_type, no_check } => self.poll_lock(sync, target, lock_type, no_check),
             Stage::LockGrant { target } => self.poll_lock_grant(sync, target),
             Stage::LockAllGrant => self.poll_lock_all_grant(sync),
             Stage::OwnGrant => self.poll_own_grant(sync),
@@ -336,8 +344,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     fn poll_barrier(&mut self, sync: &mut SyncCall, sequence: Option<u32>) -> Poll<Result<(), RmaError>> {
-        match self.poll_reduce(sequence, |_| [0; crate::progress::REDUCE_VALUES]) {
-            Ok(()) => Poll::Ready(Ok(())),
+        match self.poll_reduce(sequence, |_| window::come_for(window::BARRIER)) {
+            Ok(()) => Poll::Ready(window::all_came_for_one(sync.call, self.process.reduce.values())),
             Err(sequence) => {
                 sync.stage = Stage::Barrier { sequence };
                 self.process.failure(sync.call)
@@ -401,6 +409,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.windows.get(window).map(Window::state)
     }
 }
+
+/// The state of a window that is exposed by post, in errors.
+const EXPOSED: &str = "Exposed";
+
+/// The same of one that is not.
+const NOT_EXPOSED: &str = "NotExposed";
+
+/// The same of one that some rank holds a lock of.
+const LOCKED: &str = "Locked";
 
 /// An error about the state that a call met.
 fn epoch_error(call: Call, state: WindowState, rule: crate::error::Rule) -> RmaError {

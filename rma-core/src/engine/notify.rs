@@ -11,8 +11,8 @@ use crate::error::{Call, RmaError};
 use crate::ids::{Rank, WindowId};
 use crate::op::ReduceOp;
 use crate::provider::Endpoint;
-use crate::table::{Notification, NOTE_PAYLOAD_BYTES};
-use crate::wire::OpKind;
+use crate::table::{Notification, TargetError, NOTE_PAYLOAD_BYTES};
+use crate::wire::{ErrorRecord, OpKind};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Puts `len` bytes and then changes a word of the target's window: who sees the change (at the target
@@ -28,7 +28,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// As for [`Engine::put`].
     ///
     /// # Errors
-    /// As for [`Engine::put`], and when the word is known to be outside the window, or not aligned to 8 bytes.
+    /// As for [`Engine::put`], and when the word is known to be outside the window, or not at a multiple of 8 bytes
+    /// in the target's memory, which counts, not its displacement. What is not known yet is an error of the call
+    /// that completes the put at the latest.
     pub unsafe fn put_notify(
         &mut self,
         window: WindowId,
@@ -96,19 +98,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let known = match w.find(&self.process.targets, target) {
             Some(t) => self.process.targets[t].metadata,
             None if target == rank => Some(w.own),
-            None => w.symmetric,
+            None => None,
         };
-        let Some(metadata) = known else { return Ok(()) };
-        check_range(note, None, &metadata)?;
-        match metadata.locate(note.disp, note.len as u64) {
-            Ok(offset) if offset % NOTE_PAYLOAD_BYTES as u64 != 0 => {
-                let what =
-                    "the notified word is not at a multiple of 8 bytes; give its window a displacement unit \
-                            of 8, or another place";
-                Err(RmaError::Argument { call, what })
-            }
-            _ => Ok(()),
-        }
+        let located = match known.or_else(|| w.uniform.filter(|_| w.is_aligned_alike)) {
+            Some(metadata) => metadata.locate_word(note.disp).map(|_| ()),
+            None => return w.uniform.map_or(Ok(()), |metadata| check_range(note, None, &metadata)),
+        };
+        located.map_err(|error| TargetError::Record(error).report(call, target))
     }
 
     /// The notified word of this process's own window at `disp`, in its displacement units. What was put
@@ -158,19 +154,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let target = self.process.rank;
         let w = self.window(call, window)?;
         let len_bytes = NOTE_PAYLOAD_BYTES as u64;
-        let outside = |offset_bytes| RmaError::Range {
-            call,
-            target,
-            offset_bytes,
-            len_bytes,
-            window_bytes: w.own.size,
-        };
+        let own = w.own;
+        let outside = |offset| TargetError::Record(own.outside(offset, len_bytes)).report(call, target);
         let address = w.own.locate(disp, len_bytes).map_err(outside)?;
         let Some((memory, offset)) = w.place(address, len_bytes) else { return Err(outside(address)) };
-        let what = "the notified word is not at a multiple of 8 bytes";
         match memory.load_acquire(offset) {
             Ok(Some(value)) => Ok(value),
-            Ok(None) => Err(RmaError::Argument { call, what }),
+            Ok(None) => Err(TargetError::Record(ErrorRecord::UnalignedWord).report(call, target)),
             Err(_) => Err(outside(address)),
         }
     }

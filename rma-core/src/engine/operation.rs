@@ -9,15 +9,16 @@ use super::{epoch_error, Engine};
 use crate::bootstrap::Bootstrap;
 use crate::check::AccessKind;
 use crate::dtype::Dtype;
-use crate::error::{Call, RmaError, Rule};
+use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
 use crate::layout::Layouts;
+use crate::mutation::Mutation;
 use crate::op::ReduceOp;
 use crate::path::Path;
 use crate::progress::TagKind;
 use crate::provider::{Endpoint, PostError, RemoteAddr};
 use crate::state::{TargetLockState, WindowState};
-use crate::table::{Direct, Notification, Sync};
+use crate::table::{Direct, Notification, Sync, TargetError};
 use crate::window::{SelfLock, Window};
 use crate::wire::{Metadata, OpKind};
 
@@ -242,7 +243,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// # Errors
     /// When no epoch is open, the rank is not in the window, the range is known to be outside, or the
     /// reduction is not defined for the type. A range that only the target can judge is reported by the
-    /// call that completes the operation.
+    /// call that completes the operation. No bytes are in range at every displacement: nothing is accessed.
     ///
     /// Implements: MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, MPI_Fetch_and_op, MPI_Compare_and_swap, rule: access-epoch-required.
     pub unsafe fn post(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
@@ -286,21 +287,21 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let done = unsafe { self.post_to_self(window, operation, layouts) };
             return Poll::Ready(done.map(|()| Posted::Complete));
         }
-        let t = match self.process.find_or_make_target(w, operation) {
+        let t = match self.process.find_or_make_target(w, operation, layouts) {
             Poll::Ready(Ok(t)) => t,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => return Poll::Pending,
         };
+        if operation.len == 0 {
+            w.fence_active = true;
+            return Poll::Ready(Ok(Posted::Complete));
+        }
         if let Some(metadata) = self.process.targets[t].metadata.as_ref().or(w.uniform.as_ref()) {
             if let Err(error) = check_range(operation, layouts, metadata) {
                 return Poll::Ready(Err(error));
             }
         }
         w.fence_active = true;
-        let changes_nothing = operation.kind == OpKind::Accumulate && operation.op == ReduceOp::NoOp;
-        if operation.len == 0 || changes_nothing {
-            return Poll::Ready(Ok(Posted::Complete));
-        }
         let is_plain = wanted == Wanted::Nothing && layouts.is_none();
         // SAFETY: the caller's promise.
         if is_plain && unsafe { self.process.post_counted(w, t, operation) } {
@@ -332,6 +333,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if is_closing {
             return Err(epoch_error(call, state, Rule::Busy));
         }
+        if kind == OpKind::Accumulate && op == ReduceOp::NoOp {
+            let what =
+                "no_op only reads, and an accumulate returns nothing: use get_accumulate or fetch_and_op";
+            return Err(RmaError::Invalid { call, class: ErrorClass::Op, what });
+        }
         let is_swap = kind == OpKind::CompareAndSwap;
         if !op.is_defined_for(dtype) || (is_swap && !dtype.has_compare_and_swap()) {
             let op = if is_swap { "compare_and_swap" } else { op.name() };
@@ -362,12 +368,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if state.is_pscw() && !w.access.contains(operation.target) {
             return Err(epoch_error(call, state, Rule::NotInGroup));
         }
-        check_range(operation, layouts, &w.own)?;
-        w.fence_active = true;
         if operation.len == 0 {
+            w.fence_active = true;
             self.process.counters.self_operations += 1;
             return Ok(());
         }
+        check_range(operation, layouts, &w.own)?;
+        w.fence_active = true;
         let (address, len_bytes) = (operation.disp * u64::from(w.own.disp_unit), operation.len as u64);
         if let Some(layouts) = layouts {
             // SAFETY: the caller's promise.
@@ -396,6 +403,12 @@ impl Operation {
     }
 }
 
+/// The error of an access that does not fit the window.
+#[cold]
+pub(super) fn outside(operation: &Operation, metadata: &Metadata, offset: u64, len: u64) -> RmaError {
+    TargetError::Record(metadata.outside(offset, len)).report(operation.call, operation.target)
+}
+
 pub(super) fn check_range(
     operation: &Operation,
     layouts: Option<&Layouts>,
@@ -404,13 +417,9 @@ pub(super) fn check_range(
     if let Some(layout) = layouts.and_then(|layouts| layouts.target.as_ref()) {
         return check_span(operation, layout, metadata);
     }
-    metadata.locate(operation.disp, operation.len as u64).map(|_| ()).map_err(|offset| RmaError::Range {
-        call: operation.call,
-        target: operation.target,
-        offset_bytes: offset,
-        len_bytes: operation.len as u64,
-        window_bytes: metadata.size,
-    })
+    let len = operation.len as u64;
+    let located = metadata.locate(operation.disp, len).map(|_| ());
+    located.map_err(|offset| outside(operation, metadata, offset, len))
 }
 
 impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
@@ -425,6 +434,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         &mut self,
         w: &mut Window<E::Region>,
         operation: &Operation,
+        layouts: Option<&Layouts>,
     ) -> Poll<Result<u32, RmaError>> {
         let &Operation { call, target, .. } = operation;
         if let Some(t) = w.find(&self.targets, target) {
@@ -437,10 +447,13 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             return Poll::Ready(Ok(t));
         }
         let state = w.state();
-        if state == WindowState::PerTarget && w.locks_recycled == 0 {
-            let self_held = target == self.rank && w.self_lock != SelfLock::None;
-            if !self_held {
-                return Poll::Ready(Err(epoch_error(call, state, Rule::NotLocked)));
+        if state == WindowState::PerTarget && !(target == self.rank && w.self_lock != SelfLock::None) {
+            match w.parked.find(target) {
+                None => return Poll::Ready(Err(epoch_error(call, state, Rule::NotLocked))),
+                Some(lock) if lock.is_closing => {
+                    return Poll::Ready(Err(epoch_error(call, state, Rule::Busy)));
+                }
+                Some(_) => {}
             }
         }
         if state == WindowState::LockAllIssued {
@@ -448,6 +461,13 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         }
         if state.is_pscw() && !w.access.contains(target) {
             return Poll::Ready(Err(epoch_error(call, state, Rule::NotInGroup)));
+        }
+        let metadata = if target == self.rank { Some(&w.own) } else { w.uniform.as_ref() };
+        // What is refused leaves no element: one of a fence without operations would be there in the next epoch.
+        if let (1.., Some(metadata)) = (operation.len, metadata) {
+            if let Err(error) = check_range(operation, layouts, metadata) {
+                return Poll::Ready(Err(error));
+            }
         }
         let Some(t) = self.poll_target_element(w, target) else {
             return Poll::Pending;
@@ -461,6 +481,11 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     pub(crate) fn adopt_target(&mut self, w: &mut Window<E::Region>, t: u32, is_self: bool) {
         let state = w.state();
         self.order_behind_detached(w, t);
+        if let Some(mut lock) = w.parked.remove(self.targets[t].rank) {
+            // It was given up while its target was locked, or was not there yet; the table has it now.
+            lock.no_check &= !Mutation::UncheckedLockForgotten.is_on();
+            return self.unpark(w, t, lock);
+        }
         let te = &mut self.targets[t];
         if state == WindowState::LockAllCalled && !is_self {
             // Per-target protocol: locked when the first operation leaves.
@@ -476,10 +501,6 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if is_self {
             // Nobody sends packets to himself, so nobody would answer where the window is.
             te.metadata = Some(w.own);
-        }
-        if state == WindowState::PerTarget && !is_self {
-            // It was given up while its lock was held; the table has it again.
-            w.locks_recycled -= 1;
         }
         let is_unlocked = state == WindowState::LockAllGranted && w.lock_all_no_check;
         // Who is told of COMPLETE is not who executes: `complete_untouched` tells him.

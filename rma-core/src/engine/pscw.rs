@@ -2,7 +2,7 @@
 
 use core::task::Poll;
 
-use super::{epoch_error, Engine, FenceAssert, Stage, SyncCall};
+use super::{epoch_error, Engine, FenceAssert, Stage, SyncCall, EXPOSED, LOCKED, NOT_EXPOSED};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::flush::Phase;
@@ -70,17 +70,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
         // Where a ghost has the lock, this rank knows of those that it holds itself.
-        let element = w.slots.find(&self.process.targets, self.process.rank);
-        let is_locked_here = state.is_lock_all() || state == WindowState::PerTarget && element.is_some();
+        let rank = self.process.rank;
+        let is_known = w.slots.find(&self.process.targets, rank).is_some() || w.parked.contains(rank);
+        let is_locked_here = state.is_lock_all() || state == WindowState::PerTarget && is_known;
         let has_own_lock = w.is_served && is_locked_here;
         let broken = match () {
-            () if w.exposure.is_open() => Some(Rule::ExposureOpen),
-            () if state.is_fence() && w.fence_active => Some(Rule::OtherEpochOpen),
-            () if w.is_locked() || has_own_lock => Some(Rule::LockedAndExposed),
+            () if w.exposure.is_open() => Some((EXPOSED, Rule::ExposureOpen)),
+            () if state.is_fence() && w.fence_active => Some((state.name(), Rule::OtherEpochOpen)),
+            () if w.is_locked() || has_own_lock => Some((LOCKED, Rule::LockedAndExposed)),
             () => None,
         };
-        if let Some(rule) = broken {
-            return Err(epoch_error(call, state, rule));
+        if let Some((state, rule)) = broken {
+            return Err(RmaError::Epoch { call, state, rule });
         }
         w.mem_sync();
         w.exposure.open(group.clone(), assert.no_check);
@@ -122,7 +123,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if w.exposure.is_open() {
             Ok(())
         } else {
-            Err(epoch_error(call, w.state(), Rule::NoSuchEpoch))
+            Err(RmaError::Epoch { call, state: NOT_EXPOSED, rule: Rule::NoSuchEpoch })
         }
     }
 

@@ -25,6 +25,8 @@ use crate::table::OperationState;
 ///
 /// It is recognized by the generation of its operation element, a number of 28 bits: one that is kept, and
 /// not asked, while its element serves 268,435,456 other operations could be taken for a later one's.
+///
+/// Implements: MPI_Request_free.
 #[derive(Debug)]
 #[must_use = "a request that is dropped cannot be waited for; its operation goes on"]
 pub struct Request {

@@ -204,14 +204,15 @@ impl<E: Endpoint> Engine<E, Introduced> {
             region =
                 Some(registered.map_err(|refused| RmaError::Provider { call, message: refused.message })?);
         }
+        // SAFETY: the caller's promise; the window keeps the mapping.
+        let memory = unsafe { WindowMemory::new(base, wanted.len) };
         let own = Metadata {
             size: wanted.len as u64,
             base: region.as_ref().map_or(0, MemoryRegion::remote_base),
             key: region.as_ref().map_or(RemoteKey(0), MemoryRegion::remote_key),
             disp_unit: wanted.disp_unit.max(1),
+            misalignment: memory.misalignment(),
         };
-        // SAFETY: the caller's promise; the window keeps the mapping.
-        let memory = unsafe { WindowMemory::new(base, wanted.len) };
         let process = &mut self.process;
         let operations = process.operations.reserve(process.config.operation_pool);
         let targets = process.targets.reserve(process.config.target_pool);

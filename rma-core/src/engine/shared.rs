@@ -8,14 +8,13 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::task::Poll;
 
-use super::window::Making;
+use super::window::{self, Making};
 use super::{Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError};
 use crate::ids::{Rank, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::mem::WindowMemory;
-use crate::progress::REDUCE_VALUES;
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
 use crate::window::OwnedMemory;
@@ -42,7 +41,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// job is polled.
     ///
     /// # Errors
-    /// When the endpoint is broken.
+    /// When the endpoint is broken. When polled, also when another rank has come to another collective call.
     pub fn start_agree(&mut self, call: Call, values: [u64; AGREE_VALUES]) -> Result<SyncCall, RmaError> {
         self.check_endpoint(call)?;
         self.agreeing = values;
@@ -55,12 +54,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sequence: Option<u32>,
     ) -> Poll<Result<(), RmaError>> {
         let result = self.poll_reduce(sequence, |engine| {
-            let mut values = [0; REDUCE_VALUES];
+            let mut values = window::come_for(window::AGREEMENT);
             values[..AGREE_VALUES].copy_from_slice(&engine.agreeing);
             values
         });
         match result {
-            Ok(()) => Poll::Ready(Ok(())),
+            Ok(()) => Poll::Ready(window::all_came_for_one(sync.call, self.process.reduce.values())),
             Err(sequence) => {
                 sync.stage = Stage::Agree { sequence };
                 self.process.failure(sync.call)
@@ -111,7 +110,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        let Some(t) = w.find(&self.process.targets, target) else { return Poll::Ready(Ok(())) };
+        let is_called = w.parked.find(target).is_some_and(|lock| lock.lock == TargetLockState::Called);
+        let t = match w.find(&self.process.targets, target) {
+            Some(t) => t,
+            None if is_called => {
+                let Some(t) = self.process.poll_target_element(w, target) else { return Poll::Pending };
+                self.process.adopt_target(w, t, false);
+                t
+            }
+            None => {
+                w.mem_sync();
+                return Poll::Ready(Ok(()));
+            }
+        };
         let te = &self.process.targets[t];
         if te.lock == TargetLockState::Granted {
             w.mem_sync();

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use core::task::Poll;
 
 use super::pscw::Opening;
-use super::{epoch_error, Engine, Stage, SyncCall};
+use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
@@ -18,7 +18,7 @@ use crate::path::{Path, Paths};
 
 use crate::op::ReduceOp;
 use crate::pool::NONE;
-use crate::progress::{Failure, REDUCE_VALUES};
+use crate::progress::{Failure, NO_WINDOW, REDUCE_VALUES};
 use crate::provider::{Endpoint, MemoryRegion};
 use crate::state::WindowState;
 use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
@@ -36,11 +36,24 @@ const FAILED: usize = 2 * AGREED;
 
 /// The agreement's numbers by what they are.
 const SIZE: usize = 0;
+/// Above its lowest byte, which is the misalignment: equal as a whole, both are; equal above it, the unit is.
 const DISP_UNIT: usize = 1;
 const BASE: usize = 2;
 const KEY: usize = 3;
 const PATHS: usize = 4;
 const OPTIONS: usize = 5;
+
+/// The highest byte of [`OPTIONS`] says what a rank has come for: a kind of window, or one of these.
+const COME_FOR: u32 = 56;
+
+/// To meet the others, and nothing else.
+pub(super) const BARRIER: u64 = 1 << 3 << COME_FOR;
+
+/// For [`Engine::start_agree`].
+pub(super) const AGREEMENT: u64 = 1 << 4 << COME_FOR;
+
+/// What belongs to no window.
+const NO_WINDOWS: u64 = BARRIER | AGREEMENT;
 
 /// A window that is about to be made at this rank.
 pub(super) struct Making<'a> {
@@ -124,10 +137,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         disp_unit: u32,
         options: &WindowOptions,
     ) -> Result<(WindowId, SyncCall), RmaError> {
+        let (call, flavor) = (Call::Allocate, Flavor::Allocate);
+        if let Some(refused) = self.start_refused(call) {
+            return Ok(refused);
+        }
         if self.may_be_served(options) {
             return self.start_served(len, disp_unit, options);
         }
-        let (call, flavor) = (Call::Allocate, Flavor::Allocate);
         let owned = OwnedMemory::new(len, options.memory_alignment as usize);
         let (base, len_had) = owned.as_ref().map_or((core::ptr::null_mut(), 0), |owned| (owned.base(), len));
         // SAFETY: the window keeps `owned` and is dropped with it; nobody else has the pointer but
@@ -137,9 +153,22 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote: None, error })
     }
 
+    /// The call that fails as soon as it is polled, where a rank is known to be lost, without whom no window is made.
+    /// None is begun then, neither here nor at the ghost: who frees a window alone, because of that loss, gives up a
+    /// number that others still use, and what they ask for must not reach another window.
+    fn start_refused(&self, call: Call) -> Option<(WindowId, SyncCall)> {
+        let failure = self.process.failure.as_ref()?;
+        let mut sync = SyncCall::new(call, NO_WINDOW, Stage::Create { sequence: None });
+        sync.error = Some(failure.report(call));
+        Some((NO_WINDOW, sync))
+    }
+
     pub(super) fn start_window(&mut self, making: Making<'_>) -> Result<(WindowId, SyncCall), RmaError> {
         let Making { call, flavor, memory, owned, disp_unit, options, remote, mut error } = making;
         self.check_endpoint(call)?;
+        if let Some(refused) = self.start_refused(call) {
+            return Ok(refused);
+        }
         let id = self.windows.next_id();
         let process = &mut self.process;
         let options = process.options_in_force(options);
@@ -165,11 +194,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let served = remote.unwrap_or_default();
         let own = Metadata {
-            // Any address may be attached.
-            size: if is_dynamic { u64::MAX } else { memory.len() as u64 },
+            size: if is_dynamic { Metadata::ANY_ADDRESS } else { memory.len() as u64 },
             base: region.as_ref().map_or(served.base, MemoryRegion::remote_base),
             key: region.as_ref().map_or(RemoteKey(served.key), MemoryRegion::remote_key),
             disp_unit: disp_unit.max(1),
+            misalignment: memory.misalignment(),
         };
         let operations = process.operations.reserve(process.config.operation_pool);
         let targets = process.targets.reserve(process.config.target_pool);
@@ -205,7 +234,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let failed =
             sync.error.as_ref().map_or(0, |error| 1 << 40 | (error.class() as u64) << 32 | u64::from(rank.0));
         let agreed = self.poll_reduce(sequence, |engine| {
-            let mut values = engine.windows.get(id).map_or([0; REDUCE_VALUES], creation_values);
+            let mut values = engine.windows.get(id).map_or_else(|| come_for(0), creation_values);
             values[FAILED] = failed;
             values
         });
@@ -225,6 +254,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let elsewhere =
                 RmaError::Elsewhere { call: sync.call, class, target: Rank(values[FAILED] as u32) };
             return Poll::Ready(Err(sync.error.take().unwrap_or(elsewhere)));
+        }
+        if let Err(error) = all_came_for_one(sync.call, &values) {
+            self.remove_window(id);
+            return Poll::Ready(Err(error));
         }
         let Some(w) = self.windows.get_mut(id) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: id }));
@@ -246,13 +279,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let call = Call::Free;
         let is_broken = self.process.failure.is_some();
         let w = self.window(call, window)?;
-        let state = w.state();
-        // A fence that a death keeps from its end lets nothing leave: what waits for it is given up.
-        let is_stuck = state == WindowState::FenceIssued && is_broken;
-        let idle = state == WindowState::Unset || (state.is_fence() && !w.fence_active) || is_stuck;
-        if !idle || w.self_lock != SelfLock::None || w.exposure.is_open() {
-            return Err(epoch_error(call, state, Rule::FreeInsideEpoch));
+        if let Some(state) = open_state(w, is_broken) {
+            return Err(RmaError::Epoch { call, state, rule: Rule::FreeInsideEpoch });
         }
+        let state = w.state();
         if w.has_leftover() {
             return Ok(Self::after_leftover(call, window, Opening::Free));
         }
@@ -260,6 +290,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(epoch_error(call, state, Rule::Busy));
         }
         Ok(SyncCall::new(call, window, Stage::Free { sequence: None }))
+    }
+
+    /// The first window with an epoch that is open at this rank, and its state: whoever finalizes would lose the
+    /// epoch's operations. After a rank's death nobody is kept from leaving.
+    pub fn open_epoch(&self) -> Option<(WindowId, &'static str)> {
+        if self.process.failure.is_some() {
+            return None;
+        }
+        self.windows.iter().find_map(|w| Some((w.id, open_state(w, false)?)))
     }
 
     pub(super) fn poll_free(
@@ -385,13 +424,31 @@ fn agreement<R>(w: &Window<R>) -> u64 {
         Flavor::Dynamic => 1,
         Flavor::Shared => 2,
     };
-    w.options.agreement() | (kind | u64::from(w.is_served) << 2) << 56
+    w.options.agreement() | (kind | u64::from(w.is_served) << 2) << COME_FOR
+}
+
+/// The numbers of a rank that says only what it has come for.
+pub(super) fn come_for(what: u64) -> [u64; REDUCE_VALUES] {
+    let mut values = [0; REDUCE_VALUES];
+    (values[OPTIONS], values[OPTIONS + AGREED]) = (what, !what);
+    values
+}
+
+/// Whether what all ranks said belongs to one call. Every rank comes to the same end.
+pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Result<(), RmaError> {
+    let (highest, lowest) = (values[OPTIONS], !values[OPTIONS + AGREED]);
+    if (highest | lowest) & NO_WINDOWS == 0 || highest >> COME_FOR == lowest >> COME_FOR {
+        return Ok(());
+    }
+    let what = "the ranks are in different collective calls: another one is at a barrier, finalizes, or makes a window \
+                of another kind; make the same calls in the same order at every rank";
+    Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what })
 }
 
 fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
     let mut own = [0; AGREED];
     own[SIZE] = w.own.size;
-    own[DISP_UNIT] = u64::from(w.own.disp_unit);
+    own[DISP_UNIT] = u64::from(w.own.disp_unit) << 8 | u64::from(w.own.misalignment);
     own[BASE] = w.own.base;
     own[KEY] = w.own.key.0;
     own[PATHS] = w.paths.digest();
@@ -407,9 +464,10 @@ fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
 /// What all ranks said decides what this one does with its window from now on.
 fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (ErrorClass, &'static str)> {
     let same = |index: usize| values[index] == !values[index + AGREED];
+    let is_same_unit = values[DISP_UNIT] >> 8 == !values[DISP_UNIT + AGREED] >> 8;
     if !same(OPTIONS) {
         // The numbers' highest bits tell the kinds apart, so one that all ranks share is the maximum's.
-        if values[OPTIONS] >> 56 != !values[OPTIONS + AGREED] >> 56 {
+        if values[OPTIONS] >> COME_FOR != !values[OPTIONS + AGREED] >> COME_FOR {
             return Err((
                 ErrorClass::RmaFlavor,
                 "not every rank makes the same kind of window; make them all alike, and give all ranks the same \
@@ -423,14 +481,15 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
         if w.options.same_size && !same(SIZE) {
             return Err((ErrorClass::Size, "same_size was given, but not every rank has the same size"));
         }
-        if w.options.same_disp_unit && !same(DISP_UNIT) {
+        if w.options.same_disp_unit && !is_same_unit {
             return Err((ErrorClass::Disp, "same_disp_unit was given, but not every rank has the same unit"));
         }
     }
-    let uniform = (w.options.same_size || same(SIZE)) && (w.options.same_disp_unit || same(DISP_UNIT));
+    let uniform = (w.options.same_size || same(SIZE)) && (w.options.same_disp_unit || is_same_unit);
     if uniform {
         w.uniform = Some(w.own);
-        if same(BASE) && same(KEY) {
+        w.is_aligned_alike = same(DISP_UNIT);
+        if same(BASE) && same(KEY) && w.is_aligned_alike {
             w.symmetric = Some(w.own);
         }
     }
@@ -443,6 +502,18 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
     }
     w.usable = true;
     Ok(())
+}
+
+/// The state in which an epoch is open at this rank, if one is. A fence that a death keeps from its end lets
+/// nothing leave: what waits for it is given up.
+fn open_state<R>(w: &Window<R>, is_broken: bool) -> Option<&'static str> {
+    let state = w.state();
+    let is_stuck = state == WindowState::FenceIssued && is_broken;
+    let is_idle = state == WindowState::Unset || (state.is_fence() && !w.fence_active) || is_stuck;
+    if is_idle && w.exposure.is_open() {
+        return Some(EXPOSED);
+    }
+    (!is_idle || w.self_lock != SelfLock::None).then(|| state.name())
 }
 
 /// Whether `len` bytes at `base` can be memory of a window.

@@ -200,6 +200,7 @@ mod tests {
         }
     }
 
+    /// Shows: seed: PROC_SYNC.
     #[test]
     fn nobody_completes_before_the_last_one_starts() {
         let mut ranks: Vec<_> = (0..5).map(|rank| Dissemination::<1>::new(Rank(rank), 5)).collect();

@@ -65,6 +65,7 @@ impl FewRanks {
 mod tests {
     use super::*;
 
+    /// Shows: seed: ack_count.
     #[test]
     fn ranks_are_there_as_often_as_they_were_put_in() {
         let mut few = FewRanks::default();

@@ -123,7 +123,9 @@ impl RmaError {
     /// MPI's class of the error.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Epoch { .. } | Self::NotHeld { .. } | Self::NotExposed { .. } => ErrorClass::RmaSync,
+            Self::Epoch { .. } | Self::Unclosed { .. } | Self::NotHeld { .. } | Self::NotExposed { .. } => {
+                ErrorClass::RmaSync
+            }
             Self::Range { .. } | Self::NotAttached { .. } => ErrorClass::RmaRange,
             Self::Conflict { .. } => ErrorClass::RmaConflict,
             Self::Rank { .. } => ErrorClass::Rank,
@@ -148,6 +150,14 @@ impl RmaError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Shows: MPI_ERR_LOCKTYPE, MPI_ERR_ASSERT, MPI_ERR_TYPE, MPI_ERR_COUNT.
+    #[test]
+    fn classes_that_no_call_returns_have_names_for_bindings() {
+        use ErrorClass::{Assert, Count, LockType, Type};
+        let names = [LockType, Assert, Type, Count].map(ErrorClass::name);
+        assert_eq!(names, ["MPI_ERR_LOCKTYPE", "MPI_ERR_ASSERT", "MPI_ERR_TYPE", "MPI_ERR_COUNT"]);
+    }
 
     #[test]
     fn codes_are_places_and_nothing_else_is_a_code() {

@@ -117,8 +117,19 @@ impl MemoryKinds {
 
     /// The supported kinds among those that `list` names, separated by commas.
     pub fn supported_of(list: &str) -> Self {
-        let bit = |kind: &str| Self::NAMES.iter().position(|name| *name == kind).map_or(0, |at| 1 << at);
-        Self(list.split(',').fold(0, |bits, kind| bits | bit(kind.trim())))
+        Self(list.split(',').filter_map(Self::bit).fold(0, |bits, bit| bits | bit))
+    }
+
+    /// The kinds that `list` names, if all of them are supported. An empty list names none.
+    pub fn all_of(list: &str) -> Option<Self> {
+        if list.trim().is_empty() {
+            return Some(Self(0));
+        }
+        list.split(',').map(Self::bit).try_fold(0, |bits, bit| Some(bits | bit?)).map(Self)
+    }
+
+    fn bit(kind: &str) -> Option<u8> {
+        Self::NAMES.iter().position(|name| *name == kind.trim()).map(|at| 1 << at)
     }
 
     /// The names of the kinds.
@@ -173,6 +184,11 @@ pub struct WindowOptions {
     pub memory_alignment: u32,
     /// The kinds of memory that the program asked for and that are supported.
     pub memory_kinds: MemoryKinds,
+    /// The only kinds of memory that this rank's buffers are of, if the program asserts that (MPI-4.1 section
+    /// 12.4.3). All that is supported is the host's memory, so nothing is gained by it.
+    ///
+    /// Implements: mpi_assert_memory_alloc_kinds.
+    pub asserted_kinds: Option<MemoryKinds>,
     /// The memory model; `None`: as [`crate::config::Config::memory_model`] says.
     pub model: Option<MemoryModel>,
     /// Whether conflicting accesses are looked for; `None`: as [`crate::config::Config::check`] says.
@@ -191,6 +207,7 @@ impl WindowOptions {
         alloc_shared_noncontig: false,
         memory_alignment: 0,
         memory_kinds: MemoryKinds(0),
+        asserted_kinds: None,
         model: None,
         check: None,
     };
@@ -212,6 +229,7 @@ impl WindowOptions {
         *self = Self {
             memory_alignment: own.memory_alignment,
             memory_kinds: own.memory_kinds,
+            asserted_kinds: own.asserted_kinds,
             model: own.model,
             check: own.check,
             ..Self::DEFAULT
@@ -256,5 +274,8 @@ mod tests {
         let kinds = MemoryKinds::supported_of("cuda, mpi:win_allocate,system");
         assert_eq!(kinds.names().collect::<alloc::vec::Vec<_>>(), ["system", "mpi:win_allocate"]);
         assert!(MemoryKinds::supported_of("rocm").is_empty());
+        assert_eq!(MemoryKinds::all_of("cuda,system"), None);
+        assert_eq!(MemoryKinds::all_of(" mpi , system "), Some(MemoryKinds::supported_of("system,mpi")));
+        assert_eq!(MemoryKinds::all_of(""), Some(MemoryKinds::default()));
     }
 }

@@ -14,10 +14,12 @@ use crate::error::{Call, RmaError};
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct WindowInfo {
     options: WindowOptions,
+    /// The keys that were set, a bit for each of [`KEYS`].
+    set: u16,
 }
 
 /// The keys, in the order in which they are reported.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "no_locks",
     "accumulate_ordering",
     "accumulate_ops",
@@ -27,6 +29,7 @@ const KEYS: [&str; 9] = [
     "alloc_shared_noncontig",
     "mpi_minimum_memory_alignment",
     "mpi_memory_alloc_kinds",
+    "mpi_assert_memory_alloc_kinds",
 ];
 
 impl WindowInfo {
@@ -35,9 +38,17 @@ impl WindowInfo {
         Self::default()
     }
 
-    /// What `options` say, as strings.
+    /// What `options` say, as strings: every key is set that is reported.
     pub fn of(options: WindowOptions) -> Self {
-        Self { options }
+        let mut info = Self { options, set: 0 };
+        info.set =
+            KEYS.into_iter().filter(|key| info.get(key).is_some()).fold(0, |set, key| set | bit_of(key));
+        info
+    }
+
+    /// Whether the key was set; `false` for those that the library does not know.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.set & bit_of(key) != 0
     }
 
     /// Sets a key (MPI_Info_set).
@@ -83,8 +94,11 @@ impl WindowInfo {
                 options.memory_alignment = alignment;
             }
             "mpi_memory_alloc_kinds" => options.memory_kinds = MemoryKinds::supported_of(value),
+            // An assertion about memory that is not supported is no hint to anything: it is not in force.
+            "mpi_assert_memory_alloc_kinds" => options.asserted_kinds = MemoryKinds::all_of(value),
             _ => {}
         }
+        self.set |= bit_of(key);
         Ok(())
     }
 
@@ -109,6 +123,7 @@ impl WindowInfo {
             "mpi_memory_alloc_kinds" if !options.memory_kinds.is_empty() => {
                 options.memory_kinds.names().collect::<Vec<_>>().join(",")
             }
+            "mpi_assert_memory_alloc_kinds" => options.asserted_kinds?.names().collect::<Vec<_>>().join(","),
             _ => return None,
         };
         Some(value)
@@ -127,6 +142,11 @@ impl WindowInfo {
 
 /// Largest alignment that may be asked for, bytes.
 const ALIGNMENT_MAX: u32 = 1 << 30;
+
+/// The key's bit among those that are set; 0 for one that is not known.
+fn bit_of(key: &str) -> u16 {
+    KEYS.iter().position(|known| *known == key).map_or(0, |at| 1 << at)
+}
 
 fn ordering_of(list: &str) -> Option<AccumulateOrdering> {
     let mut ordering = AccumulateOrdering::NONE;
@@ -175,6 +195,7 @@ mod tests {
             ("alloc_shared_noncontig", "true"),
             ("mpi_minimum_memory_alignment", "65536"),
             ("mpi_memory_alloc_kinds", "system,mpi"),
+            ("mpi_assert_memory_alloc_kinds", "system,mpi:win_allocate"),
         ];
         let default = WindowInfo::new();
         for (key, value) in pairs {
@@ -182,7 +203,8 @@ mod tests {
             info.set(key, value).unwrap();
             assert_eq!(info.get(key).as_deref(), Some(value));
             assert_ne!(info.options(), default.options(), "{key}");
-            assert_eq!(WindowInfo::of(info.options()), info);
+            assert!(KEYS.iter().all(|other| info.is_set(other) == (*other == key)));
+            assert_eq!(WindowInfo::of(info.options()).options(), info.options());
         }
         let all = pairs.iter().fold(WindowInfo::new(), |mut info, (key, value)| {
             info.set(key, value).unwrap();
@@ -210,6 +232,18 @@ mod tests {
             assert!(message.contains(key) && message.contains(value), "{message}");
         }
         assert_eq!(info, WindowInfo::new());
+    }
+
+    /// Shows: mpi_assert_memory_alloc_kinds, MPI-4.1 12.4.3.
+    #[test]
+    fn an_assertion_about_unsupported_memory_is_not_in_force() {
+        let key = "mpi_assert_memory_alloc_kinds";
+        let mut info = WindowInfo::new();
+        assert_eq!(info.get(key), None);
+        for (value, reported) in [("system", Some("system")), ("system,cuda:device", None), ("", Some(""))] {
+            info.set(key, value).unwrap();
+            assert_eq!(info.get(key).as_deref(), reported, "{value}");
+        }
     }
 
     #[test]

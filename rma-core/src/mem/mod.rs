@@ -223,6 +223,19 @@ impl WindowMemory {
             .ok_or(AccumulateError::UndefinedReduction { op, dtype })
     }
 
+    /// The address of the first byte modulo 8; 0 when there is none.
+    pub fn misalignment(&self) -> u8 {
+        if self.is_empty() {
+            return 0;
+        }
+        (self.base.as_ptr().addr() % size_of::<u64>()) as u8
+    }
+
+    /// Whether the address of `offset` is a multiple of 8.
+    pub fn is_word_at(&self, offset: u64) -> bool {
+        offset.wrapping_add(self.misalignment().into()) % size_of::<u64>() as u64 == 0
+    }
+
     /// The `u64` at `offset`, read in one step; what was written before it by who wrote it is seen then.
     /// `None` when its address is no multiple of 8.
     ///

@@ -120,21 +120,23 @@ fn execute_one(
     out: &mut Writer<'_>,
 ) -> Result<(), ErrorRecord> {
     let len = u64::from(record.len);
-    let size = metadata.size;
     let offset = metadata
         .locate(record.disp, 0)
         .and_then(|first| first.checked_add(record.offset).ok_or(first))
-        .map_err(|offset| ErrorRecord::Range { offset, len, size })?;
+        .map_err(|offset| metadata.outside(offset, len))?;
     let (memory, offset) = match regions {
         None => (memory, offset),
         Some(regions) => {
             regions.find(offset, len).ok_or(ErrorRecord::NotAttached { address: offset, len })?
         }
     };
-    memory.check(offset, len).map_err(|_| ErrorRecord::Range { offset, len, size })?;
+    memory.check(offset, len).map_err(|_| metadata.outside(offset, len))?;
     let refuse = |_: AccumulateError| ErrorRecord::Refused;
     match record.kind {
         OpKind::Put => memory.write(offset, payload).map_err(|_| ErrorRecord::Refused)?,
+        OpKind::Accumulate if record.notifies != Notifies::No && !memory.is_word_at(offset) => {
+            return Err(ErrorRecord::UnalignedWord);
+        }
         OpKind::Accumulate => memory.accumulate(offset, record.dtype, record.op, payload).map_err(refuse)?,
         OpKind::Get => {
             let result = result_of(record, out)?;

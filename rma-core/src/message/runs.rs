@@ -20,7 +20,7 @@ impl<'a> Place<'a> {
     fn find(&self, address: u64, len: u64) -> Result<(&'a WindowMemory, u64), ErrorRecord> {
         match self.regions {
             None => {
-                let outside = |_| ErrorRecord::Range { offset: address, len, size: self.metadata.size };
+                let outside = |_| self.metadata.outside(address, len);
                 self.memory.check(address, len).map(|()| (self.memory, address)).map_err(outside)
             }
             Some(regions) => regions.find(address, len).ok_or(ErrorRecord::NotAttached { address, len }),
@@ -86,11 +86,8 @@ fn check(place: &Place<'_>, record: &Record, runs: Runs<'_>) -> Result<u64, Erro
         if total > u64::from(record.len) || run.len % record.dtype.size() as u64 != 0 {
             return Err(ErrorRecord::Refused);
         }
-        base = place.metadata.locate_span(record.disp, bounds).map_err(|offset| ErrorRecord::Range {
-            offset,
-            len: bounds.0.abs_diff(bounds.1),
-            size: place.metadata.size,
-        })?;
+        let located = place.metadata.locate_span(record.disp, bounds);
+        base = located.map_err(|offset| place.metadata.outside(offset, bounds.0.abs_diff(bounds.1)))?;
         if place.regions.is_some() {
             each_block_of(base, &run, 0, &mut |address, range| {
                 place.find(address, range.len() as u64).map(|_| ())

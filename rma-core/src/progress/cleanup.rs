@@ -1,6 +1,6 @@
 //! CLEANUP_OPS_*: operation elements of completed operations go back to the pool.
 
-use super::{Place, Process, Windows};
+use super::{Place, Process, TargetNews, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::layout::Layouts;
 use crate::mutation::Mutation;
@@ -121,5 +121,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.slots.remove(&mut self.targets, t);
         self.targets[t] = TargetElement::default();
         self.targets.give(&mut w.targets, t);
+        if self.target_news == TargetNews::Wanted {
+            self.target_news = TargetNews::Free;
+        }
     }
 }

@@ -254,3 +254,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.send_answer(request.sender, &header, answer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+    use crate::error::{Call, RmaError};
+
+    #[test]
+    fn errors_about_the_dead_guess_only_where_nothing_is_known() {
+        let said = |code| RmaError::Peer { call: Call::Put, target: Rank(2), code }.to_string();
+        let known = said(PROCESS_ENDED);
+        assert!(known.contains("any more: its process has ended, as the launcher says ["), "{known}");
+        let guessed = said(FabricCode { code: 107, text: "not connected" });
+        assert!(
+            guessed.contains("any more: not connected (code 107); its process probably ended ["),
+            "{guessed}"
+        );
+    }
+}

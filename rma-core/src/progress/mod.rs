@@ -22,7 +22,8 @@ mod tag;
 mod target_role;
 mod windows;
 
+pub(crate) use control::NO_WINDOW;
 pub(crate) use peers::Place;
-pub(crate) use process::{Failure, Process, REDUCE_VALUES};
+pub(crate) use process::{Failure, Process, TargetNews, REDUCE_VALUES};
 pub(crate) use tag::TagKind;
 pub(crate) use windows::Windows;

@@ -8,7 +8,7 @@ use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
-use crate::table::{TargetError, NOTE_PAYLOAD_BYTES};
+use crate::table::TargetError;
 use crate::window::Window;
 use crate::wire::{ErrorRecord, Header, Metadata, Reader, ReplyFlags, ResultRecord, WireError};
 
@@ -215,11 +215,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     None => Err(u64::MAX),
                 },
             };
-            let word = NOTE_PAYLOAD_BYTES as u64;
-            let note = element.notify.map_or(Ok(0), |note| metadata.locate(note.disp, word));
-            let put = located.map_err(|offset| (offset, element.len));
-            if let Err((offset, len)) = put.and_then(|_| note.map_err(|offset| (offset, word))) {
-                let error = ErrorRecord::Range { offset, len, size: metadata.size };
+            let note = match element.notify {
+                Some(note) => metadata.locate_word(note.disp),
+                None if element.is_note => metadata.locate_word(element.disp),
+                None => Ok(0),
+            };
+            let put = located.map_err(|offset| metadata.outside(offset, element.len));
+            if let Err(error) = put.and(note) {
                 self.targets[t].error.get_or_insert(TargetError::Record(error));
                 if element.outstanding == 0 {
                     self.operations[op].failed = true;

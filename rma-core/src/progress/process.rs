@@ -24,7 +24,7 @@ use crate::provider::{
     CompletionBatch, CompletionScope, Endpoint, Limits, PostError, ReceivedPacket, SendClass,
 };
 use crate::state::TargetLockState;
-use crate::table::{Direct, Marks, OperationElement, OperationState, Order, TargetElement, TargetError};
+use crate::table::{Direct, Marks, OperationArena, OperationState, Order, TargetElement, TargetError};
 use crate::window::Window;
 use crate::wire::{Header, PacketKind, WireError};
 
@@ -67,6 +67,18 @@ impl Failure {
     }
 }
 
+/// What a thread that waits for a target element is to be told. Freeing one is no event of the fabric, and who does
+/// it may have nothing more to poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TargetNews {
+    /// Nobody has asked for an element in vain since.
+    None,
+    /// Somebody has.
+    Wanted,
+    /// One came free then.
+    Free,
+}
+
 /// This process's side of the fabric.
 #[derive(Debug)]
 pub(crate) struct Process<E: Endpoint, B> {
@@ -78,8 +90,9 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) limits: Limits,
     /// A put's completion says nothing about the target: [`Limits::put_completes`] is local.
     pub(crate) puts_need_flush: bool,
-    pub(crate) operations: Arena<OperationElement>,
+    pub(crate) operations: OperationArena,
     pub(crate) targets: Arena<TargetElement>,
+    pub(crate) target_news: TargetNews,
     pub(crate) peers: PeerTable,
     pub(crate) replies: Replies,
     /// Numbers the access epochs of start, on all windows.
@@ -121,8 +134,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             limits,
             puts_need_flush: limits.put_completes == CompletionScope::Local
                 && !Mutation::LocalCountsAsRemote.is_on(),
-            operations: Arena::new(config.operation_pool_global),
+            operations: OperationArena::new(config.operation_pool_global),
             targets: Arena::new(config.target_pool_global),
+            target_news: TargetNews::None,
             peers: PeerTable::new(config.peers.min(size as usize + 1)),
             replies: Replies::new(config.reply_buffers, limits.send_bytes_max),
             access_sequence: 0,

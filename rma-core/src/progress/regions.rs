@@ -34,7 +34,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.targets[t].question = Question::Idle;
             // A displacement is an address there.
             let base = record.addr.wrapping_sub(record.base);
-            return Ok(RemotePlace::Known(Metadata { size: u64::MAX, base, key: record.key, disp_unit: 1 }));
+            return Ok(RemotePlace::Known(Metadata {
+                size: Metadata::ANY_ADDRESS,
+                base,
+                key: record.key,
+                disp_unit: 1,
+                misalignment: 0,
+            }));
         }
         match self.targets[t].question {
             Question::Idle => self.ask_for_region(w, t, query).map(|()| RemotePlace::Awaited),

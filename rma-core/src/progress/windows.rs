@@ -1,5 +1,6 @@
 //! The windows of this process, by id. Ids are given out lowest first, at creation, which is
-//! collective, so that all ranks give a window the same one.
+//! collective, so that all ranks give a window the same one. An id is free again when all ranks have come to
+//! free the window; where one frees it without the others, because a rank is lost, no window is made any more.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -6,10 +6,10 @@ use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::progress::Process;
+use crate::progress::{Process, TargetNews};
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
-use crate::table::{Sync, TargetElement};
+use crate::table::{ParkedLock, Sync, TargetElement};
 use crate::window::{Walk, Window};
 
 use crate::epoch::LockAllCursor;
@@ -23,10 +23,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Some(t);
         }
         self.restore_target_elem_resources(w);
-        self.take_target_element(w, rank)
+        let taken = self.take_target_element(w, rank);
+        if taken.is_none() {
+            self.target_news = TargetNews::Wanted;
+        }
+        taken
     }
 
-    fn take_target_element(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
+    #[inline]
+    pub(crate) fn take_target_element(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
         let t = self.targets.take(&mut w.targets)?;
         self.targets[t] = TargetElement::new(w.id, rank);
         let own = (rank == self.rank).then_some(w.own);
@@ -47,9 +52,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             WindowState::LockAllIssued => self.settle(w),
             _ => {
-                if w.restore_victim == NONE {
-                    self.pick_victim(w);
-                }
+                self.pick_victim(w);
                 if w.restore_victim != NONE {
                     self.recycle_step(w, w.restore_victim);
                 }
@@ -78,14 +81,21 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Which element to win back: one with nothing pending if there is one, and those whose lock is
-    /// granted before issued before called (seed: priority order).
+    /// Which element to win back: one that can go now if there is one, then one with nothing pending, and those
+    /// whose lock is granted before issued before called (seed: priority order). The choice stands while nobody else
+    /// has to do something for it: who waits for a lock may wait long, and another element may come free.
     fn pick_victim(&mut self, w: &mut Window<E::Region>) {
+        let last = w.restore_victim;
+        let is_good = |te: &TargetElement| te.lock == TargetLockState::Granted && may_be_freed(w, te);
+        if last != NONE && is_good(&self.targets[last]) {
+            return;
+        }
         let order = |te: &TargetElement| {
             let state = match te.lock {
-                TargetLockState::Granted => 0,
-                TargetLockState::Issued => 1,
-                TargetLockState::Called => 2,
+                TargetLockState::Called if te.is_untouched() => 0,
+                TargetLockState::Granted => 1,
+                TargetLockState::Issued => 2,
+                TargetLockState::Called => 3,
             };
             (state, te.no_check, te.pending.count + te.issued.count)
         };
@@ -93,19 +103,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             let te = &self.targets[index];
-            // One whose epoch ends goes by itself, and one that waits for a post cannot go before it.
-            let goes_by_itself = matches!(te.sync, Sync::Unlock | Sync::Complete);
-            let waits_for_post = w.state().is_pscw() && te.lock == TargetLockState::Issued && !te.is_dead();
-            let may_be_freed = !goes_by_itself && (!waits_for_post || te.pending.is_empty());
-            if may_be_freed && best.is_none_or(|(key, _)| order(te) < key) {
+            if may_be_freed(w, te) && best.is_none_or(|(key, _)| order(te) < key) {
                 best = Some((order(te), index));
             }
             t = w.slots.next(&self.targets, index);
         }
-        if let Some((_, index)) = best {
-            self.counters.restored_targets += 1;
-            w.restore_victim = index;
-        }
+        w.restore_victim = best.map_or(NONE, |(_, index)| index);
+        self.counters.restored_targets += u64::from(w.restore_victim != NONE && w.restore_victim != last);
     }
 
     /// Brings one element to where it can be freed, and frees it.
@@ -115,23 +119,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let per_target = w.state() == WindowState::PerTarget && !is_own;
         let te = &mut self.targets[t];
         if te.is_dead() {
-            if let (None, Some(error)) = (w.detached_error, te.error) {
-                w.detached_error = Some((te.rank, error));
-            }
             // What the fabric still has must come back first: its tag names the element.
             if te.native_outstanding() == 0 && te.issued.is_empty() && !te.flush_outstanding {
-                w.locks_recycled += u32::from(per_target);
-                self.free_target(w, t);
+                self.give_up_target(w, t, per_target);
             }
             return;
         }
-        if per_target && te.no_check && te.is_flushed() && !Mutation::UncheckedLockRestored.is_on() {
-            // Without the element nobody would know that there is nothing to unlock. So the lock is
-            // taken after all, once nothing is under way without it: the user promised that nobody
-            // contends for it.
-            te.no_check = false;
-            te.direct = None;
-            te.lock = TargetLockState::Called;
+        if per_target && te.is_untouched() {
+            return self.give_up_target(w, t, per_target);
         }
         te.lock_wanted |= te.lock == TargetLockState::Called;
         let acknowledged = per_target || te.unflushed || te.done_acked != te.done_sent || !te.is_unmarked();
@@ -141,11 +136,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &self.targets[t];
         let rank = te.rank;
         if per_target {
-            let is_unchecked = te.no_check && !Mutation::UncheckedLockRestored.is_on();
-            if !te.is_flushed() || is_unchecked || te.lock != TargetLockState::Granted {
+            if !te.is_flushed() || te.lock != TargetLockState::Granted {
                 return;
             }
-            w.locks_recycled += 1;
         } else {
             let complete = te.pending.is_empty() && te.issued.is_empty() && te.is_locally_complete();
             if !complete || te.unflushed || te.flush_outstanding || te.done_acked != te.done_sent {
@@ -159,21 +152,47 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 return;
             }
         }
-        if let Some(error) = self.targets[t].error {
+        self.give_up_target(w, t, per_target);
+    }
+
+    /// Frees an element of which nothing is under way. Where its target is locked by itself, the lock is written down.
+    fn give_up_target(&mut self, w: &mut Window<E::Region>, t: u32, is_locked: bool) {
+        let te = &self.targets[t];
+        let rank = te.rank;
+        if let Some(error) = te.error {
             w.detached_error.get_or_insert((rank, error));
         }
+        if is_locked {
+            // The unlock of what is dead is to meet that again, should there be no room for its error.
+            let lock = if te.is_dead() { TargetLockState::Granted } else { te.lock };
+            let no_check = te.no_check && !te.is_dead();
+            w.parked.insert(ParkedLock { rank, lock_type: te.lock_type, no_check, lock, is_closing: false });
+        }
         self.free_target(w, t);
+    }
+
+    /// Gives an element what was known of its target's lock while there was none.
+    #[inline]
+    pub(crate) fn unpark(&mut self, w: &mut Window<E::Region>, t: u32, lock: ParkedLock) {
+        let te = &mut self.targets[t];
+        (te.lock, te.lock_type, te.no_check) = (lock.lock, lock.lock_type, lock.no_check);
+        if te.lock == TargetLockState::Granted {
+            self.resolve(w, t);
+        }
     }
 
     /// Frees an element at the end of a flush when `lazy_targets` is off.
     pub(crate) fn release_eagerly(&mut self, w: &mut Window<E::Region>, t: u32) {
         let te = &self.targets[t];
         let state = w.state();
-        let may_go =
-            te.is_flushed() && te.error.is_none() && te.lock == TargetLockState::Granted && !te.no_check;
+        // One whose epoch ends goes by itself.
+        let may_go = te.is_flushed()
+            && te.error.is_none()
+            && te.lock == TargetLockState::Granted
+            && !te.no_check
+            && te.sync == Sync::None;
         if may_go && (state == WindowState::PerTarget || state == WindowState::LockAllGranted) {
-            w.locks_recycled += u32::from(state == WindowState::PerTarget);
-            self.free_target(w, t);
+            self.give_up_target(w, t, state == WindowState::PerTarget);
         }
     }
 
@@ -193,4 +212,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.make_rma_progress_target(w, t);
         self.operations.take(&mut w.operations)
     }
+}
+
+/// Whether an element may be won back. One whose epoch ends goes by itself, and one that waits for a post cannot go
+/// before it.
+fn may_be_freed<R>(w: &Window<R>, te: &TargetElement) -> bool {
+    let goes_by_itself = matches!(te.sync, Sync::Unlock | Sync::Complete);
+    let waits_for_post = w.state().is_pscw() && te.lock == TargetLockState::Issued && !te.is_dead();
+    !goes_by_itself && (!waits_for_post || te.pending.is_empty())
 }

@@ -9,8 +9,7 @@ use crate::op::ReduceOp;
 use crate::pool::{Arena, NONE};
 use crate::wire::OpKind;
 
-/// Payload bytes that an element keeps itself, so that the user's buffer is free at once.
-pub(crate) const INLINE_BYTES: usize = 64;
+use super::arena::{Place, INLINE_BYTES};
 
 /// Bytes of a notification's payload, and of its record with payload in a packet.
 pub(crate) const NOTE_PAYLOAD_BYTES: usize = 8;
@@ -108,7 +107,7 @@ pub(crate) struct OperationElement {
     pub(crate) notify: Option<Notification>,
     /// The flush of the provider that the notification has to wait for, when it was posted.
     pub(crate) note_flush: Option<u32>,
-    inline: [u8; INLINE_BYTES],
+    inline: Place,
 }
 
 // SAFETY: the pointers are the user's buffers, which stay valid and unshared until the operation is
@@ -116,8 +115,9 @@ pub(crate) struct OperationElement {
 // threads meanwhile.
 unsafe impl Send for OperationElement {}
 
-impl Default for OperationElement {
-    fn default() -> Self {
+impl OperationElement {
+    /// A free element that keeps small payloads in `inline`.
+    pub(super) fn new(inline: Place) -> Self {
         Self {
             prev: NONE,
             next: NONE,
@@ -147,12 +147,10 @@ impl Default for OperationElement {
             origin: ptr::null(),
             result: ptr::null_mut(),
             layouts: Layouts::NONE,
-            inline: [0; INLINE_BYTES],
+            inline,
         }
     }
-}
 
-impl OperationElement {
     /// Takes over a new operation.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn begin(
@@ -186,7 +184,7 @@ impl OperationElement {
         (self.native, self.packed, self.regional, self.table_bytes) = (false, false, false, 0);
         self.layouts = Layouts::NONE;
         (self.origin, self.result) = (ptr::null(), ptr::null_mut());
-        self.inline[..NOTE_PAYLOAD_BYTES].copy_from_slice(&value.to_ne_bytes());
+        self.inline.write(0, &value.to_ne_bytes());
         self.inline_len = NOTE_PAYLOAD_BYTES as u8;
         self.state = OperationState::Pending;
     }
@@ -219,7 +217,8 @@ impl OperationElement {
         if len > 0 && len <= INLINE_BYTES && !self.origin.is_null() {
             let mut inline = [0; INLINE_BYTES];
             self.gather(0, &mut inline[..len]);
-            (self.inline, self.inline_len) = (inline, len as u8);
+            self.inline.write(0, &inline[..len]);
+            self.inline_len = len as u8;
             self.layouts.origin = None;
         }
     }
@@ -227,8 +226,8 @@ impl OperationElement {
     /// Sets the payload of a compare-and-swap: compare value, then the new one.
     pub(crate) fn set_inline_pair(&mut self, compare: &[u8], operand: &[u8]) {
         let len = compare.len() + operand.len();
-        self.inline[..compare.len()].copy_from_slice(compare);
-        self.inline[compare.len()..len].copy_from_slice(operand);
+        self.inline.write(0, compare);
+        self.inline.write(compare.len(), operand);
         self.inline_len = len as u8;
     }
 

@@ -129,6 +129,7 @@ mod tests {
         ranks
     }
 
+    /// Shows: seed: SLOT, seed: non-empty slots.
     #[test]
     fn a_walk_meets_every_element_in_the_order_of_slots() {
         for size in [1, 63, 64, 65, 130] {
@@ -149,6 +150,7 @@ mod tests {
                 expected.retain(|&rank| rank != arena[index].rank.0);
                 slots.remove(&mut arena, index);
                 assert_eq!(walk(&slots, &arena), expected, "{size} slots");
+                assert_eq!(slots.next(&arena, NONE).is_none(), slots.count() == 0);
             }
         }
     }

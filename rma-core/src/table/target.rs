@@ -50,6 +50,12 @@ impl TargetError {
             }
             Self::Record(ErrorRecord::NotExposed) => RmaError::NotExposed { call, target },
             Self::Record(ErrorRecord::Conflict(conflict)) => conflict.report(call, target),
+            Self::Record(ErrorRecord::UnalignedWord) => {
+                let what =
+                    "the notified word is not at a multiple of 8 bytes in its owner's memory; give the \
+                            window an aligned base and a displacement unit of 8, or the word another place";
+                RmaError::Argument { call, what }
+            }
         }
     }
 }
@@ -230,6 +236,14 @@ impl TargetElement {
             && self.done_acked == self.done_sent
             && !self.unflushed
             && !self.flush_outstanding
+    }
+
+    /// Whether its lock was called, and nothing has gone out or waits to.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.lock == TargetLockState::Called
+            && self.pending.is_empty()
+            && !self.lock_wanted
+            && self.error.is_none()
     }
 
     /// Whether the user's buffers are free: nothing refers to them any more.

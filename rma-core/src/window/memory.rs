@@ -9,6 +9,9 @@ use core::ptr::NonNull;
 /// Alignment of allocated windows: a page, so that registration covers nothing else.
 const ALIGN: usize = 4096;
 
+/// An alignment that every allocator gives to pieces of at least a page.
+const ALLOCATOR_ALIGN: usize = 16;
+
 /// What keeps memory mapped; dropped when the window is gone, after its registration.
 pub trait Mapping: Send + fmt::Debug {}
 
@@ -44,10 +47,11 @@ impl OwnedMemory {
     }
 }
 
-/// Zeroed, aligned memory.
+/// Zeroed, aligned memory: a part of what the allocator gave.
 #[derive(Debug)]
 pub(crate) struct AllocatedMemory {
     base: NonNull<u8>,
+    whole: NonNull<u8>,
     layout: Layout,
 }
 
@@ -55,18 +59,65 @@ pub(crate) struct AllocatedMemory {
 unsafe impl Send for AllocatedMemory {}
 
 impl AllocatedMemory {
+    /// The alignment is made here, by asking for as much more: of the allocator's functions `calloc` alone knows
+    /// memory that is zero already, and so touches no page of a large piece, and it takes no alignment.
     fn new(len: usize, alignment: usize) -> Option<Self> {
-        let bytes = len.max(1).checked_next_multiple_of(ALIGN)?;
-        let layout = Layout::from_size_align(bytes, alignment.max(ALIGN)).ok()?;
+        let alignment = alignment.max(ALIGN);
+        let bytes = len.max(1).checked_next_multiple_of(ALIGN)?.checked_add(alignment - ALLOCATOR_ALIGN)?;
+        let layout = Layout::from_size_align(bytes, ALLOCATOR_ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
-        let base = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) })?;
-        Some(Self { base, layout })
+        let whole = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) })?;
+        let aligned = whole.as_ptr().map_addr(|address| address.next_multiple_of(alignment));
+        Some(Self { base: NonNull::new(aligned)?, whole, layout })
     }
 }
 
 impl Drop for AllocatedMemory {
     fn drop(&mut self) {
-        // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed once.
-        unsafe { alloc::alloc::dealloc(self.base.as_ptr(), self.layout) };
+        // SAFETY: `whole` came from `alloc_zeroed` with this layout and is freed once.
+        unsafe { alloc::alloc::dealloc(self.whole.as_ptr(), self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    /// Bytes of this process that are in memory.
+    fn resident() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads a file of the kernel's")]
+    fn memory_that_nobody_touches_is_not_taken() {
+        const LEN: usize = 1 << 30;
+        let before = resident();
+        let memory = AllocatedMemory::new(LEN, 1 << 21).unwrap();
+        let taken = resident().saturating_sub(before);
+        assert!(taken < LEN / 8, "{taken} bytes");
+        assert_eq!(memory.base.as_ptr().addr() % (1 << 21), 0);
+    }
+
+    #[test]
+    fn pieces_are_aligned_and_zero_to_their_ends() {
+        for (len, alignment) in [(0, 0), (1, 64), (4096, 4096), (5000, 1 << 14), (70_000, 0)] {
+            for _ in 0..2 {
+                let memory = AllocatedMemory::new(len, alignment).unwrap();
+                assert_eq!(memory.base.as_ptr().addr() % alignment.max(ALIGN), 0);
+                // SAFETY: of this piece, which nobody else has; the page's rest belongs to it.
+                let bytes = unsafe {
+                    core::slice::from_raw_parts_mut(memory.base.as_ptr(), len.max(1).next_multiple_of(ALIGN))
+                };
+                assert!(bytes.iter().all(|byte| *byte == 0));
+                bytes.fill(7);
+            }
+        }
+        assert!(AllocatedMemory::new(usize::MAX, 0).is_none());
+        assert!(AllocatedMemory::new(usize::MAX - ALIGN, 1 << 30).is_none());
+        assert!(AllocatedMemory::new(isize::MAX as usize, 0).is_none());
     }
 }

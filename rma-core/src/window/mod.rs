@@ -22,7 +22,7 @@ use crate::mutation::Mutation;
 use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
 use crate::state::WindowState;
-use crate::table::{OperationElement, Slots, TargetElement, TargetError};
+use crate::table::{OperationArena, ParkedLocks, Slots, TargetElement, TargetError};
 use crate::wire::{BatchFlags, Metadata};
 
 /// This process's lock on its own window.
@@ -72,6 +72,8 @@ pub(crate) struct Window<R> {
     pub(crate) symmetric: Option<Metadata>,
     /// Size and displacement unit are everybody's, if it is there; base and key need not be.
     pub(crate) uniform: Option<Metadata>,
+    /// So is the misalignment of its base.
+    pub(crate) is_aligned_alike: bool,
     /// What the program said about the window, as far as it is in force.
     pub(crate) options: WindowOptions,
     pub(crate) flavor: Flavor,
@@ -102,8 +104,8 @@ pub(crate) struct Window<R> {
     pub(crate) lock_all_no_check: bool,
     /// A thread is in unlock_all or free: no other one may be.
     pub(crate) is_closing: bool,
-    /// Locks held on targets whose element was given up.
-    pub(crate) locks_recycled: u32,
+    /// Locks, called or held one by one, on targets without element.
+    pub(crate) parked: ParkedLocks,
     pub(crate) walk: Walk,
     pub(crate) cursor: LockAllCursor,
     /// Acknowledgements awaited for targets whose element was given up.
@@ -154,6 +156,7 @@ impl<R> Window<R> {
             own,
             symmetric: None,
             uniform: None,
+            is_aligned_alike: false,
             options: WindowOptions::DEFAULT,
             flavor: Flavor::Create,
             dynamic: None,
@@ -174,7 +177,8 @@ impl<R> Window<R> {
             self_lock: SelfLock::None,
             lock_all_no_check: false,
             is_closing: false,
-            locks_recycled: 0,
+            // As many as the window has elements of its own cost no allocation.
+            parked: ParkedLocks::with_room(config.target_pool),
             walk: Walk::None,
             cursor: LockAllCursor::idle(),
             acks: FewRanks::default(),
@@ -265,9 +269,9 @@ impl<R> Window<R> {
         }
     }
 
-    /// Locks held by this process on remote ranks one by one.
+    /// Locks of this process on remote ranks one by one, whether they are held or were only called.
     pub(crate) fn remote_locks(&self) -> u32 {
-        self.slots.count() + self.locks_recycled
+        self.slots.count() + self.parked.count()
     }
 
     /// Locks the lock type of a request on behalf of this process itself.
@@ -283,6 +287,7 @@ impl<R> Window<R> {
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.slots.heap_bytes()
+            + self.parked.heap_bytes()
             + self.access.heap_bytes()
             + self.exposure.heap_bytes()
             + self.notices.heap_bytes()
@@ -290,7 +295,7 @@ impl<R> Window<R> {
             + self.deferred.heap_bytes()
             + self.dynamic.as_ref().map_or(0, |dynamic| dynamic.bytes())
             + self.checker.as_ref().map_or(0, |checker| size_of::<Checker>() + checker.heap_bytes())
-            + self.operations.capacity() as usize * Arena::<OperationElement>::element_bytes()
+            + self.operations.capacity() as usize * OperationArena::element_bytes()
             + self.targets.capacity() as usize * Arena::<TargetElement>::element_bytes()
     }
 }

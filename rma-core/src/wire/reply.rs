@@ -16,11 +16,14 @@ pub struct Metadata {
     pub key: RemoteKey,
     /// Bytes of one displacement unit there, at least 1.
     pub disp_unit: u32,
+    /// The owner's address of its first byte, modulo 8. Where providers count from the window's beginning, `base`
+    /// does not tell it.
+    pub misalignment: u8,
 }
 
 impl Metadata {
     /// Bytes of an encoded record.
-    pub const BYTES: usize = 28;
+    pub const BYTES: usize = 29;
 
     /// The record as bytes.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
@@ -29,6 +32,7 @@ impl Metadata {
         bytes[8..16].copy_from_slice(&self.base.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.key.0.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.disp_unit.to_le_bytes());
+        bytes[28] = self.misalignment;
         bytes
     }
 
@@ -41,25 +45,37 @@ impl Metadata {
     /// Takes a record off the front.
     ///
     /// # Errors
-    /// When bytes are missing or the displacement unit is 0.
+    /// When bytes are missing, the displacement unit is 0, or the misalignment is 8 or more.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let metadata = Self {
             size: reader.u64()?,
             base: reader.u64()?,
             key: RemoteKey(reader.u64()?),
             disp_unit: reader.u32()?,
+            misalignment: reader.u8()?,
         };
         if metadata.disp_unit == 0 {
             return Err(WireError::Length(0));
         }
+        if u64::from(metadata.misalignment) >= Self::WORD {
+            return Err(WireError::Length(metadata.misalignment.into()));
+        }
         Ok(metadata)
+    }
+
+    /// Where the word at displacement `disp` begins, if it lies in the window and at a multiple of 8 bytes of its
+    /// owner's memory.
+    pub fn locate_word(&self, disp: u64) -> Result<u64, ErrorRecord> {
+        let offset = self.locate(disp, Self::WORD).map_err(|offset| self.outside(offset, Self::WORD))?;
+        let is_aligned = (offset % Self::WORD + u64::from(self.misalignment)) % Self::WORD == 0;
+        is_aligned.then_some(offset).ok_or(ErrorRecord::UnalignedWord)
     }
 
     /// First byte of an access of `len` bytes at displacement `disp`, and whether it lies in the
     /// window. An offset that does not fit 64 bits comes back as the largest.
     #[inline]
     pub fn locate(&self, disp: u64, len: u64) -> Result<u64, u64> {
-        let offset = disp.checked_mul(u64::from(self.disp_unit)).ok_or(u64::MAX)?;
+        let offset = disp.checked_mul(u64::from(self.disp_unit)).ok_or(Self::FAR_OUTSIDE)?;
         match offset.checked_add(len) {
             Some(end) if end <= self.size => Ok(offset),
             _ => Err(offset),
@@ -68,14 +84,31 @@ impl Metadata {
 }
 
 impl Metadata {
+    /// The size in the metadata of a dynamic window: any address may be attached.
+    pub const ANY_ADDRESS: u64 = u64::MAX;
+
+    const WORD: u64 = 8;
+
+    /// The offset of what 64 bits cannot count. It is no negative number, as offsets before the window are.
+    const FAR_OUTSIDE: u64 = i64::MAX as u64;
+
+    /// Why an access that does not fit is an error.
+    #[cold]
+    pub fn outside(&self, offset: u64, len: u64) -> ErrorRecord {
+        match self.size {
+            Self::ANY_ADDRESS => ErrorRecord::NotAttached { address: offset, len },
+            size => ErrorRecord::Range { offset, len, size },
+        }
+    }
+
     /// The byte at displacement `disp`, and whether all from `low` to before `high`, counted from it, are in
-    /// the window; that byte itself need not be. The error is the first byte of the access, as near as 64 bits
-    /// have it.
+    /// the window; that byte itself need not be. The error is the first byte of the access, before the window modulo
+    /// 2^64.
     pub fn locate_span(&self, disp: u64, (low, high): (i64, i64)) -> Result<u64, u64> {
-        let offset = disp.checked_mul(u64::from(self.disp_unit)).ok_or(u64::MAX)?;
+        let offset = disp.checked_mul(u64::from(self.disp_unit)).ok_or(Self::FAR_OUTSIDE)?;
         let first = i128::from(offset) + i128::from(low);
         let is_inside = first >= 0 && i128::from(offset) + i128::from(high) <= i128::from(self.size);
-        is_inside.then_some(offset).ok_or_else(|| offset.saturating_add_signed(low))
+        is_inside.then_some(offset).ok_or_else(|| offset.wrapping_add_signed(low))
     }
 }
 
@@ -185,6 +218,8 @@ pub enum ErrorRecord {
     NotExposed,
     /// The operation was executed, but conflicts with another access to the window.
     Conflict(Conflict),
+    /// The word to be notified is not at a multiple of 8 bytes.
+    UnalignedWord,
 }
 
 impl ErrorRecord {
@@ -204,6 +239,7 @@ impl ErrorRecord {
                 let kinds = u32::from(kind.code()) << 8 | u32::from(earlier.code()) << 16;
                 (5 | kinds, first, len.into(), origin.0.into())
             }
+            Self::UnalignedWord => (6, 0, 0, 0),
         };
         let mut bytes = [0; Self::BYTES];
         bytes[0..4].copy_from_slice(&code.to_le_bytes());
@@ -226,6 +262,7 @@ impl ErrorRecord {
             2 => Ok(Self::NotHeld),
             3 => Ok(Self::NotAttached { address: offset, len }),
             4 => Ok(Self::NotExposed),
+            6 => Ok(Self::UnalignedWord),
             code if code & 0xff == 5 => {
                 let wrong = WireError::Kind(code as u8);
                 let kind = |shift: u32| AccessKind::from_code((code >> shift) as u8).ok_or(wrong);

@@ -143,7 +143,7 @@ fn every_record_survives_the_wire() {
 
 #[test]
 fn replies_survive_the_wire() {
-    let metadata = Metadata { size: 1, base: 2, key: RemoteKey(3), disp_unit: 4 };
+    let metadata = Metadata { size: 1, base: 2, key: RemoteKey(3), disp_unit: 4, misalignment: 5 };
     let result = ResultRecord { handle: 1, generation: 2, len: 3, offset: 4 };
     let errors = [
         ErrorRecord::Range { offset: 1, len: 2, size: 3 },
@@ -151,6 +151,7 @@ fn replies_survive_the_wire() {
         ErrorRecord::NotHeld,
         ErrorRecord::NotAttached { address: 4, len: 5 },
         ErrorRecord::NotExposed,
+        ErrorRecord::UnalignedWord,
     ];
     let mut buffer = [0; 256];
     let mut out = Writer::new(&mut buffer, 0);
@@ -196,10 +197,28 @@ fn random_bytes_never_panic() {
 
 #[test]
 fn locate_refuses_overflow_and_the_byte_past_the_end() {
-    let metadata = Metadata { size: 64, base: 0, key: RemoteKey(0), disp_unit: 8 };
+    let metadata = Metadata { size: 64, base: 0, key: RemoteKey(0), disp_unit: 8, misalignment: 0 };
     assert_eq!(metadata.locate(7, 8), Ok(56));
     assert_eq!(metadata.locate(7, 9), Err(56));
     assert_eq!(metadata.locate(8, 0), Ok(64));
-    assert_eq!(metadata.locate(u64::MAX, 1), Err(u64::MAX));
+    assert_eq!(metadata.locate(u64::MAX, 1), Err(i64::MAX as u64));
     assert_eq!(metadata.locate(1, u64::MAX), Err(8));
+}
+
+#[test]
+fn words_are_aligned_by_address() {
+    for misalignment in 0..8 {
+        let metadata = Metadata { size: 64, base: 0, key: RemoteKey(0), disp_unit: 1, misalignment };
+        for disp in 0..=56 {
+            let is_aligned = (disp + u64::from(misalignment)) % 8 == 0;
+            let expected = if is_aligned { Ok(disp) } else { Err(ErrorRecord::UnalignedWord) };
+            assert_eq!(metadata.locate_word(disp), expected);
+        }
+        let outside = ErrorRecord::Range { offset: 57, len: 8, size: 64 };
+        assert_eq!(metadata.locate_word(57), Err(outside));
+        let mut bytes = metadata.to_bytes();
+        assert_eq!(Metadata::decode(&mut Reader::new(&bytes)), Ok(metadata));
+        bytes[28] += 8;
+        assert!(Metadata::decode(&mut Reader::new(&bytes)).is_err());
+    }
 }

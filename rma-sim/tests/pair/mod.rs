@@ -30,7 +30,7 @@ impl Memory {
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        // SAFETY: alive (leaked), and nobody writes during the copy: one thread.
+        // SAFETY: freed by `drop` only, and nobody writes during the copy: one thread.
         unsafe { self.base.as_ref() }.to_vec()
     }
 
@@ -40,12 +40,20 @@ impl Memory {
 
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= Self::BYTES);
-        // SAFETY: inside the leaked memory.
+        // SAFETY: inside the memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(offset), bytes.len()) };
     }
 
     pub fn write_u64(&self, offset: usize, value: u64) {
         self.write(offset, &value.to_ne_bytes());
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let words = NonNull::slice_from_raw_parts(self.base.cast::<u64>(), Self::BYTES / 8);
+        // SAFETY: the words came from a leaked box and are freed once.
+        drop(unsafe { Box::from_raw(words.as_ptr()) });
     }
 }
 
@@ -67,7 +75,8 @@ impl Seen {
     }
 }
 
-/// Rank 0 that operates on rank 1's memory.
+/// Rank 0 that operates on rank 1's memory. Dropped in order: the fabric and the region before the memory that they
+/// reach.
 pub struct Pair {
     pub fabric: SimFabric,
     pub endpoints: Vec<SimEndpoint>,
@@ -99,7 +108,7 @@ impl Pair {
         });
         let target = Memory::new();
         let base = NonNull::new(target.as_ptr(0)).unwrap();
-        // SAFETY: the memory is leaked, so it outlives the region, and is accessed through pointers.
+        // SAFETY: the memory is freed after the region (the order of fields), and is accessed through pointers.
         let region = unsafe { endpoints[1].register(base, Memory::BYTES, RemoteKey(7)) }.unwrap();
         let address = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
         let (source, result) = (Memory::new(), Memory::new());
@@ -128,7 +137,7 @@ impl Pair {
         let start = self.source_used;
         self.source.write(start, bytes);
         let src = self.source.as_ptr(start);
-        // SAFETY: leaked memory, readable for ever.
+        // SAFETY: memory that outlives the endpoint, readable.
         let post = unsafe { self.endpoints[0].put(self.peers[0], src, bytes.len(), at, Tag(tag)) };
         if post.is_ok() {
             self.source_used += bytes.len();
@@ -138,7 +147,7 @@ impl Pair {
 
     pub fn get_into(&mut self, offset: usize, len: usize, tag: u64) -> Post {
         let (dst, at) = (self.result.as_ptr(0), self.at(offset));
-        // SAFETY: leaked memory, writable for ever.
+        // SAFETY: memory that outlives the endpoint, writable.
         unsafe { self.endpoints[0].get(self.peers[0], dst, len, at, Tag(tag)) }
     }
 
@@ -149,7 +158,7 @@ impl Pair {
         self.source_used = start + 8;
         let (operand, result) = (self.source.as_ptr(start), self.result.as_ptr(tag as usize * 8));
         let (at, to, op) = (self.at(offset), self.peers[0], ReduceOp::Sum);
-        // SAFETY: leaked memory, readable and writable for ever.
+        // SAFETY: memory that outlives the endpoint, readable and writable.
         unsafe { self.endpoints[0].fetch_atomic(to, operand, result, 1, at, Dtype::U64, op, Tag(tag)) }
     }
 
@@ -161,7 +170,7 @@ impl Pair {
         self.source_used = start + 16;
         let (compare, operand) = (self.source.as_ptr(start), self.source.as_ptr(start + 8));
         let (result, at, to) = (self.result.as_ptr(tag as usize * 8), self.at(offset), self.peers[0]);
-        // SAFETY: leaked memory, readable and writable for ever.
+        // SAFETY: memory that outlives the endpoint, readable and writable.
         unsafe { self.endpoints[0].compare_atomic(to, operand, compare, result, at, Dtype::U64, Tag(tag)) }
     }
 

@@ -106,13 +106,13 @@ impl RawWindow {
     }
 
     /// Changes what may change while the window exists: `accumulate_ordering` and `accumulate_ops`
-    /// (MPI_Win_set_info). Collective, between epochs; waits for nobody.
+    /// (MPI_Win_set_info), where `info` has set them. Collective, between epochs; waits for nobody.
     ///
     /// # Errors
     /// When the window exists no more.
     pub fn set_info(&self, info: &WindowInfo) -> Result<()> {
         let mut guarded = self.core.enter(Call::SetInfo)?;
-        let set = guarded.engine.set_window_options(self.id, &info.options());
+        let set = guarded.engine.set_window_info(self.id, info);
         set.map_err(|error| self.fail(error))
     }
 
@@ -126,7 +126,7 @@ impl RawWindow {
     }
 
     #[cold]
-    fn is_gone(&self, call: Call) -> crate::Error {
+    pub(super) fn is_gone(&self, call: Call) -> crate::Error {
         self.fail(RmaError::Window { call, window: self.id })
     }
 }

@@ -169,7 +169,8 @@ impl RawWindow {
     /// As for [`RawWindow::put`].
     ///
     /// # Errors
-    /// As for [`RawWindow::put`], and when the word is outside the window or not aligned to 8 bytes.
+    /// As for [`RawWindow::put`], and when the word is outside the window or its address at the target is no multiple
+    /// of 8 bytes; the call that completes the put says so where this rank does not know the target's window yet.
     pub unsafe fn put_notify(
         &self,
         origin: *const u8,
@@ -272,7 +273,7 @@ impl Job {
     /// Whether a request is done (MPI_Test); makes progress. A request that was reported done is null, and
     /// done from then on.
     ///
-    /// Implements: ours: test.
+    /// Implements: MPI_Test, ours: test.
     ///
     /// # Errors
     /// When its operation failed and the reason is still known; the epoch's next synchronization call reports
@@ -283,6 +284,8 @@ impl Job {
 
     /// Waits for a request (MPI_Wait). What the library has kept back of its operation leaves.
     ///
+    /// Implements: MPI_Wait.
+    ///
     /// # Errors
     /// As for [`Job::test`].
     pub fn wait(&self, request: &mut Request) -> Result<()> {
@@ -291,6 +294,8 @@ impl Job {
 
     /// Waits for all of them (MPI_Waitall).
     ///
+    /// Implements: MPI_Waitall.
+    ///
     /// # Errors
     /// The first error; all requests are done then, too, unless the call took longer than the job's time limit.
     pub fn wait_all(&self, requests: &mut [Request]) -> Result<()> {
@@ -298,6 +303,8 @@ impl Job {
     }
 
     /// Waits for one of them (MPI_Waitany) and returns its index; `None` when all are null already.
+    ///
+    /// Implements: MPI_Waitany.
     ///
     /// # Errors
     /// As for [`Job::test`]; the failed request is null then, and so it is known by it.
@@ -308,18 +315,54 @@ impl Job {
     /// Waits for at least one of them (MPI_Waitsome). Hands the index of each that is done to `each`, and
     /// returns how many there were: 0 only when all were null already.
     ///
+    /// Implements: MPI_Waitsome.
+    ///
     /// # Errors
     /// The first error of those that are done; the others are handed to `each` all the same.
     pub fn wait_some(&self, requests: &mut [Request], mut each: impl FnMut(usize)) -> Result<usize> {
-        let Some(first) = self.wait_any(requests)? else { return Ok(0) };
-        each(first);
-        let (mut count, mut failed) = (1, None);
-        let mut guarded = self.core().enter(Call::Wait)?;
+        let first = self.wait_any(requests);
+        match first {
+            Ok(None) => return Ok(0),
+            Ok(Some(index)) => each(index),
+            Err(_) => {}
+        }
+        let others = self.hand_out(requests, Call::Wait, each);
+        first.and(others).map(|count| count + 1)
+    }
+
+    /// Hands the index of each that is done to `each` (MPI_Testsome), and returns how many there were: 0 also when
+    /// all were null already. Makes progress.
+    ///
+    /// Implements: MPI_Testsome.
+    ///
+    /// # Errors
+    /// As for [`Job::wait_some`].
+    pub fn test_some(&self, requests: &mut [Request], each: impl FnMut(usize)) -> Result<usize> {
+        self.progress();
+        self.hand_out(requests, Call::Test, each)
+    }
+
+    /// The index of one that is done (MPI_Testany), which is null then; `None` when none is, or all were null already.
+    /// Makes progress.
+    ///
+    /// Implements: MPI_Testany.
+    ///
+    /// # Errors
+    /// As for [`Job::wait_any`].
+    pub fn test_any(&self, requests: &mut [Request]) -> Result<Option<usize>> {
+        self.core().test_any_request(requests)
+    }
+
+    /// Hands the index of each that is done to `each`, which may call the library, and counts them.
+    fn hand_out(&self, requests: &mut [Request], call: Call, mut each: impl FnMut(usize)) -> Result<usize> {
+        let (mut count, mut failed) = (0, None);
         for (index, request) in requests.iter_mut().enumerate() {
             if request.is_null() {
                 continue;
             }
-            match guarded.engine.poll_request(request) {
+            // The guard goes back before `each` is called.
+            let polled = self.core().enter(call)?.engine.poll_request(request);
+            match polled {
                 Poll::Ready(Ok(())) => {
                     count += 1;
                     each(index);
@@ -328,11 +371,12 @@ impl Job {
                 Poll::Pending => {}
             }
         }
-        drop(guarded);
         failed.map_or(Ok(count), |error| Err(self.core().fail(error)))
     }
 
     /// Whether all are done (MPI_Testall); makes progress. Those that are done are null then.
+    ///
+    /// Implements: MPI_Testall.
     ///
     /// # Errors
     /// As for [`Job::test`]; the first error of those that are done.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rma_core::engine::SharedPart;
 use rma_core::error::{Call, ErrorClass, RmaError};
 use rma_core::ids::Rank;
-use rma_core::info::WindowOptions;
+use rma_core::info::{Flavor, WindowOptions};
 
 use super::RawWindow;
 use crate::error::Result;
@@ -48,31 +48,42 @@ impl RawWindow {
         Ok(window)
     }
 
-    /// Where the part of `rank` is in this process, its length and its displacement unit
-    /// (MPI_Win_shared_query). [`Rank::NULL`] asks for the lowest rank that has any memory. The pointer is
+    /// Where the memory of `rank` is in this process, its length and its displacement unit
+    /// (MPI_Win_shared_query). [`Rank::NULL`] asks for the lowest rank that has any memory here. The pointer is
     /// valid until the window is freed.
     ///
-    /// Implements: MPI_Win_shared_query.
+    /// Memory that this process cannot load and store has no bytes and a null pointer. In a window that was
+    /// allocated or created that is the memory of every other rank today; later versions may reach more.
     ///
     /// Others may write what it points to: within the epochs of MPI's shared memory, and with
     /// [`RawWindow::sync`] where no other synchronization call lies between.
     ///
     /// # Errors
-    /// When the window's memory is not shared (`MPI_ERR_RMA_FLAVOR`), or there is no such rank.
+    /// When the window is dynamic (`MPI_ERR_RMA_FLAVOR`), or there is no such rank.
+    ///
+    /// Implements: MPI_Win_shared_query.
     pub fn shared_query(&self, rank: Rank) -> Result<SharedMemory> {
-        let call = Call::SharedQuery;
-        let fail = |error| self.fail(error);
-        let Some(segment) = &self.segment else {
-            let what = "the window's memory is not shared; make it with allocate_shared";
-            return Err(fail(RmaError::Invalid { call, class: ErrorClass::RmaFlavor, what }));
-        };
-        let nothing = SharedMemory { base: std::ptr::null_mut(), len: 0, disp_unit: 1 };
-        let asked = if rank == Rank::NULL { segment.first_with_memory() } else { Some(rank) };
-        let Some(target) = asked else { return Ok(nothing) };
-        let size = self.job.size();
-        if target.0 >= size {
-            return Err(fail(RmaError::Rank { call, target, size }));
+        let (call, size) = (Call::SharedQuery, self.job.size());
+        if rank != Rank::NULL && rank.0 >= size {
+            return Err(self.fail(RmaError::Rank { call, target: rank, size }));
         }
-        segment.part(target).map_err(fail)
+        let Some(segment) = &self.segment else { return self.query_apart(rank) };
+        let asked = if rank == Rank::NULL { segment.first_with_memory() } else { Some(rank) };
+        let part = asked.map_or(Ok(SharedMemory::UNREACHABLE), |rank| segment.part(rank));
+        part.map_err(|error| self.fail(error))
+    }
+
+    /// The same where each rank reaches its own memory only.
+    fn query_apart(&self, rank: Rank) -> Result<SharedMemory> {
+        let call = Call::SharedQuery;
+        let attributes = self.core.enter(call)?.engine.window_attributes(self.id);
+        let own = attributes.ok_or_else(|| self.is_gone(call))?;
+        if own.flavor == Flavor::Dynamic {
+            let what = "a dynamic window has no memory of its own; what is attached is known by its address";
+            return Err(self.fail(RmaError::Invalid { call, class: ErrorClass::RmaFlavor, what }));
+        }
+        let is_own = rank == self.job.rank() || rank == Rank::NULL && own.len > 0;
+        let memory = SharedMemory { base: own.base, len: own.len, disp_unit: own.disp_unit };
+        Ok(if is_own { memory } else { SharedMemory::UNREACHABLE })
     }
 }

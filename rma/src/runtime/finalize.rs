@@ -17,7 +17,7 @@ struct LastBarrier(SyncCall);
 
 impl Awaited for LastBarrier {
     fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
-        engine.poll(&mut self.0)
+        engine.poll(&mut self.0).map_err(|error| error.on_behalf_of(Call::Finalize))
     }
 
     fn call(&self) -> Call {
@@ -70,7 +70,8 @@ impl Core {
         if guarded.is_finalized {
             return Ok(());
         }
-        let barrier = guarded.engine.start_barrier().map_err(|error| self.fail(error))?;
+        let barrier = guarded.engine.start_barrier();
+        let barrier = barrier.map_err(|error| self.fail(error.on_behalf_of(Call::Finalize)))?;
         let barrier = self.wait(guarded, &mut LastBarrier(barrier), limit);
         match barrier.as_ref().map_err(Error::rma) {
             Ok(()) | Err(Some(RmaError::Peer { .. })) => {}
@@ -83,6 +84,17 @@ impl Core {
             self.fail(RmaError::Bootstrap { call: Call::Finalize, message: error.message })
         })?;
         self.wait(guarded, &mut AllFinalized, limit).and(barrier)
+    }
+
+    /// Whether all epochs are closed, so that nothing is lost when the job ends.
+    pub(crate) fn check_closed(&self) -> Result<()> {
+        let open = self.enter_anyway().engine.open_epoch();
+        match open {
+            Some((window, state)) => {
+                Err(self.fail(RmaError::Unclosed { call: Call::Finalize, window, state }))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether the job has been finalized.

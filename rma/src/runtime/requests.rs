@@ -189,6 +189,22 @@ impl Core {
         awaited.error.map_or(Ok(is_done), |error| Err(self.fail(error)))
     }
 
+    /// Makes progress; the index of one that is done, if one is.
+    pub(crate) fn test_any_request<R: HasRequest>(
+        &self,
+        requests: &mut [R],
+    ) -> crate::error::Result<Option<usize>> {
+        let mut guarded = self.enter(Call::Test)?;
+        self.progress(&mut guarded);
+        let mut awaited = AwaitedRequests::any(requests);
+        awaited.poll_each(&mut guarded.engine);
+        drop(guarded);
+        match awaited.error {
+            Some(error) => Err(self.fail(error)),
+            None => Ok(awaited.first),
+        }
+    }
+
     /// Waits for all of them; the first error, when all are done.
     pub(crate) fn wait_requests<R: HasRequest>(&self, requests: &mut [R]) -> crate::error::Result<()> {
         self.wait_awaited(AwaitedRequests::all(requests)).map(drop)

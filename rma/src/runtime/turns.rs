@@ -104,10 +104,13 @@ impl Core {
         }
     }
 
-    /// A thread leaves a blocking call: somebody else must watch the descriptors for those who listen.
+    /// A thread leaves a blocking call: somebody else must watch the descriptors for those who listen, and who waits
+    /// for what the call has given back must look.
     #[inline]
     pub(super) fn hand_over(&self, guarded: &mut Guarded) {
-        if guarded.sleeping.listeners > 0 && !guarded.sleeping.has_sentinel {
+        let is_unwatched = guarded.sleeping.listeners > 0 && !guarded.sleeping.has_sentinel;
+        let has_news = guarded.engine.take_target_news() && guarded.sleeping.is_anybody();
+        if is_unwatched || has_news {
             self.tell(guarded);
         }
     }

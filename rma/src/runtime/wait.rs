@@ -226,9 +226,13 @@ impl Core {
         match guarded.engine.poll(&mut sync) {
             Poll::Ready(Ok(())) => {
                 self.posted(&mut guarded);
+                self.hand_over(&mut guarded);
                 Ok(())
             }
-            Poll::Ready(Err(error)) => Err(self.fail(error)),
+            Poll::Ready(Err(error)) => {
+                self.hand_over(&mut guarded);
+                Err(self.fail(error))
+            }
             Poll::Pending => {
                 let waited = self.wait(guarded, &mut sync, self.timeout);
                 if waited.is_err() {
@@ -240,15 +244,26 @@ impl Core {
     }
 
     /// Starts the call that ends a scope and waits for its end: also when the job has been finalized
-    /// meanwhile, and at most for `limit`.
+    /// meanwhile, and at most for `limit`. `left` gets the call if it takes longer, and may [`Core::resume`] it.
     pub(crate) fn close(
         &self,
         limit: Option<Duration>,
         start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+        left: impl FnOnce(SyncCall),
     ) -> Result<()> {
         let mut guarded = self.enter_anyway();
         let mut sync = start(&mut guarded.engine).map_err(|error| self.fail(error))?;
-        self.wait(guarded, &mut sync, limit)
+        let closed = self.wait(guarded, &mut sync, limit);
+        if closed.as_ref().is_err_and(Error::is_stalled) {
+            left(sync);
+        }
+        closed
+    }
+
+    /// Goes on waiting for a call that has taken too long.
+    #[cold]
+    pub(crate) fn resume(&self, sync: &mut SyncCall) -> Result<()> {
+        self.wait(self.enter_anyway(), sync, self.timeout)
     }
 
     /// Waits until no operation on the window refers to the program's memory any more, after a call that
@@ -376,6 +391,7 @@ impl Core {
 mod tests {
     use super::*;
 
+    /// Shows: seed: PROGRESS_WAIT.
     #[test]
     fn waiting_spins_then_yields_then_sleeps_and_starts_over_when_something_moves() {
         let start = Instant::now();

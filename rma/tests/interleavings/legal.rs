@@ -1,10 +1,13 @@
 //! The four interleavings of threads that the design calls legal: operation + operation, operation + fence,
 //! operation + flush, flush + flush.
 
+use rma_core::config::Config;
 use rma_core::engine::FenceAssert;
+use rma_core::ids::Rank;
+use rma_core::lock::LockType;
 
 use crate::platform::{Arc, Mutex};
-use crate::{check, job, Part, Rig};
+use crate::{check, job, job_of, Part, Rig};
 
 /// Schedules of each program.
 const SCHEDULES: usize = 300;
@@ -12,6 +15,9 @@ const SCHEDULES: usize = 300;
 const OPEN: FenceAssert = FenceAssert { no_precede: true, no_succeed: false, no_store: false, no_put: false };
 const CLOSE: FenceAssert =
     FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
+
+/// All ranks.
+const BOTH: [Rank; 2] = [Rank(0), Rank(1)];
 
 fn nothing() -> Part {
     Box::new(|_| {})
@@ -127,7 +133,50 @@ fn flush_and_flush() {
     });
 }
 
-/// The same while agents stand by and take over.
+/// A thread posts while another one flushes a few ranks together.
+///
+/// Shows: ours: flush_targets, seed: PUT/GET/ACC + WIN_FLUSH.
+#[test]
+fn operation_and_flush_of_several() {
+    check(SCHEDULES, || {
+        let poster = part(|rig| {
+            for value in 1..5 {
+                rig.add(1, 0);
+                rig.put(1, 1, value);
+            }
+        });
+        let flusher = part(|rig| {
+            rig.flush_targets(&BOTH);
+            rig.add(1, 0);
+            rig.flush_targets(&BOTH);
+        });
+        passive(vec![poster, flusher], |rig| assert_eq!([rig.own(0), rig.own(1)], [5, 4]));
+    });
+}
+
+/// A flush of a few ranks together ends although other flushes, of all kinds, end before it and take back
+/// what they had asked for, and what it waits for was posted meanwhile.
+///
+/// Shows: ours: flush_targets, seed: WIN_FLUSH + WIN_FLUSH.
+#[test]
+fn flush_and_flush_of_several() {
+    check(2 * SCHEDULES, || {
+        let flusher = |kind: usize| {
+            part(move |rig| {
+                rig.add(1, 0);
+                match kind {
+                    0 => rig.flush(1).unwrap(),
+                    1 => rig.flush_all(),
+                    _ => rig.flush_targets(&BOTH),
+                }
+            })
+        };
+        let threads = vec![flusher(0), flusher(1), flusher(2), flusher(2), part(|rig| rig.add(1, 0))];
+        passive(threads, |rig| assert_eq!(rig.own(0), 5));
+    });
+}
+
+/// Flushes of one rank while agents stand by and take over.
 #[test]
 fn flush_and_flush_beside_agents() {
     check(SCHEDULES / 6, || {
@@ -139,6 +188,49 @@ fn flush_and_flush_beside_agents() {
         let threads = in_lock_all(vec![thread(), thread()]);
         job(true, threads, nothing());
     });
+}
+
+/// Threads lock a rank each, with fewer elements than threads: each lock stands from its call to its unlock, whatever
+/// the others do, no thread waits for ever for an element, and every lock is free in the end.
+///
+/// Shows: MPI_Win_lock, MPI_Win_unlock, rule: lock-several, seed: RESTORE_TARGET_ELEM_RESOURCES.
+#[test]
+fn locks_of_threads_with_few_elements() {
+    for lazy_targets in [true, false] {
+        check(SCHEDULES, move || {
+            let config = Config { target_pool: 1, target_pool_global: 0, lazy_targets, ..Config::default() };
+            let all_done = Arc::new(shuttle::sync::Barrier::new(3));
+            let locker = |target: u32| {
+                let all_done = Arc::clone(&all_done);
+                part(move |rig| {
+                    for round in 0..2 {
+                        rig.lock(target, LockType::Exclusive).unwrap();
+                        rig.add(target, 0);
+                        if round == 0 {
+                            rig.flush(target).unwrap();
+                            rig.put(target, 1, 7);
+                        }
+                        rig.unlock(target).unwrap();
+                    }
+                    if all_done.wait().is_leader() {
+                        rig.barrier();
+                    }
+                })
+            };
+            let threads = [1, 2, 3].map(locker);
+            let peers = [1, 2, 3].map(|rank| {
+                part(move |rig| {
+                    let next = rank % 3 + 1;
+                    rig.lock(next, LockType::Exclusive).unwrap();
+                    rig.add(next, 0);
+                    rig.unlock(next).unwrap();
+                    rig.barrier();
+                    assert_eq!([rig.own(0), rig.own(1)], [3, 7]);
+                })
+            });
+            job_of(false, &config, threads.into(), peers.into());
+        });
+    }
 }
 
 /// Threads of rank 0 in one lock_all epoch; `look` sees what rank 1 has when all of it is complete.

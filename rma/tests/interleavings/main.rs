@@ -24,6 +24,7 @@ use rma_core::dtype::Dtype;
 use rma_core::engine::{FenceAssert, Operation};
 use rma_core::error::Call;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_core::wire::OpKind;
 use rma_sim::{FabricConfig, SimFabric};
@@ -59,13 +60,19 @@ pub(crate) fn check(schedules: usize, program: impl Fn() + Send + Sync + 'static
 /// A job of two ranks: threads of rank 0 and one of rank 1, each in an epoch that `open` and `close` are
 /// for. With agents, both ranks have one.
 pub(crate) fn job(has_agents: bool, threads: Vec<Part>, peer: Part) {
+    job_of(has_agents, &Config::default(), threads, vec![peer]);
+}
+
+/// The same with some settings, and as many more ranks as there are peers.
+pub(crate) fn job_of(has_agents: bool, config: &Config, threads: Vec<Part>, peers: Vec<Part>) {
     let mut random = shuttle::rand::thread_rng();
-    let shape = FabricConfig { seed: random.gen(), ..FabricConfig::unit(2) };
+    let size = 1 + peers.len() as u32;
+    let shape = FabricConfig { seed: random.gen(), ..FabricConfig::unit(size) };
     let is_native: bool = random.gen();
     let fabric_config = if is_native {
         shape
     } else {
-        FabricConfig { native: FabricConfig::messages_only(2).native, ..shape }
+        FabricConfig { native: FabricConfig::messages_only(size).native, ..shape }
     };
     let fabric = SimFabric::new(fabric_config);
     let network = Network::install(fabric.clone());
@@ -74,17 +81,21 @@ pub(crate) fn job(has_agents: bool, threads: Vec<Part>, peer: Part) {
         let (network, is_over) = (Arc::clone(&network), Arc::clone(&is_over));
         shuttle::thread::spawn(move || network.deliver(&is_over))
     };
-    let cores: Vec<Arc<Core>> = (0..2).map(|rank| core(&fabric, &network, rank)).collect();
+    let cores: Vec<Arc<Core>> = (0..size).map(|rank| core(&fabric, &network, rank, config)).collect();
     let agents: Vec<_> =
         cores.iter().filter(|_| has_agents).map(|core| Agent::start(core).unwrap()).collect();
-    let peer = {
-        let core = Arc::clone(&cores[1]);
-        shuttle::thread::spawn(move || {
-            let rig = make_window(&core);
-            peer(&rig);
-            leave(&rig);
+    let others: Vec<JoinHandle<()>> = peers
+        .into_iter()
+        .zip(&cores[1..])
+        .map(|(peer, core)| {
+            let core = Arc::clone(core);
+            shuttle::thread::spawn(move || {
+                let rig = make_window(&core);
+                peer(&rig);
+                leave(&rig);
+            })
         })
-    };
+        .collect();
     let rig = make_window(&cores[0]);
     let threads: Vec<JoinHandle<()>> = threads
         .into_iter()
@@ -97,7 +108,9 @@ pub(crate) fn job(has_agents: bool, threads: Vec<Part>, peer: Part) {
         thread.join().unwrap();
     }
     leave(&rig);
-    peer.join().unwrap();
+    for other in others {
+        other.join().unwrap();
+    }
     drop(agents);
     is_over.store(true, Ordering::SeqCst);
     network.change();
@@ -107,11 +120,11 @@ pub(crate) fn job(has_agents: bool, threads: Vec<Part>, peer: Part) {
     }
 }
 
-fn core(fabric: &SimFabric, network: &Arc<Network>, rank: u32) -> Arc<Core> {
+fn core(fabric: &SimFabric, network: &Arc<Network>, rank: u32, config: &Config) -> Arc<Core> {
     let endpoint = ModelEndpoint::new(fabric.open(rank).unwrap(), Arc::clone(network), rank);
     let bootstrap = ModelBootstrap::new(fabric.bootstrap(rank));
     assert_eq!(bootstrap.rank(), Rank(rank));
-    let config = Config { operation_pool: 8, operation_pool_global: 8, ..Config::default() };
+    let config = Config { operation_pool: 8, operation_pool_global: 8, ..config.clone() };
     let engine = Engine::open(endpoint, bootstrap, config).unwrap();
     Arc::new(Core::new(engine, None, None).unwrap())
 }
@@ -163,12 +176,26 @@ impl Rig {
         self.core.run(Call::UnlockAll, |engine| engine.start_unlock_all(self.window))
     }
 
+    pub(crate) fn lock(&self, target: u32, lock_type: LockType) -> Result<()> {
+        let target = Rank(target);
+        self.core.run(Call::Lock, |engine| engine.start_lock(self.window, target, lock_type, false))
+    }
+
+    pub(crate) fn unlock(&self, target: u32) -> Result<()> {
+        self.core.run(Call::Unlock, |engine| engine.start_unlock(self.window, Rank(target)))
+    }
+
     pub(crate) fn flush(&self, target: u32) -> Result<()> {
         self.core.run(Call::Flush, |engine| engine.start_flush(self.window, Rank(target)))
     }
 
     pub(crate) fn flush_all(&self) {
         self.core.run(Call::FlushAll, |engine| engine.start_flush_all(self.window)).unwrap();
+    }
+
+    /// Flushes a few targets together.
+    pub(crate) fn flush_targets(&self, targets: &[Rank]) {
+        self.core.run(Call::FlushTargets, |engine| engine.start_flush_targets(self.window, targets)).unwrap();
     }
 
     pub(crate) fn flush_local(&self, target: u32) {

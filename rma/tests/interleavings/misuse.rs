@@ -1,7 +1,6 @@
 //! Calls of two threads that no program may make: one of them is told so, and nothing breaks.
 
 use rma_core::error::{Call, RmaError, Rule};
-use rma_core::ids::Rank;
 use rma_core::lock::LockType;
 
 use crate::error::Error;
@@ -52,11 +51,11 @@ fn one_is_refused(outcomes: Vec<Result<(), Error>>, rules: &[Rule]) {
 }
 
 fn lock(rig: &Rig) -> Result<(), Error> {
-    rig.core.run(Call::Lock, |engine| engine.start_lock(rig.window, Rank(1), LockType::Exclusive, false))
+    rig.lock(1, LockType::Exclusive)
 }
 
 fn unlock(rig: &Rig) -> Result<(), Error> {
-    rig.core.run(Call::Unlock, |engine| engine.start_unlock(rig.window, Rank(1)))
+    rig.unlock(1)
 }
 
 /// Shows: MPI_Win_unlock, MPI_ERR_RMA_SYNC, MPI-4.1 13.5.3.

@@ -50,7 +50,7 @@ fn native_put<E: Endpoint, B: Bootstrap>(world: &World<E, B>, window: WindowId) 
 
 /// lock, one small operation, unlock: 1 + 1 packets, 1 round trip.
 ///
-/// Shows: seed: single operation, seed: LOCK-UNLOCK, notes: one message for lock-put-unlock, MPI_Put, MPI_Get, MPI-4.1 13.5.3.
+/// Shows: seed: single operation, seed: sync_flag, seed: LOCK-UNLOCK, notes: one message for lock-put-unlock, MPI_Put, MPI_Get, MPI-4.1 13.5.3.
 pub fn single_operation_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = warm(&mut world, 64);

@@ -295,3 +295,29 @@ pub fn who_frees_early<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill:
     let started = world.engines[0].start_free(window);
     names_the_dead(bounded(world, 0, started));
 }
+
+/// One frees the window after the death and begins to make others, another one still uses the one that he knows:
+/// he never gets to one of the others.
+///
+/// Shows: MPI_Win_free, MPI_Win_allocate.
+pub fn who_frees_and_goes_on<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
+    let window = world.allocate(64);
+    kill();
+    world.settle();
+    let started = world.engines[1].start_free(window);
+    names_the_dead(bounded(world, 1, started));
+    let (_, late) = world.engines[1].start_allocate(4096, 1).unwrap();
+    let started = world.engines[0].start_lock(window, Rank(1), Shared, false);
+    let mut got = [7; 8];
+    let result =
+        bounded(world, 0, started).and_then(|()| world.get(0, window, 1, 0, &mut got)).and_then(|()| {
+            world.engines[0].start_unlock(window, Rank(1)).and_then(|sync| bounded(world, 0, Ok(sync)))
+        });
+    match result {
+        Err(RmaError::Peer { target: Rank(1), .. }) => {}
+        other => panic!("an error about rank 1 was due, not {other:?}"),
+    }
+    assert_eq!(got, [7; 8], "nothing was read");
+    names_the_dead(bounded(world, 1, Ok(late)));
+    assert_eq!(world.engines[1].window_count(), 0, "nothing of it is left");
+}

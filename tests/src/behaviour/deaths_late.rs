@@ -74,11 +74,12 @@ pub fn epochs_without_notices<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>
 /// Shows: MPI_Win_create_dynamic, MPI_Win_attach, MPI_Win_detach, MPI_Win_free.
 pub fn dynamic_windows<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill: impl FnOnce()) {
     let window = world.make(|engine, _| engine.start_create_dynamic(&WindowOptions::DEFAULT));
-    let region: *mut u64 = Vec::leak(vec![0; 8]).as_mut_ptr();
+    let words: *mut [u64; 8] = Box::leak(Box::new([0; 8]));
+    let region = words.cast::<u64>();
     let address = region.addr() as u64;
     kill();
     world.settle();
-    // SAFETY: the words are never freed.
+    // SAFETY: the words are there until the region has been detached.
     unsafe { world.engines[1].attach(window, region.cast(), 64) }.unwrap();
     for (target, lock_type) in [(1, Exclusive), (2, Shared)] {
         let started = world.engines[0].start_lock(window, Rank(target), lock_type, false);
@@ -91,10 +92,12 @@ pub fn dynamic_windows<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, kill:
             _ => names_the_dead(unlocked),
         }
     }
-    // SAFETY: the words are never freed, and nothing is on its way to them.
+    // SAFETY: the words are still there, and nothing is on its way to them.
     assert_eq!(unsafe { region.read() }, u64::from_ne_bytes([1; 8]));
     let started = world.engines[1].start_detach(window, region.cast());
     bounded(world, 1, started).unwrap();
+    // SAFETY: leaked above and taken back once; no rank reaches them any more.
+    drop(unsafe { Box::from_raw(words) });
     is_freed(world, window);
 }
 

@@ -120,8 +120,11 @@ pub fn detached_memory_is_an_error<E: Endpoint, B: Bootstrap>(make: &impl Make<E
     let address = region.address();
     world.put(0, window, 1, address, &small).unwrap();
     assert_eq!(class(world.flush(0, window, 1)), ErrorClass::RmaRange);
+    // Longer than a packet: what is named need not be all of it.
     world.put(0, window, 1, address, &data[1..]).unwrap();
-    assert_eq!(class(world.flush(0, window, 1)), ErrorClass::RmaRange);
+    let error = world.flush(0, window, 1).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::RmaRange);
+    assert!(error.to_string().contains("all of an access or what one packet had of it"), "{error}");
     world.get(0, window, 1, address, &mut got).unwrap();
     assert_eq!(class(world.flush(0, window, 1)), ErrorClass::RmaRange);
     world.accumulate(0, window, 1, address, &small, Dtype::U64, ReduceOp::Sum).unwrap();
@@ -176,8 +179,14 @@ pub fn accesses_stay_in_one_region<E: Endpoint, B: Bootstrap>(make: &impl Make<E
         world.put(0, window, 1, disp, &[1; 8]).unwrap();
         assert_eq!(class(world.flush(0, window, 1)), ErrorClass::RmaRange, "{disp:#x}");
     }
-    // What does not fit the address space at all is known at once.
-    assert_eq!(class(world.put(0, window, 1, u64::MAX - 3, &[1; 8])), ErrorClass::RmaRange);
+    // What does not fit the address space at all is known at once, also of oneself.
+    world.lock(1, window, 1, Shared).unwrap();
+    for origin in [0, 1] {
+        let expected =
+            RmaError::NotAttached { call: Call::Put, target: Rank(1), address: u64::MAX - 3, len_bytes: 8 };
+        assert_eq!(world.put(origin, window, 1, u64::MAX - 3, &[1; 8]), Err(expected));
+    }
+    world.unlock(1, window, 1).unwrap();
     world.put(0, window, 1, address + 56, &[2; 8]).unwrap();
     world.put(0, window, 1, address + 64, &[3; 8]).unwrap();
     world.unlock(0, window, 1).unwrap();
@@ -201,6 +210,12 @@ pub fn attached_regions_do_not_overlap<E: Endpoint, B: Bootstrap>(make: &impl Ma
     }
     attach(&mut world, 1, window, base, 64).unwrap();
     attach(&mut world, 1, window, base.wrapping_add(128), 128).unwrap();
+    // What has no byte overlaps nothing, wherever it is, and is nobody's way to anything.
+    attach(&mut world, 1, window, base.wrapping_add(100), 0).unwrap();
+    world.lock(0, window, 1, Shared).unwrap();
+    world.put(0, window, 1, base.addr() as u64 + 100, &[1; 8]).unwrap();
+    world.unlock(0, window, 1).unwrap();
+    world.detach(1, window, base.wrapping_add(100)).unwrap();
     let detached = world.detach(1, window, base.wrapping_add(1));
     assert_eq!(class(detached), ErrorClass::RmaAttach);
     // Another window may have the same memory.

@@ -2,7 +2,7 @@
 
 use rma_core::bootstrap::Bootstrap;
 use rma_core::dtype::Dtype;
-use rma_core::engine::FenceAssert;
+use rma_core::engine::{Engine, FenceAssert, SyncCall};
 use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType::{Exclusive, Shared};
@@ -92,6 +92,39 @@ pub fn wrong_arguments<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let torn = world.accumulate(0, window, 1, 0, &data[..7], Dtype::F64, ReduceOp::Sum);
     assert!(matches!(torn, Err(RmaError::Argument { .. })));
     world.unlock(0, window, 1).unwrap();
+    world.check_idle();
+}
+
+/// Ranks that meet in different collective calls all learn of it, and the next calls meet as they should.
+///
+/// Shows: MPI_ERR_RMA_SYNC, MPI_Win_allocate, MPI_Win_allocate_shared.
+pub fn collective_calls_must_agree<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    type Start<E, B> = fn(&mut Engine<E, B>) -> Result<SyncCall, RmaError>;
+    let calls: [Start<E, B>; 3] = [
+        |engine| engine.start_allocate(64, 1).map(|(_, sync)| sync),
+        Engine::start_barrier,
+        |engine| engine.start_agree(Call::AllocateShared, [7, 0, 0, 0]),
+    ];
+    let mut world = make(Spec::ranks(3));
+    for (index, odd) in calls.into_iter().enumerate() {
+        for (_, others) in calls.into_iter().enumerate().filter(|(other, _)| *other != index) {
+            let started = world.ranks().map(|rank| {
+                let start = if rank == 1 { odd } else { others };
+                (rank, start(&mut world.engines[rank as usize]).unwrap())
+            });
+            let started = started.collect();
+            for result in world.wait_each(started) {
+                assert_eq!(result.unwrap_err().class(), ErrorClass::RmaSync);
+            }
+            assert!(world.engines.iter().all(|engine| engine.window_count() == 0));
+            let barrier =
+                world.ranks().map(|rank| (rank, world.engines[rank as usize].start_barrier().unwrap()));
+            let barrier = barrier.collect();
+            world.wait_all(barrier).unwrap();
+        }
+    }
+    let window = world.allocate(64);
+    world.free(window).unwrap();
     world.check_idle();
 }
 

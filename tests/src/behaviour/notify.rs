@@ -1,10 +1,12 @@
 //! Notified put: a word of the target's window changes after the data are there.
 
+use std::task::Poll;
+
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
 use rma_core::engine::{Change, FenceAssert, Notification};
-use rma_core::error::{Call, RmaError};
+use rma_core::error::{Call, ErrorClass, RmaError};
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::path::Path;
@@ -267,6 +269,35 @@ pub fn words_that_cannot_be_notified<E: Endpoint, B: Bootstrap>(make: &impl Make
     assert_eq!(world.memory(1, window), [0; 64]);
     let error = world.put_notify(0, window, 1, 8, &[1; 8], &add(1)).unwrap_err();
     assert!(matches!(error, RmaError::Epoch { .. } | RmaError::Range { .. }), "{error:?}");
+    world.check_idle();
+}
+
+/// Where all ranks have as much, a wrong word is refused before anything is known of the target but that.
+///
+/// Shows: ours: put_notify, MPI_ERR_RMA_RANGE.
+pub fn words_that_are_refused_at_once<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    // What only one rank registers: from here on no fabric that chooses keys gives both the same.
+    world.allocate_uneven(|rank| 64 * rank as usize, |_| 1);
+    let (locked, untouched) = (world.allocate(64), world.allocate(64));
+    world.lock(0, locked, 1, Shared).unwrap();
+    let started = world.engines[0].start_lock_all(untouched, false);
+    world.wait(0, started).unwrap();
+    for window in [locked, untouched] {
+        for (disp, class) in [(64, ErrorClass::RmaRange), (4, ErrorClass::Argument)] {
+            let note = Notification { disp, change: Change::Add(1) };
+            // SAFETY: the data are constants.
+            let noted = unsafe { world.engines[0].put_notify(window, Rank(1), 8, [1; 8].as_ptr(), 8, &note) };
+            match noted {
+                Poll::Ready(Err(error)) => assert_eq!(error.class(), class, "{error}"),
+                other => panic!("an error was due at once, not {other:?}"),
+            }
+        }
+    }
+    world.unlock(0, locked, 1).unwrap();
+    let started = world.engines[0].start_unlock_all(untouched);
+    world.wait(0, started).unwrap();
+    assert_eq!([world.memory(1, locked), world.memory(1, untouched)], [[0; 64]; 2]);
     world.check_idle();
 }
 

@@ -4,10 +4,12 @@ use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
 use rma_core::engine::FenceAssert;
+use rma_core::error::ErrorClass;
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
 
+use super::dynamic::dynamic;
 use super::{pattern, switched, Make};
 use crate::Spec;
 
@@ -89,7 +91,7 @@ fn elements(dtype: Dtype, seed: u8) -> Vec<u8> {
 /// accumulate and get_accumulate for every pair of type and reduction that MPI defines, at a remote
 /// rank and at oneself.
 ///
-/// Shows: MPI_Accumulate, MPI_Get_accumulate, MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_REPLACE, MPI_NO_OP, MPI-4.1 13.3.4.
+/// Shows: MPI_INT8_T, MPI_INT16_T, MPI_INT32_T, MPI_INT64_T, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T, MPI_FLOAT, MPI_DOUBLE, MPI_Accumulate, MPI_Get_accumulate, MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_REPLACE, MPI_NO_OP, MPI-4.1 13.3.4.
 pub fn every_type_and_reduction<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
@@ -105,7 +107,16 @@ pub fn every_type_and_reduction<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
                 let mut old = vec![0xee; 3 * size];
                 world.lock(0, window, target, Exclusive).unwrap();
                 world.accumulate(0, window, target, 8, &start, dtype, ReduceOp::Replace).unwrap();
-                world.accumulate(0, window, target, 8, &one, dtype, op).unwrap();
+                if op == ReduceOp::NoOp {
+                    let refused = world.accumulate(0, window, target, 8, &one, dtype, op).unwrap_err();
+                    assert_eq!(
+                        refused.class(),
+                        ErrorClass::Op,
+                        "it would neither change nor return anything"
+                    );
+                } else {
+                    world.accumulate(0, window, target, 8, &one, dtype, op).unwrap();
+                }
                 world.get_accumulate(0, window, target, 8, &two, &mut old, dtype, op).unwrap();
                 world.unlock(0, window, target).unwrap();
                 let between = after(&start, &one);
@@ -120,7 +131,7 @@ pub fn every_type_and_reduction<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
 
 /// Sizes around every limit: inline, small, packet, several packets, native pieces.
 ///
-/// Shows: MPI_Put, MPI_Get, rule: get-buffer, MPI-4.1 13.3.1, MPI-4.1 13.3.2.
+/// Shows: MPI_Put, MPI_Get, MPI_BYTE, rule: get-buffer, MPI-4.1 13.3.1, MPI-4.1 13.3.2.
 pub fn puts_and_gets_of_all_sizes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(3 << 20);
@@ -207,21 +218,38 @@ pub fn operations_on_oneself<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
     world.check_idle();
 }
 
-/// Operations on zero bytes are legal, also at the end of the window, and do nothing.
+/// Operations on zero bytes access nothing: they are in range at every displacement, whatever is known of the
+/// window, in dynamic windows too, and do nothing.
 ///
-/// Shows: MPI_Put, MPI_Get, MPI_Accumulate, MPI-4.1 13.3.
+/// Shows: MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, MPI_Win_create_dynamic, MPI_ERR_RMA_RANGE, MPI-4.1 13.3.
 pub fn zero_bytes<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
-    let window = world.allocate(16);
-    world.lock(0, window, 1, Exclusive).unwrap();
-    world.put(0, window, 1, 16, &[]).unwrap();
-    world.get(0, window, 1, 16, &mut []).unwrap();
-    world.accumulate(0, window, 1, 0, &[], Dtype::F64, ReduceOp::Sum).unwrap();
-    world.unlock(0, window, 1).unwrap();
-    world.fence(window, FenceAssert::default()).unwrap();
-    world.put(0, window, 1, 0, &[]).unwrap();
-    world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
-    assert_eq!(world.memory(1, window), [0; 16]);
+    let even = world.allocate(16);
+    let uneven = world.allocate_uneven(|rank| 16 + 16 * rank as usize, |_| 8);
+    let dynamic = dynamic(&mut world);
+    for window in [even, uneven, dynamic] {
+        for target in [1, 0] {
+            world.lock(0, window, target, Exclusive).unwrap();
+            for disp in [0, 16, 17, 1000, u64::MAX] {
+                world.put(0, window, target, disp, &[]).unwrap();
+                world.get(0, window, target, disp, &mut []).unwrap();
+                world.accumulate(0, window, target, disp, &[], Dtype::F64, ReduceOp::Sum).unwrap();
+                let (dtype, op) = (Dtype::U64, ReduceOp::Sum);
+                world.get_accumulate(0, window, target, disp, &[], &mut [], dtype, op).unwrap();
+            }
+            world.unlock(0, window, target).unwrap();
+        }
+        world.fence(window, FenceAssert::default()).unwrap();
+        world.put(0, window, 1, 1000, &[]).unwrap();
+        world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    }
+    assert_eq!((world.memory(1, even), world.memory(1, uneven)), (vec![0; 16], vec![0; 32]));
+    // One byte is not in range where none was.
+    world.lock(0, even, 1, Exclusive).unwrap();
+    let put = world.put(0, even, 1, 16, &[1]);
+    let end = world.unlock(0, even, 1);
+    let error = put.and(end).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::RmaRange);
     world.check_idle();
 }
 

@@ -159,9 +159,9 @@ pub fn calls_that_do_not_fit<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
     let complete = world.engines[0].start_complete(window);
     assert_eq!(broken(complete), (Call::Complete, "Unset", Rule::NoSuchEpoch));
     let wait = world.engines[0].start_wait(window);
-    assert_eq!(broken(wait), (Call::Wait, "Unset", Rule::NoSuchEpoch));
+    assert_eq!(broken(wait), (Call::Wait, "NotExposed", Rule::NoSuchEpoch));
     let test = world.engines[0].test(window);
-    assert_eq!(broken(test), (Call::Test, "Unset", Rule::NoSuchEpoch));
+    assert_eq!(broken(test), (Call::Test, "NotExposed", Rule::NoSuchEpoch));
     world.start(0, window, &[1]).unwrap();
     let again = try_start(&mut world, window);
     assert_eq!(broken(again), (Call::Start, "PscwIssued", Rule::OtherEpochOpen));
@@ -176,7 +176,7 @@ pub fn calls_that_do_not_fit<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
     assert_eq!(broken(free), (Call::Free, "PscwIssued", Rule::FreeInsideEpoch));
     world.expose(0, window, &[1]).unwrap();
     let again = try_post(&mut world, window);
-    assert_eq!(broken(again), (Call::Post, "PscwIssued", Rule::ExposureOpen));
+    assert_eq!(broken(again), (Call::Post, "Exposed", Rule::ExposureOpen));
     // Both epochs are still whole.
     world.expose(1, window, &[0]).unwrap();
     world.start(1, window, &[0]).unwrap();
@@ -184,7 +184,7 @@ pub fn calls_that_do_not_fit<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
         world.complete(rank, window).unwrap();
     }
     let free = world.engines[0].start_free(window);
-    assert_eq!(broken(free), (Call::Free, "Unset", Rule::FreeInsideEpoch));
+    assert_eq!(broken(free), (Call::Free, "Exposed", Rule::FreeInsideEpoch));
     for rank in [0, 1] {
         world.wait_exposed(rank, window).unwrap();
     }
@@ -230,17 +230,17 @@ pub fn locked_or_exposed<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let data = [3; 8];
     world.lock(0, window, 0, Exclusive).unwrap();
     let post = try_post(&mut world, window);
-    assert_eq!(broken(post), (Call::Post, "PerTarget", Rule::LockedAndExposed));
+    assert_eq!(broken(post), (Call::Post, "Locked", Rule::LockedAndExposed));
     world.unlock(0, window, 0).unwrap();
     world.lock(1, window, 0, Shared).unwrap();
     world.put(1, window, 0, 0, &data).unwrap();
     world.flush(1, window, 0).unwrap();
-    assert_eq!(broken(try_post(&mut world, window)), (Call::Post, "Unset", Rule::LockedAndExposed));
+    assert_eq!(broken(try_post(&mut world, window)), (Call::Post, "Locked", Rule::LockedAndExposed));
     world.unlock(1, window, 0).unwrap();
     world.expose(0, window, &[1]).unwrap();
-    assert_eq!(broken(world.lock(0, window, 0, Shared)), (Call::Lock, "Unset", Rule::LockedAndExposed));
+    assert_eq!(broken(world.lock(0, window, 0, Shared)), (Call::Lock, "Exposed", Rule::LockedAndExposed));
     let lock_all = world.engines[0].start_lock_all(window, true);
-    assert_eq!(broken(lock_all), (Call::LockAll, "Unset", Rule::LockedAndExposed));
+    assert_eq!(broken(lock_all), (Call::LockAll, "Exposed", Rule::LockedAndExposed));
     // A passive access epoch to another rank overlaps with the exposure epoch.
     world.lock(0, window, 2, Exclusive).unwrap();
     world.put(0, window, 2, 0, &data).unwrap();

@@ -181,7 +181,7 @@ pub fn a_request_waits_for_its_data<E: Endpoint, B: Bootstrap>(make: &impl Make<
 
 /// A request that nobody waits for: the epoch's end completes its operation.
 ///
-/// Shows: MPI_Rput, MPI_Rget, MPI-4.1 13.3.5.
+/// Shows: MPI_Request_free, MPI_Rput, MPI_Rget, MPI-4.1 13.3.5.
 pub fn dropped_requests<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(1 << 16);

@@ -69,7 +69,7 @@ fn everything<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) {
 
 /// Pools of one element, one slot, one reply buffer: slower, never wrong, never stuck.
 ///
-/// Shows: seed: RESTORE_TARGET_ELEM_RESOURCES, seed: RESTORE_OP_ELEM_RESOURCES, rule: lock-several, MPI_MODE_NOCHECK/lock.
+/// Shows: seed: OP_ELEM, seed: TARGET_ELEM, seed: SLOT, seed: target pools, seed: RESTORE_TARGET_ELEM_RESOURCES, seed: RESTORE_OP_ELEM_RESOURCES, rule: lock-several, MPI_MODE_NOCHECK/lock.
 pub fn one_element_of_each<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(4).with(tiny));
     everything(&mut world);
@@ -95,7 +95,7 @@ pub fn many_targets_with_few_elements<E: Endpoint, B: Bootstrap>(make: &impl Mak
 
 /// lock_all with more targets than elements falls back to locking the whole window, once.
 ///
-/// Shows: seed: LOCK_ALL window protocol, MPI_Win_flush_all, MPI_Win_lock_all, seed: LOCK_ALL_ISSUED, seed: LOCK_ALL_GRANTED.
+/// Shows: seed: LOCK_ALL window protocol, seed: ack_count, MPI_Win_flush_all, MPI_Win_lock_all, seed: LOCK_ALL_ISSUED, seed: LOCK_ALL_GRANTED.
 pub fn window_protocol<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(6).with(tiny));
     let window = world.allocate(64);
@@ -262,6 +262,45 @@ pub fn flush_local_frees_buffers<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
         world.wait(0, started).unwrap();
         world.unlock(0, window, 1).unwrap();
         assert_eq!(world.memory(1, window)[..len], expected);
+    }
+    world.check_idle();
+}
+
+/// A window is made while small operations on another one are under way: what the fabric reads stays where it is.
+///
+/// Shows: seed: operation pools, MPI_Accumulate, MPI_Win_allocate, MPI-4.1 13.2.2.
+pub fn windows_made_while_operations_are_under_way<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let few = |config: &mut Config| (config.operation_pool, config.operation_pool_global) = (16, 4);
+    let mut world = make(Spec::ranks(3).with(few));
+    let window = world.allocate(1024);
+    let (mut made, mut others) = (Vec::new(), Vec::new());
+    world.lock(0, window, 1, Shared).unwrap();
+    for round in 0..6 {
+        // The lock is there: what is posted now is handed to the fabric at once.
+        world.flush(0, window, 1).unwrap();
+        let mut expected = world.memory(1, window);
+        let data = pattern(16 * 8, round);
+        for (n, word) in data.chunks(8).enumerate() {
+            let disp = 64 * n as u64;
+            expected[64 * n..][..8].copy_from_slice(word);
+            world.accumulate(0, window, 1, disp, word, Dtype::U64, ReduceOp::Replace).unwrap();
+        }
+        let mut calls = Vec::new();
+        for rank in world.ranks() {
+            let (id, sync) = world.engines[rank as usize].start_allocate(8, 1).unwrap();
+            calls.push((rank, sync));
+            made.push(id);
+        }
+        // Memory that was given back is used by others.
+        others.extend((0..256).map(|n| vec![0xa5u8; 64 * n]));
+        world.wait_all(calls).unwrap();
+        world.flush(0, window, 1).unwrap();
+        assert!(world.memory(1, window) == expected, "other bytes than were accumulated, in round {round}");
+    }
+    world.unlock(0, window, 1).unwrap();
+    made.dedup();
+    for id in made {
+        world.free(id).unwrap();
     }
     world.check_idle();
 }

@@ -71,7 +71,9 @@ fn all_reductions<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, dtype: Dty
             let mut old = vec![0xee; start.len()];
             world.lock(0, window, target, Exclusive).unwrap();
             world.accumulate(0, window, target, DISP, &start, dtype, ReduceOp::Replace).unwrap();
-            world.accumulate(0, window, target, DISP, &one, dtype, op).unwrap();
+            if op != ReduceOp::NoOp {
+                world.accumulate(0, window, target, DISP, &one, dtype, op).unwrap();
+            }
             world.get_accumulate(0, window, target, DISP, &two, &mut old, dtype, op).unwrap();
             world.unlock(0, window, target).unwrap();
             let mut expected = start.clone();

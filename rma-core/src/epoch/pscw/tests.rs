@@ -14,7 +14,7 @@ fn group(ranks: &[u32]) -> Group {
 }
 
 fn metadata(size: u64) -> Option<Metadata> {
-    Some(Metadata { size, base: 0, key: RemoteKey(0), disp_unit: 1 })
+    Some(Metadata { size, base: 0, key: RemoteKey(0), disp_unit: 1, misalignment: 0 })
 }
 
 #[test]

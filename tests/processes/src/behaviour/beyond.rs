@@ -86,7 +86,7 @@ fn notifications_of_everybody(job: &Job) -> Outcome {
         holds!(begun.elapsed() < PATIENCE);
     }
     same!(window.test_notification(size)?, EACH * size);
-    holds!(window.local().to_vec()[..size as usize].iter().all(|value| *value == EACH));
+    holds!(window.local().to_vec()?[..size as usize].iter().all(|value| *value == EACH));
     window.free()?;
     Ok(())
 }
@@ -109,7 +109,7 @@ fn later_operations_are_behind_earlier_ones(job: &Job) -> Outcome {
             }
             Ok(())
         })?;
-        let found = window.local().to_vec();
+        let found = window.local().to_vec()?;
         holds!(found.iter().all(|value| *value == round));
         barrier(job)?;
     }
@@ -140,7 +140,7 @@ fn flushes_in_the_background(job: &Job) -> Outcome {
     })?;
     barrier(job)?;
     let expected: Vec<u64> = (0..2 * u64::from(job.size())).map(|at| at / 2 + 1).collect();
-    same!(window.local().to_vec(), expected);
+    same!(window.local().to_vec()?, expected);
     window.free()?;
     Ok(())
 }

@@ -43,7 +43,7 @@ fn pscw_around_a_ring(job: &Job) -> Outcome {
         window.start(&targets, |epoch| epoch.put(next(job), 1, &own))?;
         at("wait");
         exposure.wait()?;
-        same!(window.local().to_vec(), [0, round, 100 * round + u64::from(previous(job).0)]);
+        same!(window.local().to_vec()?, [0, round, 100 * round + u64::from(previous(job).0)]);
     }
     window.free()?;
     Ok(())
@@ -71,7 +71,7 @@ fn pscw_of_everybody_with_everybody(job: &Job) -> Outcome {
         })?;
         at("wait");
         exposure.wait()?;
-        let found = window.local().to_vec();
+        let found = window.local().to_vec()?;
         same!(found[0], round * u64::from(size));
         holds!(found[1..].iter().zip(0..).all(|(value, rank)| *value == round * 1000 + rank));
     }
@@ -120,7 +120,7 @@ fn pscw_of_large_puts_and_results(job: &Job) -> Outcome {
     same!((seen, before), ([40 + u64::from(next(job).0)], [50]));
     at("wait");
     exposure.wait()?;
-    let found = window.local().to_vec();
+    let found = window.local().to_vec()?;
     let expected = |index: usize| (index % LEN) as u64 * 7 + u64::from(previous(job).0);
     holds!((0..2 * LEN).all(|index| found[index] == expected(index)));
     same!(found[2 * LEN + 1], 50 + u64::from(previous(job).0));

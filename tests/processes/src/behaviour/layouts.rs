@@ -34,7 +34,7 @@ fn columns_there_and_back(job: &Job) -> Outcome {
     window.fence(|epoch| epoch.put_blocks(next(job), 3, &column, &own, &row))?;
     at("get of a column");
     window.fence(|epoch| epoch.get_blocks(next(job), 3, &column, &mut back, &column))?;
-    let found = window.local().to_vec();
+    let found = window.local().to_vec()?;
     for at in 0..ROWS * COLUMNS {
         let (line, place) = ((at / COLUMNS) as u64 * 10, at % COLUMNS);
         same!(found[at], if place == 3 { line + previous(job) } else { 0 });
@@ -59,7 +59,7 @@ fn blocks_in_any_order(job: &Job) -> Outcome {
     for (place, value) in [(9, 5), (10, 4), (1, 3), (5, 2), (6, 1)] {
         expected[place] = from + value;
     }
-    same!(window.local().to_vec(), expected);
+    same!(window.local().to_vec()?, expected);
     window.free()?;
     Ok(())
 }
@@ -77,7 +77,7 @@ fn a_part_of_an_array_is_accumulated(job: &Job) -> Outcome {
     })?;
     barrier(job)?;
     let is_inside = |at: usize| (2..5).contains(&(at / 8)) && (1..5).contains(&(at % 8));
-    let found = window.local().to_vec();
+    let found = window.local().to_vec()?;
     holds!((0..64).all(|at| found[at] == if is_inside(at) { job.size() as i32 } else { 0 }));
     window.free()?;
     Ok(())
@@ -100,14 +100,14 @@ fn long_blocks_and_many_blocks(job: &Job) -> Outcome {
         })?;
         holds!(back == own);
         barrier(job)?;
-        let found = window.local().to_vec();
+        let found = window.local().to_vec()?;
         let is_there = |at: usize| {
             let place = at / block * 2 * block + at % block;
             found[place] == at as u64 + previous(job) && found[place + block] == 0
         };
         holds!((0..LEN).all(is_there));
         barrier(job)?;
-        window.local().fill(0);
+        window.local().fill(0)?;
         barrier(job)?;
     }
     window.free()?;

@@ -288,7 +288,7 @@ fn requests_of_all_kinds(job: &Job) -> Outcome {
     Ok(window.free()?)
 }
 
-/// Shows: MPI_Rget, ours: test.
+/// Shows: MPI_Rget, MPI_Waitany.
 fn requests_any_and_some(job: &Job) -> Outcome {
     let window = Words::allocate(job, 1)?;
     window.store(0, u64::from(job.rank().0) + 3);

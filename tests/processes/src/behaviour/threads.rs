@@ -39,11 +39,11 @@ fn ticket(window: &RawWindow, target: Rank) -> Result<u64, Error> {
     let old = Box::leak(Box::new(u64::MAX));
     let result: *mut u64 = old;
     let (origin, dtype) = (std::ptr::from_ref(&ONE).cast(), rma::Dtype::U64);
-    // SAFETY: neither buffer is ever freed, and the result is looked at after the flush.
+    // SAFETY: both are there until the flush has completed the operation, and the result is looked at after it.
     unsafe { window.fetch_and_op(origin, result.cast(), dtype, target, 0, ReduceOp::Sum) }?;
     window.flush(target)?;
-    // SAFETY: the operation is complete, so that nobody writes.
-    Ok(unsafe { result.read() })
+    // SAFETY: leaked above and taken back once; the operation is complete, so that nobody writes.
+    Ok(*unsafe { Box::from_raw(result) })
 }
 
 /// Shows: MPI_Fetch_and_op, MPI-4.1 13.7.1, seed: PUT/GET/ACC + PUT/GET/ACC, seed: WIN_FLUSH + WIN_FLUSH.
@@ -104,7 +104,7 @@ fn threads_have_windows_of_their_own(job: &Job) -> Outcome {
         let Ok(Some(window)) = window.into_inner() else {
             return Err(Failure::new("a thread has lost its window".to_owned()));
         };
-        same!(window.local().to_vec(), [ROUNDS; 2]);
+        same!(window.local().to_vec()?, [ROUNDS; 2]);
         barrier(job)?;
         window.free()?;
     }

@@ -108,7 +108,7 @@ pub fn indexed_blocks<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// Members of several types: puts and gets do not ask which.
 ///
-/// Shows: MPI_Type_create_struct.
+/// Shows: MPI_Type_create_struct, MPI_Type_contiguous.
 pub fn structures<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = window(&mut world, 4096);
@@ -127,7 +127,7 @@ pub fn structures<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 
 /// Rows at the origin, columns at the target.
 ///
-/// Shows: MPI_Type_create_subarray.
+/// Shows: MPI_Type_create_subarray, MPI_Type_contiguous.
 pub fn a_transpose<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = window(&mut world, 4096);
@@ -264,9 +264,9 @@ pub fn outside_of_the_window<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
     let window = window(&mut world, 1024);
     let layout = Layout::hindexed(&[(8, -16), (8, 500)], &Layout::of(Dtype::U8)).unwrap();
     for (kind, disp, offset_bytes) in [
-        (Put, 15, 0),
+        (Put, 15, u64::MAX),
         (Get, 517, 501),
-        (Accumulate, 0, 0),
+        (Accumulate, 0, u64::MAX - 15),
         (GetAccumulate, 1000, 984),
         (Put, u64::MAX, u64::MAX - 16),
         (Get, 1 << 63, (1 << 63) - 16),
@@ -274,6 +274,8 @@ pub fn outside_of_the_window<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
         for target in [0, 1] {
             let case = Case::new(kind, 16).target_layout(&layout).at(disp).to(target);
             let error = case.refused(&mut world, window);
+            let named = format!("byte offset {} reach", offset_bytes as i64);
+            assert!(error.to_string().contains(&named), "{error}");
             let RmaError::Range { offset_bytes: at, len_bytes, window_bytes: 1024, .. } = error else {
                 panic!("{kind:?} at {disp}: {error:?}");
             };

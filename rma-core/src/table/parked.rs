@@ -1,0 +1,153 @@
+//! Locks whose targets have no element: each is called or held, and nothing of its epoch is under way.
+
+use alloc::vec::Vec;
+
+use crate::ids::Rank;
+use crate::lock::LockType;
+use crate::state::TargetLockState;
+
+/// What is known of a locked target that has no element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ParkedLock {
+    pub(crate) rank: Rank,
+    pub(crate) lock_type: LockType,
+    pub(crate) no_check: bool,
+    /// Called: no packet has gone out. Granted: it is held, or none is needed. Never issued: its answer needs
+    /// the element.
+    pub(crate) lock: TargetLockState,
+    /// A thread is in unlock.
+    pub(crate) is_closing: bool,
+}
+
+impl ParkedLock {
+    /// A lock that was called just now.
+    #[inline]
+    pub(crate) fn called(rank: Rank, lock_type: LockType, no_check: bool) -> Self {
+        let mut lock = TargetLockState::Called;
+        if no_check {
+            lock.on_no_check().unwrap_or_default();
+        }
+        Self { rank, lock_type, no_check, lock, is_closing: false }
+    }
+
+    /// Whether the target knows of the lock, so that it must be told of its end.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lock == TargetLockState::Granted && !self.no_check
+    }
+}
+
+/// Such locks of one window, in the order of their ranks. There are no more than the program holds: room for one
+/// more is made when lock is called, so that no element has to be kept because it cannot be written down.
+#[derive(Debug)]
+pub(crate) struct ParkedLocks {
+    locks: Vec<ParkedLock>,
+}
+
+impl ParkedLocks {
+    /// None, and room for `count`.
+    pub(crate) fn with_room(count: u32) -> Self {
+        Self { locks: Vec::with_capacity(count as usize) }
+    }
+
+    /// Makes room for `count` more. `false`: there is no memory.
+    #[inline]
+    pub(crate) fn make_room(&mut self, count: u32) -> bool {
+        self.locks.capacity() - self.locks.len() >= count as usize || self.grow(count)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, count: u32) -> bool {
+        self.locks.try_reserve(count as usize).is_ok()
+    }
+
+    /// How many there are.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.locks.len() as u32
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn place(&self, rank: Rank) -> Result<usize, usize> {
+        self.locks.binary_search_by_key(&rank, |lock| lock.rank)
+    }
+
+    /// The lock of `rank`, if its target has no element.
+    pub(crate) fn find(&self, rank: Rank) -> Option<&ParkedLock> {
+        self.locks.get(self.place(rank).ok()?)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn find_mut(&mut self, rank: Rank) -> Option<&mut ParkedLock> {
+        let place = self.place(rank).ok()?;
+        self.locks.get_mut(place)
+    }
+
+    /// Whether there is one of `rank`.
+    #[inline]
+    pub(crate) fn contains(&self, rank: Rank) -> bool {
+        !self.locks.is_empty() && self.place(rank).is_ok()
+    }
+
+    /// Adds a lock, whose rank has none here.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn insert(&mut self, lock: ParkedLock) {
+        if let Err(place) = self.place(lock.rank) {
+            self.locks.insert(place, lock);
+        }
+    }
+
+    /// Takes the lock of `rank` out.
+    #[inline]
+    pub(crate) fn remove(&mut self, rank: Rank) -> Option<ParkedLock> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        let place = self.place(rank).ok()?;
+        Some(self.locks.remove(place))
+    }
+
+    /// Bytes held beyond the structure itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.locks.capacity() * size_of::<ParkedLock>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::LockType::{Exclusive, Shared};
+
+    #[test]
+    fn locks_are_found_by_rank_in_whatever_order_they_came() {
+        let mut parked = ParkedLocks::with_room(2);
+        for rank in [7, 3, 9, 0] {
+            assert!(parked.make_room(1) && !parked.contains(Rank(rank)));
+            parked.insert(ParkedLock::called(Rank(rank), Shared, rank == 3));
+        }
+        assert_eq!(parked.count(), 4);
+        assert!([0, 3, 7, 9].iter().all(|&rank| parked.find(Rank(rank)).unwrap().rank == Rank(rank)));
+        assert_eq!(parked.find(Rank(8)), None);
+        parked.find_mut(Rank(7)).unwrap().is_closing = true;
+        assert!(parked.remove(Rank(7)).unwrap().is_closing);
+        assert_eq!((parked.remove(Rank(7)), parked.count()), (None, 3));
+    }
+
+    #[test]
+    fn only_what_the_target_knows_of_is_held() {
+        let called = ParkedLock::called(Rank(1), Exclusive, false);
+        assert!(!called.is_held() && !ParkedLock::called(Rank(1), Exclusive, true).is_held());
+        assert!(ParkedLock { lock: TargetLockState::Granted, ..called }.is_held());
+    }
+
+    #[test]
+    fn room_is_made_in_advance() {
+        let mut parked = ParkedLocks::with_room(2);
+        let bytes = parked.heap_bytes();
+        assert!(parked.make_room(2));
+        assert_eq!(parked.heap_bytes(), bytes);
+        assert!(parked.make_room(3) && parked.heap_bytes() > bytes);
+    }
+}

@@ -1,0 +1,107 @@
+//! Calls that take longer than `RMA_TIMEOUT`: the program gets an error, and may go on.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::*;
+use rma::{Call, Error, Job, LockType, Rank, ReduceOp, RmaError, Window};
+
+/// Holds the lock of its own window as long as another rank's calls are to take too long.
+const HOLDER: Rank = Rank(1);
+
+/// Longest time of a call; others that are to succeed wait for a busy machine at most.
+const LIMIT: [(&str, &str); 1] = [("RMA_TIMEOUT", "3")];
+
+/// Lets `body` of rank 0 run while the window of [`HOLDER`] is locked by its owner.
+fn while_locked(
+    job: &Job,
+    window: &Window<u64>,
+    body: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let flags = job.allocate::<u64>(1)?;
+    if job.rank() == HOLDER {
+        window.lock(HOLDER, LockType::Exclusive, |_| {
+            job.barrier()?;
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while flags.local().get(0)? == 0 {
+                assert!(Instant::now() < deadline, "the other rank is done");
+                if job.progress() == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            Ok(())
+        })?;
+    } else {
+        job.barrier()?;
+        body()?;
+        flags.lock(HOLDER, LockType::Shared, |epoch| epoch.put(0, &[1]))?;
+    }
+    flags.free().map(drop)
+}
+
+/// The call has taken too long, and no more is wrong; which call it says.
+fn stalls<T: std::fmt::Debug>(result: Result<T, Error>) -> Call {
+    let error = result.unwrap_err();
+    assert!(matches!(error.rma(), Some(RmaError::Stalled { .. })), "{error}");
+    error.rma().unwrap().call()
+}
+
+/// The values of such operations are the library's, so that nothing of the program's is in danger.
+#[test]
+fn operations_that_are_waited_for_fail_and_leave_the_process_alone() {
+    let name = "operations_that_are_waited_for_fail_and_leave_the_process_alone";
+    ranks_with(name, 2, &LIMIT, |job| {
+        let window = job.allocate::<u64>(2)?;
+        while_locked(job, &window, || {
+            stalls(window.lock_all(|epoch| {
+                assert_eq!(stalls(epoch.get_value(HOLDER, 0)), Call::GetValue);
+                assert_eq!(stalls(epoch.fetch_and_op(HOLDER, 0, 5, ReduceOp::Sum)), Call::FetchAndOp);
+                Ok(())
+            }));
+            Ok(())
+        })?;
+        // The values that came late have gone nowhere, and what they belonged to was done.
+        let before =
+            window.lock(HOLDER, LockType::Shared, |epoch| epoch.fetch_and_op(0, 1, ReduceOp::Sum))?;
+        job.barrier()?;
+        assert!(job.rank() == HOLDER || before >= 5, "{before}");
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn the_next_call_ends_a_scope_that_took_too_long() {
+    ranks_with("the_next_call_ends_a_scope_that_took_too_long", 2, &LIMIT, |job| {
+        let window = job.allocate::<u64>(2)?;
+        while_locked(job, &window, || {
+            stalls(window.lock(HOLDER, LockType::Exclusive, |epoch| epoch.put(0, &[7])));
+            stalls(window.lock_all(|_| -> Result<(), Error> { panic!("the last epoch is not over") }));
+            Ok(())
+        })?;
+        window.lock_all(|epoch| epoch.put_value(HOLDER, 1, 8))?;
+        job.barrier()?;
+        assert!(job.rank() != HOLDER || window.local().to_vec()? == [7, 8]);
+        window.free().map(drop)
+    });
+}
+
+#[test]
+fn free_ends_a_scope_that_took_too_long() {
+    ranks_with("free_ends_a_scope_that_took_too_long", 2, &LIMIT, |job| {
+        let (window, exposed) = (job.create(vec![0u64])?, job.allocate::<u64>(1)?);
+        while_locked(job, &window, || {
+            stalls(window.lock(HOLDER, LockType::Exclusive, |epoch| epoch.put(0, &[7])));
+            let group = job.group(&[HOLDER])?;
+            stalls(exposed.post(&group)?.wait());
+            Ok(())
+        })?;
+        if job.rank() == HOLDER {
+            exposed.start(&job.group(&[Rank(0)])?, |epoch| epoch.put(Rank(0), 0, &[9]))?;
+        }
+        exposed.free()?;
+        let memory = window.free()?;
+        assert!(job.rank() != HOLDER || memory == [7]);
+        Ok(())
+    });
+}
