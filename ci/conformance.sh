@@ -31,6 +31,8 @@ export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 # Built as lane `test` builds them, so that each finds what the other one has built.
 names=()
 for file in tests/tests/*.rs tests/processes/tests/*.rs; do
+    # These need a device: ci/softroce.sh runs them where there is one.
+    [[ "$file" != tests/tests/verbs*.rs ]] || continue
     names+=(--test "$(basename "$file" .rs)")
 done
 cargo build --locked --quiet --workspace --bin rmarun

@@ -111,8 +111,8 @@ pull_cable() { ip -n "$tag-switch" link set "port-$1" down; }
 silence_cable() { ip -n "$tag-switch" link set "port-$1" nomaster; }
 mend_cable() { ip -n "$tag-switch" link set "port-$1" master br0 up; }
 
-# name_hosts own|by-address6: what host names mean: on each host, its own name 127.0.1.1 as Debian has it, and the
-# others' their addresses; or all their addresses of IPv6.
+# name_hosts own|by-address6 [HOST]: what host names mean: on each host, its own name 127.0.1.1 as Debian has it, and the
+# others' their addresses; or all their addresses of IPv6, but this host its address of IPv4.
 name_hosts() {
     local host other address
     for host in "${hosts[@]}"; do
@@ -120,7 +120,7 @@ name_hosts() {
             echo "127.0.0.1 localhost"
             for other in "${hosts[@]}"; do
                 address="10.77.0.$(number_of "$other")"
-                [[ "$1" != by-address6 ]] || address="fd77::$(number_of "$other")"
+                [[ "$1" != by-address6 || "$other" == "${2-}" ]] || address="fd77::$(number_of "$other")"
                 [[ "$1" != own || "$other" != "$host" ]] || address=127.0.1.1
                 echo "$address host-$other"
             done

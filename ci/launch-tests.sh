@@ -46,6 +46,8 @@ TABLE
         # What is no command is named by a path that is there or not.
         [[ "$libraries" == *libpmix.so.2* ]] || echo "/libpmix.so.2 libpmix2"
         [[ -e /usr/include/slurm/pmi2.h ]] || echo "/pmi2.h libpmi2-0-dev"
+        # Slurm's plug-in opens the library by the name that it has for compilers.
+        compgen -G "/usr/lib/*/pmix2/lib/libpmix.so" >/dev/null || echo "/libpmix.so libpmix-dev"
     } | install_missing
 }
 
@@ -175,6 +177,7 @@ target="${CARGO_TARGET_DIR:-target}/debug"
 rmarun="$PWD/$target/rmarun"
 ring="$PWD/$target/examples/ring"
 [[ "$target" == /* ]] && rmarun="$target/rmarun" ring="$target/examples/ring"
+test_rank="${rmarun%/*}/rmarun-test-rank"
 # What is wrong ends by itself, and with a message, before the step's limit does it.
 export RMA_BOOTSTRAP_TIMEOUT=20 RMA_TIMEOUT=40
 
@@ -192,6 +195,11 @@ same rmarun-pmi2 "$ranks" env RMA_BOOTSTRAP=pmi2 "$rmarun" -n "$ranks" "$ring"
 
 same hydra "$ranks" mpiexec.hydra -n "$ranks" "$ring"
 same hydra-pmi1 "$ranks" env RMA_BOOTSTRAP=pmi1 mpiexec.hydra -n "$ranks" "$ring"
+# A rank's words come out also when the launcher kills the job as soon as it hears of its end.
+says hydra-fails + "no provider nowhere" env RMA_PROVIDER=nowhere mpiexec.hydra -n "$ranks" "$ring"
+says hydra-pmi1-fails + "no provider nowhere" env RMA_BOOTSTRAP=pmi1 RMA_PROVIDER=nowhere mpiexec.hydra -n "$ranks" "$ring"
+says hydra-aborts + "aborts the job: enough" mpiexec.hydra -n 2 "$test_rank" abort@1=enough wait
+says hydra-pmi1-aborts 7 "aborts the job: enough" env RMA_BOOTSTRAP=pmi1 mpiexec.hydra -n 2 "$test_rank" abort@1=enough wait
 same hydra-port "$ranks" mpiexec.hydra -pmi-port -n "$ranks" "$ring"
 
 same openmpi "$ranks" mpirun.openmpi --allow-run-as-root --oversubscribe -n "$ranks" "$ring"
@@ -216,6 +224,8 @@ unguard
 same slurm-pmi2 "$ranks" srun --mpi=pmi2 -N2 -n "$ranks" "$ring"
 same slurm-pmi2-cyclic "$ranks" srun --mpi=pmi2 -N2 -n "$ranks" --distribution=cyclic "$ring"
 same slurm-pmi1 "$ranks" env RMA_BOOTSTRAP=pmi1 srun --mpi=pmi2 -N2 -n "$ranks" "$ring"
+says slurm-pmi2-fails + "no provider nowhere" env RMA_PROVIDER=nowhere srun --mpi=pmi2 -N2 -n "$ranks" "$ring"
+says slurm-pmi2-aborts + "aborts the job: enough" srun --mpi=pmi2 -N2 -n2 "$test_rank" abort@1=enough wait
 same slurm-pmix "$ranks" srun --mpi=pmix -N1 -n "$ranks" "$ring"
 same slurm-one 1 srun --mpi=none -N1 -n1 "$ring"
 same slurm-rmarun "$ranks" srun --mpi=none -N1 -n1 "$rmarun" -n "$ranks" "$ring"
@@ -226,6 +236,11 @@ same slurm-batch 4 sh -c 'sbatch --quiet --wait --nodes=2 --ntasks-per-node=2 --
     status="$?"; cat "$0/batch.out"; cat "$0/batch.err" >&2; exit "$status"' "$directory" "$ring"
 # In an allocation rmarun starts its agents by srun.
 same slurm-agents "$ranks" salloc --quiet -N2 -n2 "$rmarun" -n "$ranks" "$ring"
+same slurm-agents-named "$ranks" salloc --quiet -N2 -n2 "$rmarun" --host n1:2,n0:2 -n "$ranks" "$ring"
+# In a step of one task its node is used, and in an interactive step the whole allocation.
+same slurm-step-of-two "$ranks" salloc --quiet -N2 -n2 srun --mpi=none -N1 -n1 "$rmarun" -n "$ranks" "$ring"
+same slurm-interactive "$ranks" \
+    salloc --quiet -N2 -n2 srun --interactive --preserve-env --mpi=none "$rmarun" -n "$ranks" "$ring"
 says slurm-none + "srun --mpi=pmi2" srun --mpi=none -N2 -n2 "$ring"
 says slurm-allocation + "SLURM_JOB_ID" salloc --quiet -N2 -n2 "$ring"
 

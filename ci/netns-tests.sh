@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Jobs on four hosts (ci/hosts.sh): by rmarun over ssh, and by Hydra's mpiexec; then cables are cut, agents, ranks,
+# Jobs on four hosts (ci/hosts.sh): by rmarun over ssh, by Hydra's mpiexec, and by Open MPI's mpirun; then cables are cut, agents, ranks,
 # launchers and hosts are killed or stopped, disks are filled. Every outcome is asserted and has a bound, and after each
 # step no host has anything left of it.
 #
@@ -104,6 +104,7 @@ ip iproute2
 nsenter util-linux
 pgrep procps
 mpiexec.hydra mpich
+mpirun.openmpi openmpi-bin
 TABLE
 cargo build --locked --quiet -p launcher -p rma -p rma-processes --bins --example ring
 target="${CARGO_TARGET_DIR:-$PWD/target}/debug"
@@ -118,6 +119,9 @@ make_hosts "$directory"
 unguard
 all="host-a,host-b,host-c,host-d"
 hydra=(mpiexec.hydra -launcher ssh -iface eth0 -hosts "$all" -ppn 2 -n "$ranks")
+# Its daemons are told by which interface they talk; the ranks are not.
+openmpi=(mpirun.openmpi --allow-run-as-root --oversubscribe --mca plm_rsh_agent ssh --mca oob_tcp_if_include eth0
+    --host "${all//,/:2,}:2" -n "$ranks")
 eight=(--host "$all" --ppn 2 -n "$ranks")
 checksum="$(timeout "$step_limit" "$ring" 2>"$directory/err")"
 
@@ -129,7 +133,13 @@ others() {
     done
     says hydra-pmi1 0 "$checksum" env RMA_BOOTSTRAP=pmi1 "${hydra[@]}" "$ring"
     says hydra-interface 0 "$checksum" env RMA_INTERFACE=eth0 "${hydra[@]}" "$ring"
+    # More ranks than one puts together what they say of their addresses.
+    says hydra-40 0 "$checksum" mpiexec.hydra -launcher ssh -iface eth0 -hosts "$all" -ppn 10 -n 40 "$ring"
     says hydra-ipv6 0 "$checksum" env RMA_INTERFACE=ipv6 "${hydra[@]}" "$ring"
+    says openmpi-slots 0 "$checksum" "${openmpi[@]}" "$ring"
+    says openmpi-nodes 0 "$checksum" "${openmpi[@]}" --map-by node "$ring"
+    says openmpi-interface 0 "$checksum" "${openmpi[@]}" -x RMA_INTERFACE=eth0 "$ring"
+    says openmpi-wrong-interface + "RMA_INTERFACE" "${openmpi[@]}" -x RMA_INTERFACE=dead0 "$ring"
     says hydra-wrong-interface + "RMA_INTERFACE" env RMA_INTERFACE=dead0 "${hydra[@]}" "$ring"
 }
 
@@ -139,6 +149,7 @@ jobs_of_rmarun() {
     for provider in net 'tcp;ofi_rxm' sockets; do
         says "rmarun-${provider//;/-}" 0 "$checksum" "$rmarun" "${eight[@]}" --provider "$provider" "$ring"
     done
+    says rmarun-70 0 "$checksum" "$rmarun" --host "$all" --ppn 18 -n 70 "$ring"
     says rmarun-pmi 0 "$checksum" "$rmarun" "${eight[@]}" -x RMA_BOOTSTRAP=pmi1 "$ring"
     while read -r behaviour; do
         # Memory is shared on one host only.
@@ -328,13 +339,19 @@ full_disk() {
     return "$status"
 }
 
-# Host b has only IPv6, the others both. The error says what would help, and it does.
+# Host b has only IPv6, the others both: all use IPv6. Then host c has only IPv4: the error says who has what.
 mixed_addresses() {
     local status=0
     name_hosts by-address6
     take_addresses4 b
-    run_and_judge "$1" + "RMA_INTERFACE=ipv6" "$rmarun" "${eight[@]}" "$ring" || status=1
+    run_and_judge "$1" 0 "$checksum" "$rmarun" "${eight[@]}" "$ring" || status=1
     run_and_judge "$1" 0 "$checksum" env RMA_INTERFACE=ipv6 "$rmarun" "${eight[@]}" "$ring" || status=1
+    run_and_judge "$1" 0 "$checksum" env RMA_BOOTSTRAP=pmi1 "$rmarun" "${eight[@]}" -x RMA_BOOTSTRAP "$ring" || status=1
+    name_hosts by-address6 c
+    ip -n "$tag-c" -6 address flush dev eth0 scope global
+    run_and_judge "$1" + "host-b (rank 2) has only fd77::2" "$rmarun" "${eight[@]}" "$ring" || status=1
+    run_and_judge "$1" + "host-c (rank 4) has only 10." "$rmarun" "${eight[@]}" "$ring" || status=1
+    ip -n "$tag-c" address add "fd77::$(number_of c)/64" dev eth0 nodad
     give_addresses4 b
     name_hosts own
     return "$status"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs the tests under a sanitizer of the nightly compiler: asan is AddressSanitizer with LeakSanitizer, tsan is
 # ThreadSanitizer. What it reports is kept in target/SANITIZER/reports, from every process that a test starts, and
-# each report is a failure, whatever became of its process.
+# each report is a failure, whatever became of its process. Ends with what passed, what failed and what was left out.
 #
 #   ci/sanitizers.sh asan|tsan             every test that can run so; says which cannot, and why
-#   ci/sanitizers.sh asan|tsan bounded     about what lanes asan and tsan of ci/test.sh run
+#   ci/sanitizers.sh asan|tsan bounded     what lanes asan and tsan of ci/test.sh run, in minutes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,22 +21,24 @@ host="$(rustc +nightly --print host-tuple)"
 plain="${CARGO_TARGET_DIR:-$PWD/target}"
 target="$plain/$sanitizer"
 reports="$target/reports"
+log="$target/log"
 rm -rf "$reports"
 mkdir -p "$reports"
 options="log_path=$reports/report:exitcode=66"
 skipped=()
+reasons=()
 
 # leave_out TEST REASON: a test, or all whose path has this in it, that cannot run under the sanitizer.
 leave_out() {
     skipped+=(--skip "$1")
-    echo "left out: $1: $2"
+    reasons+=("$1: $2")
 }
 
 case "$sanitizer" in
 asan)
     flags="-Zsanitizer=address"
     more=()
-    bounded=(-p rma-core -p rma-conformance --lib --test sim --test ghosts --test hostile)
+    bounded=(-p rma-core -p rma-conformance --lib --test sim --test hostile)
     export ASAN_OPTIONS="$options" LSAN_OPTIONS="suppressions=$PWD/ci/leaks.txt:print_suppressions=0"
     ;;
 tsan)
@@ -44,18 +46,24 @@ tsan)
     # Without an instrumented standard library it reports races inside of the test harness.
     more=(-Zbuild-std)
     bounded=(-p rma-core -p rma --lib --test threads)
-    export TSAN_OPTIONS="$options"
+    export TSAN_OPTIONS="$options:suppressions=$PWD/ci/races.txt:print_suppressions=0"
+    latencies="compares latencies, which under this sanitizer are those of whoever else has the processors"
+    leave_out a_sleeping_target_does_not_stall_its_origins "$latencies"
+    leave_out a_sleeping_target_is_served_by_its_ghost "$latencies"
+    leave_out memory_that_nobody_touches_is_not_taken "the sanitizer touches its notes about all that is allocated"
     ;;
 *) usage ;;
 esac
+malloc="RMA_PROGRESS=signal refuses a program that contains malloc itself, and the sanitizer's is in every program"
+leave_out signal::places "$malloc"
+leave_out served_by_signals "$malloc"
+leave_out whatever_the_target_does_it_is_served "$malloc"
+leave_out nothing_is_left_behind "$malloc"
+leave_out wrong_choices_are_refused "$malloc, before it looks at what the test is about"
+leave_out epochs_and_windows_come_and_go "looks at what a process holds, and the sanitizers hold more: what was freed, \
+to see who uses it (asan: passes with quarantine_size_mb=0:thread_local_quarantine_size_kb=0), what they map (tsan)"
+leave_out mistakes_do_not_compile "runs nothing, and compares with the messages of the stable compiler"
 
-leave_out signal::places "looks for the C library's malloc, and the sanitizer puts its own into the program"
-if [[ "$part" == whole ]]; then
-    leave_out served_by_signals "interrupts the sanitizer's malloc, which the agent does not know for unsafe"
-    leave_out whatever_the_target_does_it_is_served "the same"
-    leave_out nothing_is_left_behind "the same"
-    leave_out mistakes_do_not_compile "runs nothing, and compares with the messages of the stable compiler"
-fi
 if [[ "$part" == bounded ]]; then
     tests=("${bounded[@]}")
     if [[ "$sanitizer" == tsan ]]; then
@@ -69,14 +77,41 @@ else
     export RMA_TEST_RMARUN="$target/$host/debug/rmarun"
 fi
 
+# Each endpoint of ofi_rxm touches 75 MB of receive buffers when it is opened, and the sanitizer as much again.
+export FI_OFI_RXM_MSG_RX_SIZE="${FI_OFI_RXM_MSG_RX_SIZE:-256}"
+# Jobs are slower, by tens where other programs have the processors.
+export RMA_TEST_LIMIT="${RMA_TEST_LIMIT:-600}"
 export CARGO_TARGET_DIR="$target" RUSTFLAGS="$flags" RUSTDOCFLAGS="$flags"
 status=0
-cargo +nightly test --locked "${more[@]}" "${tests[@]}" --target "$host" -- "${skipped[@]}" || status="$?"
+cargo +nightly test --locked "${more[@]}" "${tests[@]}" --target "$host" -- "${skipped[@]}" 2>&1 |
+    tee "$log" || status="$?"
 
 shopt -s nullglob
+found=0
 for report in "$reports"/*; do
+    # On stacks of shuttle's own AddressSanitizer does not know what a panic leaves, and says so; nothing is wrong yet.
+    if ! grep -qE 'ERROR: |WARNING: ThreadSanitizer|CHECK failed|runtime error' "$report" &&
+        grep -q 'ASan is ignoring requested __asan_handle_no_return' "$report"; then
+        continue
+    fi
     printf '\n%s:\n' "$report"
     head -n 60 "$report"
-    status=66
+    found=$((found + 1))
 done
+
+# Adds up the `test result:` lines of the tests themselves; ranks print theirs with a mark in front or to nobody.
+read -r passed failed ignored skips < <(awk '
+    /^test result:/ { for (i = 2; i <= NF; i++) {
+        if ($i == "passed;") passed += $(i - 1)
+        if ($i == "failed;") failed += $(i - 1)
+        if ($i == "ignored;") ignored += $(i - 1)
+        if ($i == "filtered") skips += $(i - 1)
+    } }
+    END { print passed + 0, failed + 0, ignored + 0, skips + 0 }' "$log")
+
+printf '\n'
+printf 'left out: %s\n' "${reasons[@]}"
+printf '%s, %s: %d tests passed, %d failed, %d left out, %d need what is not here (ignored); %d reports\n' \
+    "$sanitizer" "$part" "$passed" "$failed" "$skips" "$ignored" "$found"
+((found == 0)) || exit 66
 exit "$status"

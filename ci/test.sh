@@ -4,7 +4,7 @@
 # sums what `cargo test` and the scripts with steps printed; a lane that fails without a failed test counts as one.
 #
 #   ci/test.sh              all lanes
-#   ci/test.sh LANE...      only these
+#   ci/test.sh LANE...      only these; `softroce` runs by name only
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -117,6 +117,24 @@ second_libfabric() {
     esac
 }
 
+# Tests on an RDMA device in software, in a guest without hardware virtualization: that takes longer than all other
+# lanes together, so it runs when it is named.
+softroce() {
+    local status=0
+    if ((${#wanted[@]} == 0)); then
+        printf '\n=== softroce: not asked for; ci/test.sh softroce runs it\n'
+        skipped_lanes+=("softroce (takes longer than all other lanes; ci/test.sh softroce runs it)")
+        return
+    fi
+    is_wanted softroce || return 0
+    ci/softroce.sh ready >"$log" 2>&1 || status="$?"
+    if ((status == 3)); then
+        skip softroce "$(tail -n 1 "$log")"
+        return
+    fi
+    lane softroce 3600 ci/softroce.sh
+}
+
 bindings() {
     local reason
     if reason="$(ofi-sys/regenerate.sh --ready 2>&1)"; then
@@ -136,25 +154,14 @@ has_rust_src() {
 }
 
 sanitizers() {
-    local target
     if ! has_nightly; then
         skip asan "there is no nightly toolchain"
         skip tsan "there is no nightly toolchain"
         return
     fi
-    target="$(rustc +nightly --print host-tuple)"
-    lane asan 600 env RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
-        cargo +nightly test --locked -p rma-core -p rma-conformance --lib --test sim --test hostile \
-        --target "$target"
+    lane asan 600 ci/sanitizers.sh asan bounded
     if has_rust_src; then
-        # Without an instrumented standard library it reports races inside of the test harness.
-        # The ranks of rma's threads tests are started by a launcher without it. The tests of where a signal may
-        # go on look for the C library's malloc, and the sanitizer puts its own into the program.
-        lane rmarun 200 cargo build --locked -p launcher
-        lane tsan 600 env RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/tsan \
-            RMA_TEST_RMARUN="$PWD/target/debug/rmarun" TSAN_OPTIONS="halt_on_error=1" \
-            cargo +nightly test --locked -Zbuild-std -p rma-core -p rma --lib --test threads \
-            --target "$target" -- --skip signal::places
+        lane tsan 800 ci/sanitizers.sh tsan bounded
     else
         skip tsan "the nightly toolchain has no rust-src component"
     fi
@@ -198,6 +205,7 @@ if ((EUID == 0)) && command -v apt-get >/dev/null; then
 else
     skip launch "it starts Slurm, which needs root, and installs Debian packages"
 fi
+softroce
 if command -v cargo-deny >/dev/null; then
     lane deny 120 cargo deny check licenses bans sources
 else

@@ -28,8 +28,6 @@ pub enum Need {
     Item,
     /// A test that shows it.
     Rule,
-    /// One of the two.
-    Place,
 }
 
 /// One row of the data.
@@ -90,8 +88,7 @@ pub fn rows(text: &str) -> Result<Vec<Table>, Finding> {
             let need = match kind {
                 "item" => Need::Item,
                 "rule" => Need::Rule,
-                "place" => Need::Place,
-                _ => return Err(wrong(line, "a heading is `== item|rule|place TITLE`")),
+                _ => return Err(wrong(line, "a heading is `== item|rule TITLE`")),
             };
             tables.push(Table { need, title: title.to_owned(), rows: Vec::new() });
             continue;
@@ -202,7 +199,6 @@ pub fn check(tables: &[Table], citations: &[Citation]) -> Vec<Finding> {
             (_, Some(_)) => continue,
             (Need::Item, None) if !done => "has no item that implements it, and no reason",
             (Need::Item | Need::Rule, None) if !shown => "has no test that shows it, and no reason",
-            (Need::Place, None) if !done && !shown => "has neither an item nor a test, and no reason",
             _ => continue,
         };
         say(format!("`{}` {lack}", row.name));

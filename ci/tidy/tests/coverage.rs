@@ -51,6 +51,9 @@ fn what_is_missing_or_unknown_is_found() {
     assert!(lacking[1].contains("`MPI_Get` is cited"));
     assert!(lacking[2].contains("`rule: a b` has no test"));
     assert!(messages("== rule R\nx | y | z\nx | y | z\n", "")[0].contains("twice"));
+    // What only has an item is not shown.
+    let unshown = messages("== rule R\nMPI_INT | a type\n", "/// Implements: MPI_INT.\nfn x() {}\n");
+    assert_eq!(unshown, ["`MPI_INT` has no test that shows it, and no reason"]);
 }
 
 #[test]
