@@ -46,15 +46,14 @@ impl Escapees {
     /// Kills them all, and those that they start meanwhile, until none is left or `patience` is over.
     pub(crate) fn kill(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let (mut killed, mut starting) = (BTreeSet::new(), BTreeSet::new());
+        let mut killed = BTreeSet::new();
         loop {
             let pass = self.kill_some();
-            let is_settled = pass.killed.is_empty() && pass.starting.is_subset(&starting);
+            let is_settled = pass.killed.is_empty() && !pass.is_starting;
+            killed.extend(pass.killed);
             if is_settled || Instant::now() >= deadline {
                 break;
             }
-            killed.extend(pass.killed);
-            starting = pass.starting;
             // Nothing tells of the end of processes that are nobody's children, nor of new ones.
             sleep(INTERVAL);
         }
@@ -74,11 +73,9 @@ impl Escapees {
             match self.look_at(number) {
                 Seen::Marked => {
                     self.kill_one(number);
-                    pass.killed.insert(number);
+                    pass.killed.push(number);
                 }
-                Seen::Starting => {
-                    pass.starting.insert(number);
-                }
+                Seen::Starting => pass.is_starting = true,
                 Seen::Other => {}
             }
         }
@@ -107,7 +104,7 @@ impl Escapees {
     fn look_at(&self, number: i32) -> Seen {
         match fs::read(format!("/proc/{number}/environ")) {
             Ok(environment) if self.is_marked(&environment) => Seen::Marked,
-            Ok(environment) if environment.is_empty() && has_program(number) => Seen::Starting,
+            Ok(environment) if environment.is_empty() && is_starting(number) => Seen::Starting,
             _ => Seen::Other,
         }
     }
@@ -127,24 +124,35 @@ impl Escapees {
 /// What one look at all processes has found.
 #[derive(Debug, Default)]
 struct Pass {
-    killed: BTreeSet<i32>,
-    starting: BTreeSet<i32>,
+    killed: Vec<i32>,
+    /// Whether a process was about to become another program, which may be one of the job's.
+    is_starting: bool,
 }
 
 /// What a process is found to be.
 enum Seen {
     /// One of the job's.
     Marked,
-    /// It shows no environment. Where it is about to become another program (exec), it shows that one's a moment
-    /// later, so it has to be looked at again; else it has none.
+    /// It is about to become another program (exec), whose environment it shows a moment later.
     Starting,
     /// None of the job's, or not to be looked into.
     Other,
 }
 
-/// Whether there is a program in this process: there is none in the kernel's own and in the dead.
-fn has_program(number: i32) -> bool {
-    fs::read_link(format!("/proc/{number}/exe")).is_ok()
+/// Whether a process that shows no environment has a program whose environment is not in place yet. That of a program
+/// without variables is in place, and empty; the kernel's own processes and the dead have no program.
+fn is_starting(number: i32) -> bool {
+    let has_program = fs::read_link(format!("/proc/{number}/exe")).is_ok();
+    has_program
+        && fs::read(format!("/proc/{number}/stat")).is_ok_and(|stat| environment_start(&stat) == Some(0))
+}
+
+/// Where in memory a process has its environment, by its line in /proc (field 50 of proc_pid_stat(5)).
+fn environment_start(stat: &[u8]) -> Option<u64> {
+    // The name, in parentheses, may hold spaces and parentheses itself; field 3 follows it.
+    let end_of_name = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(&stat[end_of_name + 1..]).ok()?;
+    fields.split_whitespace().nth(50 - 3)?.parse().ok()
 }
 
 fn job_entry(job_id: &str) -> Vec<u8> {
@@ -174,6 +182,24 @@ mod tests {
             assert_eq!(escapees.is_marked(environment), is_marked, "{environment:?}");
         }
         assert!(!Escapees::default().is_marked(b"RMA_JOB_ID=\0RMA_RANK=0\0"));
+    }
+
+    #[test]
+    fn what_has_no_environment_at_all_is_not_waited_for() {
+        let mut other = Command::new("sleep").arg("300").env_clear().spawn().unwrap();
+        let number = i32::try_from(other.id()).unwrap();
+        // Until exec has put it in place.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while is_starting(number) && Instant::now() < deadline {
+            sleep(INTERVAL);
+        }
+        let stat = fs::read(format!("/proc/{number}/stat")).unwrap();
+        assert!(environment_start(&stat).is_some_and(|start| start != 0));
+        assert!(!is_starting(number));
+        assert!(matches!(Escapees::new("nobody's", [0]).look_at(number), Seen::Other));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(!is_starting(number), "the dead have no program");
     }
 
     #[test]
