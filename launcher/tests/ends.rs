@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
 use common::*;
@@ -111,11 +112,20 @@ fn a_second_interrupt_kills() {
 #[test]
 fn terminate_and_hang_up_end_the_job() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
-        let mut job = Running::start(shell(2, &[], &format!("echo ready; exec {SLEEP}")));
+        let job = heeds_hang_up(&shell(2, &[], &format!("echo ready; exec {SLEEP}")));
+        let mut job = Running::start(job);
         job.stdout_line();
         job.signal(signal);
         assert_eq!(job.finish().code, Some(code));
     }
+}
+
+/// The same, where SIGHUP counts although whoever runs the tests has it ignored, as nohup(1) does.
+fn heeds_hang_up(job: &Command) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(job.get_program()).args(job.get_args());
+    without_settings(&mut command);
+    command
 }
 
 #[test]
@@ -150,7 +160,7 @@ fn a_terminal_reaches_the_job() {
         "{} -n 2 sh -c 'trap \"exit 0\" INT; echo $RMA_RANK watched $RMA_STDERR_IS_TERMINAL; while :; do sleep 0.05; done'",
         env!("CARGO_BIN_EXE_rmarun")
     );
-    let mut command = std::process::Command::new("script");
+    let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &program, "/dev/null"]);
     without_settings(&mut command);
     command.stdin(std::process::Stdio::piped());
