@@ -9,6 +9,7 @@ pub mod behaviour;
 pub mod constructors;
 pub mod ghosts;
 pub mod hostile;
+pub mod imposed;
 pub mod in_process;
 mod requests;
 mod windows;

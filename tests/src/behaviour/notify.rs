@@ -82,8 +82,11 @@ pub fn notifications_cost_one_packet<E: Endpoint, B: Bootstrap>(make: &impl Make
     let paths = world.engines[0].window_paths(window, Dtype::U64).unwrap();
     let started = world.engines[0].start_lock_all(window, true);
     world.wait(0, started).unwrap();
-    world.put_notify(0, window, 1, 0, &[1; 8], &add(1)).unwrap();
-    world.flush(0, window, 1).unwrap();
+    // Small, and large: where keys and addresses differ between ranks, the target is asked for its own, once.
+    for data in [pattern(8, 1), pattern(1 << 17, 1)] {
+        world.put_notify(0, window, 1, 0, &data, &add(1)).unwrap();
+        world.flush(0, window, 1).unwrap();
+    }
     for len in [8, 2000, 1 << 17] {
         world.settle();
         let before = world.counters(0);

@@ -1,0 +1,305 @@
+//! The endpoint that stands between the engine and one that can do more.
+
+use std::ptr::NonNull;
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+};
+use rma_sim::Random;
+
+use super::held::{Call, Held, Pieces, INJECT_BYTES_MAX};
+use super::{Addresses, Fabric};
+
+/// An endpoint with the restrictions of a [`Fabric`].
+///
+/// Where the fabric keeps no order, operations are held until the next poll and then posted in random order:
+/// packets sent meanwhile overtake them. Where it chooses keys, each endpoint wishes for others. Where it counts by
+/// addresses, each region begins at an address that follows from its key.
+#[derive(Debug)]
+pub struct Imposed<E> {
+    inner: E,
+    fabric: Fabric,
+    limits: Limits,
+    native: NativeOps,
+    random: Random,
+    /// What this endpoint's keys differ in from those of others.
+    salt: u64,
+    held: Vec<Held>,
+    /// Held operations that the endpoint would not take.
+    failed: Vec<(Tag, FabricCode)>,
+}
+
+/// A region of an [`Imposed`] endpoint.
+#[derive(Debug)]
+pub struct ImposedRegion<R> {
+    inner: R,
+    fabric: Fabric,
+}
+
+impl<R: MemoryRegion> MemoryRegion for ImposedRegion<R> {
+    fn remote_key(&self) -> RemoteKey {
+        self.inner.remote_key()
+    }
+
+    fn remote_base(&self) -> u64 {
+        self.inner.remote_base().wrapping_add(self.fabric.base_of(self.remote_key()))
+    }
+}
+
+impl Fabric {
+    /// What is added to the addresses of a region: anything, as long as all ranks know it.
+    fn base_of(&self, key: RemoteKey) -> u64 {
+        match self.addresses {
+            Addresses::Offsets => 0,
+            // Page-aligned, below 2^47, and never 0.
+            Addresses::Virtual => (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17 | 1 << 40) & !0xfff,
+        }
+    }
+
+    /// Where a remote address is for the endpoint below.
+    fn below(&self, at: RemoteAddr) -> RemoteAddr {
+        RemoteAddr { addr: at.addr.wrapping_sub(self.base_of(at.key)), ..at }
+    }
+}
+
+impl<E: Endpoint> Imposed<E> {
+    /// Puts the restrictions of a fabric on an endpoint. `seed` names the disorder, and differs between the
+    /// endpoints of a job.
+    pub fn new(inner: E, fabric: Fabric, seed: u32) -> Self {
+        let mut limits = fabric.limits(inner.limits());
+        limits.inject_bytes_max = limits.inject_bytes_max.min(INJECT_BYTES_MAX);
+        let native = fabric.native(inner.native());
+        let room = if fabric.disorders() { limits.outstanding_max.min(HELD_MAX) } else { 0 };
+        Self {
+            inner,
+            fabric,
+            limits,
+            native,
+            random: Random::new(seed.into()),
+            salt: u64::from(fabric.chooses_keys) * (u64::from(seed) + 1),
+            held: Vec::with_capacity(room),
+            failed: Vec::with_capacity(room),
+        }
+    }
+
+    /// Posts a call, now or later.
+    ///
+    /// # Safety
+    /// The memory that the call names is there until the tag comes back.
+    unsafe fn post(&mut self, to: PeerAddr, tag: Option<Tag>, call: Call) -> Post {
+        let held = Held { to, tag, call };
+        if !self.fabric.disorders() {
+            // SAFETY: by the caller's promise.
+            return unsafe { held.post(&mut self.inner) };
+        }
+        if self.held.len() + self.failed.len() == self.held.capacity() {
+            return Err(PostError::Again);
+        }
+        self.held.push(held);
+        Ok(())
+    }
+
+    /// Posts what is held for `peer`, or all, in random order, as far as the endpoint takes it.
+    fn post_held(&mut self, peer: Option<PeerAddr>) {
+        let mut first = 0;
+        // What is refused or for others is put in front of `first`.
+        while first < self.held.len() {
+            let index = first + self.random.index(self.held.len() - first);
+            let held = self.held[index];
+            let is_wanted = peer.is_none_or(|peer| peer == held.to);
+            // SAFETY: who posted it promised that the memory stays until its tag has come back, which it has not.
+            match is_wanted.then(|| unsafe { held.post(&mut self.inner) }) {
+                Some(Ok(())) => drop(self.held.swap_remove(index)),
+                Some(Err(PostError::Failed(code))) => {
+                    self.held.swap_remove(index);
+                    self.failed.extend(held.tag.map(|tag| (tag, code)));
+                }
+                Some(Err(PostError::Again)) | None => {
+                    self.held.swap(first, index);
+                    first += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Operations held by an endpoint at one time.
+const HELD_MAX: usize = 64;
+
+// SAFETY: tags come back once, from the inner endpoint or from `failed`, where they get only when the inner one did
+// not take them; held operations name memory that stays until their tag comes back, and held injects have a copy.
+// Packets are the inner endpoint's.
+unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
+    type Region = ImposedRegion<E::Region>;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn native(&self) -> &NativeOps {
+        &self.native
+    }
+
+    fn address(&self) -> AddressBytes {
+        self.inner.address()
+    }
+
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        self.inner.connect(address)
+    }
+
+    fn disconnect(&mut self, peer: PeerAddr) {
+        self.inner.disconnect(peer);
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<Self::Region, ProviderError> {
+        let wish = RemoteKey(key.0 ^ self.salt << KEY_BITS);
+        // SAFETY: by the caller's promise.
+        let inner = unsafe { self.inner.register(base, len, wish) }?;
+        Ok(ImposedRegion { inner, fabric: self.fabric })
+    }
+
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+        let mut bytes = [0; INJECT_BYTES_MAX];
+        bytes[..src.len()].copy_from_slice(src);
+        let call = Call::PutInject { bytes, len: src.len(), at: self.fabric.below(at) };
+        // SAFETY: it has its bytes with it.
+        unsafe { self.post(to, None, call) }
+    }
+
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        let at = self.fabric.below(at);
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, Some(tag), Call::Put { src, len, at }) }
+    }
+
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        let at = self.fabric.below(at);
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, Some(tag), Call::Get { dst, len, at }) }
+    }
+
+    unsafe fn put_vector(
+        &mut self,
+        to: PeerAddr,
+        from: &[LocalPiece],
+        into: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        let mut pieces = Pieces::new(from, into);
+        pieces.change_remote(|at| self.fabric.below(at));
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, Some(tag), Call::PutVector(pieces)) }
+    }
+
+    unsafe fn get_vector(
+        &mut self,
+        to: PeerAddr,
+        into: &[LocalPiece],
+        from: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        let mut pieces = Pieces::new(into, from);
+        pieces.change_remote(|at| self.fabric.below(at));
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, Some(tag), Call::GetVector(pieces)) }
+    }
+
+    unsafe fn atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        let at = self.fabric.below(at);
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, Some(tag), Call::Atomic { operand, count, at, dtype, op }) }
+    }
+
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        let at = self.fabric.below(at);
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, Some(tag), Call::FetchAtomic { operand, result, count, at, dtype, op }) }
+    }
+
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
+    ) -> Post {
+        let at = self.fabric.below(at);
+        // SAFETY: by the caller's promise.
+        unsafe { self.post(to, Some(tag), Call::CompareAtomic { operand, compare, result, at, dtype }) }
+    }
+
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+        self.inner.send(to, header, payload, class)
+    }
+
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.post_held(Some(to));
+        if self.held.iter().any(|held| held.to == to) {
+            return Err(PostError::Again);
+        }
+        self.inner.flush(to, tag)
+    }
+
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize {
+        self.post_held(None);
+        let mut added = 0;
+        while out.room() > 0 {
+            let Some((tag, code)) = self.failed.pop() else { break };
+            out.push(Completion::Failed(tag, code)).expect("there is room");
+            added += 1;
+        }
+        added + self.inner.poll(out)
+    }
+
+    fn release(&mut self, packet: ReceivedPacket) {
+        self.inner.release(packet);
+    }
+
+    fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
+        self.inner.abandon(peer, code);
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        self.inner.wait_fd()
+    }
+
+    fn arm_wait(&mut self) -> bool {
+        self.held.is_empty() && self.failed.is_empty() && self.inner.arm_wait()
+    }
+}
+
+/// Where in keys the salt begins: above what the engine wishes for.
+const KEY_BITS: u32 = 40;
