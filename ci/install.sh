@@ -52,5 +52,9 @@ fi
 if [[ "$scope" == test ]] && command -v rustup >/dev/null; then
     cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
     cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+    # What lane tsan builds the standard library from; without it, and without a nightly, that lane says so.
+    if [[ "$(rustup toolchain list)" == *nightly* ]]; then
+        rustup component add rust-src --toolchain nightly 2>/dev/null || true
+    fi
 fi
 echo "install: all there"
