@@ -4,6 +4,7 @@
 use std::cell::{RefCell, UnsafeCell};
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rma::raw::{RawWindow, Request};
 use rma::{Dtype, Error, FenceAssert, Job, LockType, Rank, ReduceOp};
@@ -218,8 +219,9 @@ impl Words {
         assert!(index * WORD < self.raw.len(), "inside of the window");
         // SAFETY: inside of the window's memory.
         let element = unsafe { self.raw.base().cast::<u64>().add(index) };
-        // SAFETY: aligned, initialised, and read as what others may write.
-        unsafe { element.read_volatile() }
+        // SAFETY: aligned, initialised, and alive as long as the window; others write it atomically or not at all.
+        let element = unsafe { AtomicU64::from_ptr(element) };
+        element.load(Ordering::Acquire)
     }
 
     /// Stores to this rank's own element.
@@ -227,8 +229,9 @@ impl Words {
         assert!(index * WORD < self.raw.len(), "inside of the window");
         // SAFETY: inside of the window's memory.
         let element = unsafe { self.raw.base().cast::<u64>().add(index) };
-        // SAFETY: aligned; bodies store only where nobody else accesses.
-        unsafe { element.write_volatile(value) };
+        // SAFETY: aligned, and alive as long as the window; bodies store only where nobody else accesses.
+        let element = unsafe { AtomicU64::from_ptr(element) };
+        element.store(value, Ordering::Release);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Several threads of every rank, and memory that ranks share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 use std::thread;
 
@@ -127,9 +128,9 @@ fn a_thread_waits_while_others_work(job: &Job) -> Outcome {
         })?;
         same!(work, 2);
     } else {
-        let base = window.base().cast::<u64>();
-        // SAFETY: the window's only word, aligned, and read as what others change meanwhile.
-        while unsafe { base.read_volatile() } < THREADS - 1 {
+        // SAFETY: the window's only word, aligned; others change it atomically.
+        let word = unsafe { AtomicU64::from_ptr(window.base().cast()) };
+        while word.load(Ordering::Acquire) < THREADS - 1 {
             job.progress();
         }
         job.barrier()?;
