@@ -39,13 +39,14 @@ slurmctld slurmctld
 slurmd slurmd
 srun slurm-client
 mpiexec.hydra mpich
-mpicc.mpich libmpich-dev
 mpirun.openmpi openmpi-bin
 cc gcc
 ssh-keygen openssh-client
 TABLE
         # What is no command is named by a path that is there or not.
         [[ "$libraries" == *libpmix.so.2* ]] || echo "/libpmix.so.2 libpmix2"
+        # The compiler's wrapper is in package mpich as well, which has no headers.
+        compgen -G "/usr/include/*/mpich/mpi.h" >/dev/null || echo "/mpi.h libmpich-dev"
         [[ -e /usr/include/slurm/pmi2.h ]] || echo "/pmi2.h libpmi2-0-dev"
         # Slurm's plug-in opens the library by the name that it has for compilers.
         compgen -G "/usr/lib/*/pmix2/lib/libpmix.so" >/dev/null || echo "/libpmix.so libpmix-dev"
