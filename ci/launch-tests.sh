@@ -39,12 +39,14 @@ slurmctld slurmctld
 slurmd slurmd
 srun slurm-client
 mpiexec.hydra mpich
-mpicc.mpich libmpich-dev
 mpirun.openmpi openmpi-bin
 cc gcc
+ssh-keygen openssh-client
 TABLE
         # What is no command is named by a path that is there or not.
         [[ "$libraries" == *libpmix.so.2* ]] || echo "/libpmix.so.2 libpmix2"
+        # The compiler's wrapper is in package mpich as well, which has no headers.
+        compgen -G "/usr/include/*/mpich/mpi.h" >/dev/null || echo "/mpi.h libmpich-dev"
         [[ -e /usr/include/slurm/pmi2.h ]] || echo "/pmi2.h libpmi2-0-dev"
         # Slurm's plug-in opens the library by the name that it has for compilers.
         compgen -G "/usr/lib/*/pmix2/lib/libpmix.so" >/dev/null || echo "/libpmix.so libpmix-dev"
@@ -249,6 +251,14 @@ says rmarun-mpich 0 "ring of $ranks: sum 6" "$rmarun" -n "$ranks" "$directory/mp
 says rmarun-mpich-aborts 7 "aborted the job" "$rmarun" -n "$ranks" "$directory/mpich-ring" abort
 cc -o "$directory/pmi2-ring" ci/pmi2-ring.c -lpmi2
 says rmarun-pmi2-library 0 "ring of $ranks: sum 6" "$rmarun" -n "$ranks" "$directory/pmi2-ring"
+
+# What makes containers nodes of a job. Its own variables are none of the job's.
+node=(env RMA_KEYS="$directory" RMA_STATE="$directory" docker/node.sh)
+says node-keys 0 "" "${node[@]}" keys
+# shellcheck disable=SC2016
+says node-run 0 "none of node.sh" env RMA_HOSTFILE=/dev/null "${node[@]}" run \
+    sh -c 'env | grep -E "^RMA_(KEYS|STATE|HOSTFILE)=" || echo none of node.sh'
+says node-without-hostfile 1 "set RMA_HOSTFILE" env RMA_HOSTFILE=/nonexistent "${node[@]}" run true
 
 # Several hosts, made of namespaces. It prints a result of its own, also when some of its steps have failed.
 nested=0

@@ -14,6 +14,9 @@ state=${RMA_STATE:-/run/rma}
 port=${RMA_SSH_PORT:-2222}
 # How long the other nodes may take to come up, in seconds.
 limit=${RMA_NODES_TIMEOUT:-120}
+hostfile=${RMA_HOSTFILE:-/etc/mpi/hostfile}
+# They are this script's: rmarun warns of settings that it does not know.
+unset RMA_KEYS RMA_STATE RMA_SSH_PORT RMA_NODES_TIMEOUT RMA_HOSTFILE
 
 # The job's private key: made by this script, or by Kubernetes' MPI operator under the other name.
 key_file() {
@@ -54,7 +57,7 @@ CONFIG
 
 # The names in the host file: the first word of each line that is no comment.
 hosts() {
-    sed -e 's/#.*//' "${RMA_HOSTFILE:-/etc/mpi/hostfile}" | awk 'NF { sub(/:[0-9]+$/, "", $1); print $1 }'
+    sed -e 's/#.*//' "$hostfile" | awk 'NF { sub(/:[0-9]+$/, "", $1); print $1 }'
 }
 
 case ${1:-} in
@@ -70,6 +73,10 @@ serve)
     ;;
 run)
     shift
+    if [ ! -r "$hostfile" ]; then
+        echo "node.sh: there is no host file $hostfile: set RMA_HOSTFILE to the path of one" >&2
+        exit 1
+    fi
     prepare
     waited=0
     for host in $(hosts); do

@@ -191,6 +191,10 @@ impl Cli {
         let mut command = Self::command();
         let programs = words::programs(words, &command);
         let mut parts = Vec::new();
+        if programs.len() > 1 && programs.iter().any(Vec::is_empty) {
+            let message = "a ':' stands between two programs, and there is none on one of its sides";
+            return Err(command.error(ErrorKind::MissingRequiredArgument, message));
+        }
         for (index, words) in programs.into_iter().enumerate() {
             let name = std::iter::once(OsString::from("rmarun"));
             let found = command.try_get_matches_from_mut(name.chain(words.iter().cloned()));
@@ -212,28 +216,25 @@ impl Cli {
     }
 }
 
-/// The error, unless it is an unknown option that resembles none: then one that names the word as it was typed. Of
-/// `-genvlist` clap sees the letters.
+/// The error, unless it is an unknown option: of one that other launchers have it says what to write, and one that
+/// resembles none it names as it was typed. Of `-genvlist` clap sees the letters.
 fn with_whole_word(error: clap::Error, words: &[OsString], command: &mut clap::Command) -> clap::Error {
     let Some(ContextValue::String(part)) = error.get(ContextKind::InvalidArg) else { return error };
-    if error.kind() != ErrorKind::UnknownArgument || error.get(ContextKind::SuggestedArg).is_some() {
+    if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
-    let message = match part.as_str() {
-        "-N" => {
-            "-N is the number of nodes for srun and of ranks on each node for Open MPI; write --ppn N for N ranks on \
-             each host, and name the hosts with --host"
-                .to_owned()
-        }
-        part => {
-            let has = |word: &&str| match part.strip_prefix('-').filter(|rest| !rest.starts_with('-')) {
-                Some(letter) => word.starts_with('-') && !word.starts_with("--") && word.contains(letter),
-                None => *word == part,
-            };
-            let word = words.iter().filter_map(|word| word.to_str()).find(has).unwrap_or(part);
-            format!("'{word}' is no option of rmarun; rmarun --help lists them, and '--' ends them")
-        }
+    let has = |word: &&str| match part.strip_prefix('-').filter(|rest| !rest.starts_with('-')) {
+        Some(letter) => word.starts_with('-') && !word.starts_with("--") && word.contains(letter),
+        None => *word == part,
     };
+    let word = words.iter().filter_map(|word| word.to_str()).find(has).unwrap_or(part);
+    if let Some(advice) = words::advice(word) {
+        return command.error(ErrorKind::UnknownArgument, advice);
+    }
+    if error.get(ContextKind::SuggestedArg).is_some() {
+        return error;
+    }
+    let message = format!("'{word}' is no option of rmarun; rmarun --help lists them, and '--' ends them");
     command.error(ErrorKind::UnknownArgument, message)
 }
 

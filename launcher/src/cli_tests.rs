@@ -99,13 +99,30 @@ fn options_of_srun_and_others() {
 
 #[test]
 fn unknown_options_are_named_as_they_were_typed() {
-    for word in ["-genvlist", "-launcher", "--rankfile", "-quiet"] {
-        let error = error(&["-n", "2", word, "A", "p", "-genvlist2"]);
+    for word in ["-genvnone", "-usize", "--rankfile", "-path"] {
+        let error = error(&["-n", "2", word, "A", "p", "-genvnone2"]);
         assert!(error.contains(&format!("'{word}' is no option of rmarun")), "{error}");
         assert!(error.contains("--help") && !error.contains("as a value"), "{error}");
     }
     assert!(error(&["-N", "2", "p"]).contains("--ppn N"));
     assert!(error(&["-N2", "p"]).contains("--ppn N"));
+    for (words, advice) in [
+        (&["-t", "5"][..], "--timeout S"),
+        (&["--time", "5"], "--timeout S"),
+        (&["--cpu-bind=cores"], "--bind-to core"),
+        (&["-c4"], "--bind-to core"),
+        (&["-outfile-pattern", "f"], "--output-dir DIR"),
+        (&["-genvlist", "A,B"], "-x NAME"),
+        (&["--mca", "btl", "tcp"], "--help-env"),
+        (&["-rr"], "--map-by node"),
+        (&["-launcher", "rsh"], "--launch-agent"),
+        (&["-s", "all"], "--stdin"),
+    ] {
+        let error = error(&[&["-n", "2"], words, &["p"]].concat());
+        assert!(error.contains(&format!("{} is", words[0].split('=').next().unwrap())), "{error}");
+        assert!(error.contains(advice), "{error}");
+    }
+    assert_eq!(one(&["-n", "2", "--quiet", "p", "--quiet"]).program, ["p", "--quiet"]);
 }
 
 #[test]
@@ -119,7 +136,8 @@ fn several_programs() {
         .contains("--keep-going is for the whole"));
     assert!(error(&["-n", "1", "a", ":", "b"]).contains("-n <N>"));
     assert!(error(&["-ppn", "1", "a", ":", "-n", "1", "b"]).contains("each needs"));
-    assert!(error(&["-n", "1", "a", ":"]).contains("-n <N>"));
+    assert!(error(&["-n", "1", "a", ":"]).contains("a ':' stands between two programs"));
+    assert!(error(&[":", "-n", "1", "a"]).contains("a ':' stands between two programs"));
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl Sessions {
 /// Each rank joins, asks for others, publishes, and finalizes.
 fn control(size: u32) -> Costs {
     let mut sessions = Sessions::new(size);
-    sessions.all_say(|rank| Request::Hello { version: VERSION, rank, job: "j".into() });
+    sessions.all_say(|rank| Request::Hello { version: VERSION, rank, process: 1, job: "j".into() });
     // Before it is there, and after.
     let get = |rank: u32, distance: u32| Request::Get {
         request: distance,
@@ -223,7 +223,7 @@ fn a_rank_costs_as_many_messages_and_bytes_however_many_there_are() {
 fn memory(size: u32) -> i64 {
     let before = LIVE.get();
     let mut sessions = Sessions::new(size);
-    sessions.all_say(|rank| Request::Hello { version: VERSION, rank, job: "j".into() });
+    sessions.all_say(|rank| Request::Hello { version: VERSION, rank, process: 1, job: "j".into() });
     let get = |rank: u32| Request::Get { request: 1, rank: (rank + 1) % size, key: "address".into() };
     sessions.all_say(get);
     let waiting = LIVE.get() - before;

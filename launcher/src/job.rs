@@ -244,7 +244,7 @@ impl Job {
     /// A rank said something.
     pub(crate) fn on_request(&mut self, rank: u32, request: Request, now: Duration) {
         match request {
-            Request::Hello { version, rank: claimed, job } => self.on_hello(rank, version, claimed, &job),
+            Request::Hello { version, rank: claimed, job, .. } => self.on_hello(rank, version, claimed, &job),
             Request::Put { request, key, value } => match self.step(rank, Event::PutOrGet) {
                 Effect::Serve => self.on_put(rank, request, &key, value),
                 effect => self.refuse(rank, effect, "a put"),

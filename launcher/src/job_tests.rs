@@ -15,7 +15,7 @@ fn actions(job: &mut Job) -> Vec<Action> {
 }
 
 fn hello(rank: u32) -> Request {
-    Request::Hello { version: VERSION, rank, job: "j".into() }
+    Request::Hello { version: VERSION, rank, process: 1, job: "j".into() }
 }
 
 fn put(key: &str) -> Request {
@@ -236,8 +236,8 @@ fn an_abort_ends_the_job_with_its_code() {
 
 #[test]
 fn what_is_out_of_order_costs_the_connection_and_not_the_job() {
-    let wrong_version = Request::Hello { version: VERSION + 1, rank: 0, job: "j".into() };
-    let wrong_job = Request::Hello { version: VERSION, rank: 0, job: "k".into() };
+    let wrong_version = Request::Hello { version: VERSION + 1, rank: 0, process: 1, job: "j".into() };
+    let wrong_job = Request::Hello { version: VERSION, rank: 0, process: 1, job: "k".into() };
     for request in [put("a"), get(1), Request::Finalize, wrong_version, wrong_job, hello(1)] {
         let mut job = job(2);
         job.on_request(0, request, START);

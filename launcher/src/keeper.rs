@@ -6,7 +6,8 @@
 //! its own process group, tells the keeper its number before it becomes the program, and the keeper
 //! kills the groups when the launcher's end of their line closes. No process can slip in between, since
 //! the launcher does not reap a rank, so that a group's number is not given to anybody else. Then it removes
-//! what the killed have left in shared memory ([`leftovers`]).
+//! what the killed have left in shared memory ([`leftovers`]); those that lead no group, as a rank behind a shell, it
+//! is told of when they join.
 //!
 //! What has left the groups it finds by the names of the job and its ranks ([`escapees`](crate::escapees)).
 //!
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::process::{getppid, kill_process, kill_process_group, test_kill_process_group, Pid, Signal};
+use rustix::process::{getppid, kill_process, kill_process_group, Pid, Signal};
 
 use crate::escapees::{Escapees, JOB_VARIABLE};
 use crate::leftovers;
@@ -42,7 +43,10 @@ const OVER: u8 = 2;
 /// A record: a rank that is about to be started.
 const RANK: u8 = 3;
 
-/// Bytes of a record: what it is, then a process group or a rank, little-endian. Small enough to be written in
+/// A record: the process of a rank that was started by another one, such as a shell, and is in its group.
+const PROCESS: u8 = 4;
+
+/// Bytes of a record: what it is, then a process group, a rank or a process, little-endian. Small enough to be written in
 /// one piece by several processes.
 const RECORD_BYTES: usize = 5;
 
@@ -94,6 +98,11 @@ impl Keeper {
         tell(self.line.as_fd(), &record(RANK, rank as i32));
     }
 
+    /// Tells of a process that may leave something although it leads no group that was told of.
+    pub(crate) fn tell_process(&self, process: Pid) {
+        tell(self.line.as_fd(), &record(PROCESS, process.as_raw_nonzero().get()));
+    }
+
     /// The job is over: nothing is to be killed.
     pub(crate) fn dismiss(self) {
         tell(self.line.as_fd(), &record(OVER, 0));
@@ -113,15 +122,13 @@ pub(crate) fn run(job_id: &str) {
         Escapees::new(job_id, ranks(&bytes)).kill(PATIENCE);
     }
     let deadline = Instant::now() + PATIENCE;
-    for group in groups {
+    for process in groups.into_iter().chain(processes(&bytes)) {
         // Nothing tells of the end of processes that are nobody's children.
-        let mut is_there = test_kill_process_group(group).is_ok();
-        while is_there && Instant::now() < deadline {
+        while !is_dead(process) && Instant::now() < deadline {
             sleep(Duration::from_millis(1));
-            is_there = test_kill_process_group(group).is_ok();
         }
-        if !is_there {
-            leftovers::remove_of(group);
+        if is_dead(process) {
+            leftovers::remove_of(process);
         }
     }
 }
@@ -160,10 +167,20 @@ fn listen() -> Vec<u8> {
 
 /// Whether a process is stopped by a signal.
 fn is_stopped(process: Pid) -> bool {
-    let path = format!("/proc/{}/stat", process.as_raw_nonzero());
-    let stat = std::fs::read_to_string(path).unwrap_or_default();
+    state(process) == Some('T')
+}
+
+/// Whether a process has ended, reaped or not: the first process of a container may reap nobody.
+fn is_dead(process: Pid) -> bool {
+    matches!(state(process), None | Some('Z' | 'X'))
+}
+
+/// The letter of a process's state; none when there is no such process.
+fn state(process: Pid) -> Option<char> {
+    let stat = std::fs::read(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
     // The name in front may have any character.
-    stat.rsplit(')').next().is_some_and(|fields| fields.trim_start().starts_with('T'))
+    let end_of_name = stat.iter().rposition(|byte| *byte == b')')?;
+    stat[end_of_name + 1..].iter().find(|byte| !byte.is_ascii_whitespace()).map(|byte| char::from(*byte))
 }
 
 fn record(kind: u8, group: i32) -> [u8; RECORD_BYTES] {
@@ -180,12 +197,19 @@ fn is_over(bytes: &[u8]) -> bool {
 }
 
 fn groups(bytes: &[u8]) -> Vec<Pid> {
-    // Number 1 as a group would mean every process.
-    let groups = records(bytes).filter(|record| record[0] == GROUP).filter_map(|record| {
-        let group = i32::from_le_bytes(*record.last_chunk::<4>()?);
-        Pid::from_raw(group).filter(|_| group > 1)
-    });
-    groups.collect()
+    numbers(bytes, GROUP).collect()
+}
+
+fn processes(bytes: &[u8]) -> impl Iterator<Item = Pid> + '_ {
+    numbers(bytes, PROCESS)
+}
+
+fn numbers(bytes: &[u8], kind: u8) -> impl Iterator<Item = Pid> + '_ {
+    records(bytes).filter(move |record| record[0] == kind).filter_map(|record| {
+        let number = i32::from_le_bytes(*record.last_chunk::<4>()?);
+        // Number 1 as a group would mean every process.
+        Pid::from_raw(number).filter(|_| number > 1)
+    })
 }
 
 fn ranks(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
@@ -198,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_who_is_stopped() {
+    fn knows_who_is_stopped_and_who_is_dead() {
         let mut child = Command::new("sleep").arg("300").spawn().unwrap();
         let process = Pid::from_child(&child);
         assert!(!is_stopped(process));
@@ -208,9 +232,14 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(20));
             std::thread::yield_now();
         }
+        assert!(!is_dead(process));
         child.kill().unwrap();
+        while !is_dead(process) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it counts as dead before anybody reaps it");
+            std::thread::yield_now();
+        }
         child.wait().unwrap();
-        assert!(!is_stopped(process), "there is none");
+        assert!(is_dead(process) && !is_stopped(process), "there is none");
     }
 
     #[test]
@@ -219,6 +248,8 @@ mod tests {
         let told: Vec<i32> = groups(&bytes).iter().map(|group| group.as_raw_nonzero().get()).collect();
         assert_eq!((told.as_slice(), is_over(&bytes)), (&[70_000, 5][..], false));
         bytes.extend(record(RANK, 9));
+        bytes.extend([record(PROCESS, 8), record(PROCESS, 1)].concat());
+        assert_eq!(processes(&bytes).map(|process| process.as_raw_nonzero().get()).collect::<Vec<_>>(), [8]);
         assert_eq!((groups(&bytes).len(), ranks(&bytes).collect::<Vec<_>>()), (2, vec![9]));
         bytes.extend(record(OVER, 0));
         assert!(is_over(&bytes));

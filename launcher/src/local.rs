@@ -240,7 +240,13 @@ impl LocalRanks {
             let rank = &mut self.ranks[index];
             let Some(control) = &mut rank.control else { return };
             match control.flush().and_then(|()| control.receive::<Request>()) {
-                Ok(Some(request)) => self.events.push_back(Up::Said { rank: rank.rank, request }),
+                Ok(Some(request)) => {
+                    if let (Request::Hello { process, .. }, Some(keeper)) = (&request, &self.keeper) {
+                        // Before the answer, for which the rank waits before it opens anything.
+                        tell_process(keeper, rank.process, *process);
+                    }
+                    self.events.push_back(Up::Said { rank: rank.rank, request });
+                }
                 Ok(None) => return,
                 Err(error) => return self.end_control(index, &error),
             }
@@ -345,6 +351,14 @@ impl LocalRanks {
         if number == SIGKILL {
             self.escapees.kill(ESCAPEES_PATIENCE);
         }
+    }
+}
+
+/// Tells of the process that speaks as a rank, if it is not the one that was `started`.
+fn tell_process(keeper: &Keeper, started: Pid, speaks: u32) {
+    let speaks = i32::try_from(speaks).ok().and_then(Pid::from_raw);
+    if let Some(process) = speaks.filter(|process| *process != started) {
+        keeper.tell_process(process);
     }
 }
 

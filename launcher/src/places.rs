@@ -19,7 +19,7 @@ pub(crate) struct Placed {
 /// Hosts that get no rank are left out.
 ///
 /// Hosts without a number of slots share what the others leave evenly; nobody having said how many ranks there are,
-/// they take one each.
+/// they take one each. A host that is named several times counts as often.
 ///
 /// # Errors
 /// A message that says which of these do not agree, and what to do.
@@ -31,9 +31,9 @@ pub(crate) fn place(
 ) -> Result<Vec<Placed>, String> {
     let hosts = merged(hosts);
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-    let by_default = |host: &Host| match (host.slots, ppn) {
+    let by_default = |host: &Named| match (host.slots, ppn) {
         (Some(slots), Some(ppn)) => slots.min(ppn),
-        (slots, ppn) => slots.or(ppn).unwrap_or(1),
+        (slots, ppn) => slots.or(ppn).unwrap_or(host.times),
     };
     let sum = |numbers: &mut dyn Iterator<Item = u32>| numbers.fold(0, u32::saturating_add);
     let size = ranks.unwrap_or_else(|| sum(&mut hosts.iter().map(by_default)));
@@ -41,16 +41,16 @@ pub(crate) fn place(
         return Err(format!("a job has at most {RANKS_MAX} ranks, and this one would have {size}"));
     }
     let numbered = sum(&mut hosts.iter().filter_map(|host| host.slots));
-    let open = hosts.iter().filter(|host| host.slots.is_none()).count() as u32;
+    let open = sum(&mut hosts.iter().filter(|host| host.slots.is_none()).map(|host| host.times));
     let share = if open > 0 { size.saturating_sub(numbered).div_ceil(open).max(1) } else { 0 };
-    let slots = |host: &Host| host.slots.unwrap_or(share);
+    let slots = |host: &Named| host.slots.unwrap_or(share.saturating_mul(host.times));
     if sum(&mut hosts.iter().map(slots)) < size {
         return Err(format!(
             "{size} ranks do not fit: the hosts have {numbered} slots; give more slots or a smaller -n"
         ));
     }
     // A host without a number of slots takes what --ppn says, not only its share.
-    let room = |host: &Host| match (host.slots, ppn) {
+    let room = |host: &Named| match (host.slots, ppn) {
         (Some(slots), Some(ppn)) => slots.min(ppn),
         (None, Some(ppn)) => ppn,
         (_, None) => slots(host),
@@ -90,21 +90,32 @@ pub(crate) fn is_own_name(name: &str, own_name: &str) -> bool {
         || ((is_short(name) || is_short(own_name)) && first_label(name) == first_label(own_name))
 }
 
-/// The hosts, each once: a host that is named again has the slots of all its mentions.
-fn merged(hosts: &[Host]) -> Vec<Host> {
+/// A host with all that was said of it.
+struct Named {
+    name: String,
+    /// How often it was named without a number of slots.
+    times: u32,
+    slots: Option<u32>,
+}
+
+/// The hosts, each once: a host that is named again has the slots of all its mentions, of which those without a number
+/// count one beside one that has it.
+fn merged(hosts: &[Host]) -> Vec<Named> {
     let mut indices: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut merged: Vec<Host> = Vec::new();
+    let mut merged: Vec<Named> = Vec::new();
     for host in hosts {
-        match indices.get(host.name.as_str()) {
-            Some(&index) => {
-                let slots = &mut merged[index].slots;
-                *slots = slots.zip(host.slots).map(|(first, second)| first.saturating_add(second));
-            }
-            None => {
-                indices.insert(&host.name, merged.len());
-                merged.push(host.clone());
-            }
+        let index = *indices.entry(&host.name).or_insert(merged.len());
+        if index == merged.len() {
+            merged.push(Named { name: host.name.clone(), times: 0, slots: None });
         }
+        let named = &mut merged[index];
+        match host.slots {
+            Some(slots) => named.slots = Some(named.slots.unwrap_or(0).saturating_add(slots)),
+            None => named.times = named.times.saturating_add(1),
+        }
+    }
+    for named in &mut merged {
+        named.slots = named.slots.map(|slots| slots.saturating_add(named.times));
     }
     merged
 }
@@ -149,6 +160,18 @@ mod tests {
         assert_eq!(slots("a,b,c", Some(3), Some(2)), "a[0,1] b[2]");
         assert_eq!(slots("a:1,b:1,a:1", None, None), "a[0,1] b[2]");
         assert_eq!(slots("a:3,b", Some(5), None), "a[0,1,2] b[3,4]");
+    }
+
+    /// As in the files of batch systems that have a line for each slot.
+    #[test]
+    fn hosts_that_are_named_again_take_more() {
+        assert_eq!(slots("a,a,b,a", None, None), "a[0,1,2] b[3]");
+        assert_eq!(slots("a,a,b,a", Some(4), None), "a[0,1,2] b[3]");
+        assert_eq!(slots("a,a,b,a", Some(8), None), "a[0,1,2,3,4,5] b[6,7]");
+        assert_eq!(slots("a,a,b,a", None, Some(2)), "a[0,1] b[2,3]");
+        assert_eq!(slots("a:2,a,b", None, None), "a[0,1,2] b[3]");
+        assert_eq!(slots("a,a:2,b:1", None, None), "a[0,1,2] b[3]");
+        assert!(slots("a,a:2", Some(4), None).contains("the hosts have 3 slots"));
     }
 
     #[test]

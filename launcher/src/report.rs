@@ -208,7 +208,7 @@ mod tests {
         let mut job =
             Job::new(Wishes { size: 3, job_id, timeout, grace: second, keep_going, patience: second, hosts });
         for rank in 0..3 {
-            let hello = Request::Hello { version: VERSION, rank, job: "j".to_owned() };
+            let hello = Request::Hello { version: VERSION, rank, process: 1, job: "j".to_owned() };
             job.on_request(rank, hello, Duration::ZERO);
         }
         job.on_control_ended(0, None);

@@ -9,7 +9,37 @@ use clap::{Arg, Command};
 const NEXT_PROGRAM: &str = ":";
 
 /// Options of other launchers that ask for what holds here anyway.
-const IGNORED: [&str; 3] = ["genvall", "oversubscribe", "allow-run-as-root"];
+const IGNORED: [&str; 4] = ["genvall", "oversubscribe", "allow-run-as-root", "quiet"];
+
+/// Options of other launchers that are none here, and what is written in their place.
+const OF_OTHERS: [(&[&str], &str); 10] = [
+    (
+        &["N"],
+        "the number of nodes for srun and of ranks on each node for Open MPI; write --ppn N for N ranks on each host, \
+         and name the hosts with --host",
+    ),
+    (&["t", "time"], "a time in minutes for srun; write --timeout S, in seconds"),
+    (&["c", "cpus-per-task", "cpu-bind", "cpu-set"], "for srun and Open MPI what --bind-to core, numa or socket is here"),
+    (
+        &["o", "e", "output", "error", "outfile-pattern", "errfile-pattern", "output-filename"],
+        "a file for what ranks write; write --output-dir DIR, for DIR/rank-5.out and DIR/rank-5.err of rank 5",
+    ),
+    (&["i", "input", "s"], "about who reads standard input; write --stdin RANK, all or none"),
+    (&["envlist", "genvlist"], "a list of variables for Hydra; write -x NAME for each"),
+    (&["configfile", "app", "multi-prog"], "a file of programs; write them one after the other, with ':' in between"),
+    (&["mca", "gmca", "prtemca"], "a parameter of Open MPI; rmarun --help-env lists the settings of rmarun and its ranks"),
+    (&["rr"], "one rank for each host in turn; write --map-by node"),
+    (&["launcher", "launcher-exec", "rsh"], "about how other hosts are reached; write --launch-agent COMMAND"),
+];
+
+/// What to write in the place of an option that is known from other launchers.
+pub(crate) fn advice(word: &str) -> Option<String> {
+    let option = word.split('=').next().unwrap_or(word);
+    // The value of a short one may follow without a space.
+    let name = option.trim_start_matches('-').trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let (_, advice) = OF_OTHERS.iter().find(|(names, _)| names.contains(&name))?;
+    Some(format!("{option} is {advice}"))
+}
 
 /// The words of each program, without the name of this one. Options come first in each; after a `--` in front of a
 /// program everything belongs to that program.

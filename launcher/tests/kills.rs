@@ -1,9 +1,10 @@
-//! A launcher that is killed at any moment leaves no process behind, neither ranks nor what these started, and a job
-//! that ends does not either.
+//! A launcher that is killed at any moment leaves no process behind, neither ranks nor what these started, and no
+//! shared memory; and a job that ends does not either.
 
 mod common;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -118,5 +119,24 @@ fn a_job_within_a_rank_ends_with_the_outer_one() {
     assert_eq!(count("\"sleep\\030\\0\""), 1, "what may stay was killed");
     for process in processes_marked(mark.as_str()) {
         kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+    }
+}
+
+/// A rank behind a shell is not the process that the launcher has started. It is killed alone, or the launcher is.
+#[test]
+fn what_ranks_behind_a_shell_leave_in_shared_memory_is_removed() {
+    for victim in ["rank", "launcher"] {
+        let script = format!("{RANK} publish 'run=: > /dev/shm/$PPID:0:7; echo $PPID' wait; exit 5");
+        let mut job = Running::start(shell(2, &["--grace", "0.1"], &script));
+        let ranks = [job.stdout_line(), job.stdout_line()];
+        let files = ranks.clone().map(|rank| Path::new("/dev/shm").join(format!("{rank}:0:7")));
+        assert!(files.iter().all(|file| file.exists()), "{files:?}");
+        match victim {
+            "rank" => kill_process(Pid::from_raw(ranks[1].parse().unwrap()).unwrap(), Signal::KILL).unwrap(),
+            _ => job.signal(Signal::KILL),
+        }
+        let outcome = job.finish();
+        assert_eq!(outcome.code, (victim == "rank").then_some(5), "{outcome:?}");
+        wait_until("files are left", || !files.iter().any(|file| file.exists()));
     }
 }

@@ -46,7 +46,8 @@ impl LauncherClient {
     /// # Errors
     /// When the launcher does not answer in time, is gone, or refuses this process.
     pub fn connect(control: Control, place: Place, limit: Duration) -> Result<Self, BootstrapError> {
-        let hello = Request::Hello { version: VERSION, rank: place.rank, job: place.job_id.clone() };
+        let (rank, process, job) = (place.rank, std::process::id(), place.job_id.clone());
+        let hello = Request::Hello { version: VERSION, rank, process, job };
         let mut client = Self {
             control,
             place,
@@ -393,7 +394,8 @@ mod tests {
     fn welcomed() -> (LauncherClient, Control) {
         let (client, mut launcher) = with_replies(&[Reply::Welcome { version: VERSION, size: 4 }]);
         let hello = launcher.receive::<Request>().unwrap();
-        assert_eq!(hello, Some(Request::Hello { version: VERSION, rank: 1, job: "j".into() }));
+        let process = std::process::id();
+        assert_eq!(hello, Some(Request::Hello { version: VERSION, rank: 1, process, job: "j".into() }));
         (client.unwrap(), launcher)
     }
 

@@ -8,7 +8,7 @@
 use std::fmt;
 
 /// Version of this protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Longest frame body, in bytes (the length word not counted).
 pub const FRAME_BYTES_MAX: usize = 4096;
@@ -52,6 +52,9 @@ pub enum Request {
         version: u16,
         /// Which rank speaks.
         rank: u32,
+        /// The number of its process, which need not be the one that the launcher has started: a shell may stand
+        /// in between.
+        process: u32,
         /// The job that the rank believes to be part of.
         job: String,
     },
@@ -183,11 +186,12 @@ const KIND_LOST: u8 = 134;
 impl Message for Request {
     fn encode_body(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         match self {
-            Self::Hello { version, rank, job } => {
+            Self::Hello { version, rank, process, job } => {
                 out.push(KIND_HELLO);
                 out.extend_from_slice(&MAGIC);
                 out.extend_from_slice(&version.to_le_bytes());
                 out.extend_from_slice(&rank.to_le_bytes());
+                out.extend_from_slice(&process.to_le_bytes());
                 put_bytes(out, "job", job.as_bytes(), TEXT_BYTES_MAX)
             }
             Self::Put { request, key, value } => {
@@ -222,7 +226,8 @@ impl Message for Request {
                     return Err(WireError::NotOurProtocol);
                 }
                 let (version, rank) = (fields.u16("version")?, fields.u32("rank")?);
-                Self::Hello { version, rank, job: fields.text("job", TEXT_BYTES_MAX)? }
+                let process = fields.u32("process")?;
+                Self::Hello { version, rank, process, job: fields.text("job", TEXT_BYTES_MAX)? }
             }
             KIND_PUT => Self::Put {
                 request: fields.u32("request")?,
@@ -446,7 +451,7 @@ mod tests {
 
     fn requests() -> Vec<Request> {
         vec![
-            Request::Hello { version: VERSION, rank: 7, job: "j1".into() },
+            Request::Hello { version: VERSION, rank: 7, process: 70_000, job: "j1".into() },
             Request::Put { request: 1, key: "address".into(), value: vec![1, 2, 3] },
             Request::Get { request: 0x0102_0304, rank: 9, key: "address".into() },
             Request::Finalize,
@@ -473,8 +478,8 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let hello = frame(&Request::Hello { version: 1, rank: 7, job: "j1".into() });
-        assert_eq!(hello, b"\x0f\0\0\0\x01RMAc\x01\0\x07\0\0\0\x02\0j1");
+        let hello = frame(&Request::Hello { version: 1, rank: 7, process: 258, job: "j1".into() });
+        assert_eq!(hello, b"\x13\0\0\0\x01RMAc\x01\0\x07\0\0\0\x02\x01\0\0\x02\0j1");
         let put = frame(&Request::Put { request: 1, key: "a".into(), value: vec![9, 8] });
         assert_eq!(put, b"\x0c\0\0\0\x02\x01\0\0\0\x01\0a\x02\0\x09\x08");
         let get = frame(&Request::Get { request: 2, rank: 258, key: "a".into() });
