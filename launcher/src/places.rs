@@ -43,7 +43,7 @@ pub(crate) fn place(
     let numbered = sum(&mut hosts.iter().filter_map(|host| host.slots));
     let open = sum(&mut hosts.iter().filter(|host| host.slots.is_none()).map(|host| host.times));
     let share = if open > 0 { size.saturating_sub(numbered).div_ceil(open).max(1) } else { 0 };
-    let slots = |host: &Named| host.slots.unwrap_or(share.saturating_mul(host.times));
+    let slots = |host: &Named| host.slots.unwrap_or_else(|| share.saturating_mul(host.times));
     if sum(&mut hosts.iter().map(slots)) < size {
         return Err(format!(
             "{size} ranks do not fit: the hosts have {numbered} slots; give more slots or a smaller -n"
