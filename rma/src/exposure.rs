@@ -36,7 +36,7 @@ impl<T: Element> Window<T> {
     ///
     /// When it returns, the buffers of its operations are free; the members' [`Exposure::wait`] says when
     /// the operations are complete there. Small puts to a member that has not posted yet are kept and sent
-    /// later.
+    /// later. A rank that is a member of its own group posts first: an operation on itself waits for that.
     ///
     /// ```
     /// # let job = rma::Job::init()?;

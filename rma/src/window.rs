@@ -129,7 +129,7 @@ impl<T> Drop for Memory<T> {
 }
 
 impl Job {
-    /// Makes a window of `elements` zeros at this rank; other ranks may have more or fewer, or none.
+    /// Makes a window of `elements` zeros at this rank; other ranks may have more or fewer, or none, of the same type.
     /// Collective. The host gives its pages when they are touched, unless the fabric pins them or a ghost serves
     /// the window: more can be allocated than the host has free.
     ///
@@ -153,10 +153,8 @@ impl Job {
     /// # Errors
     /// As for [`Job::allocate`].
     pub fn allocate_with<T: Element>(&self, elements: usize, options: &WindowOptions) -> Result<Window<T>> {
-        let Some(len) = elements.checked_mul(size_of::<T>()) else {
-            let bytes = usize::MAX;
-            return Err(self.core().fail(RmaError::Memory { call: Call::Allocate, bytes }));
-        };
+        // More than can be counted is more than there is: an error of all ranks, who are on their way as well.
+        let len = elements.saturating_mul(size_of::<T>());
         let raw = RawWindow::allocate_with(self, len, T::DTYPE.size() as u32, options)?;
         Ok(Window::new(raw, None))
     }

@@ -264,6 +264,7 @@ fn use_it(engine: &mut Rank0, window: WindowId, size: u32) {
     wait(engine, sync);
 }
 
+/// Shows: seed: no O(P) data.
 #[test]
 fn a_window_of_a_million_ranks_holds_what_one_of_two_does() {
     let config = Config::default();

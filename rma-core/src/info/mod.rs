@@ -178,7 +178,8 @@ pub struct WindowOptions {
     ///
     /// Implements: alloc_shared_noncontig.
     pub alloc_shared_noncontig: bool,
-    /// Bytes to whose multiple memory of the library's is aligned at least; a power of two, or 0.
+    /// Bytes to whose multiple memory of the library's is aligned at least; what is no power of two is rounded
+    /// up to one.
     ///
     /// Implements: mpi_minimum_memory_alignment.
     pub memory_alignment: u32,

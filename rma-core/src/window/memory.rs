@@ -27,7 +27,7 @@ pub(crate) enum OwnedMemory {
 }
 
 impl OwnedMemory {
-    /// `len` bytes, at least one page, at a multiple of `alignment` (0 or a power of two) and of a page;
+    /// `len` bytes, at least one page, at a multiple of `alignment`, rounded up to a power of two, and of a page;
     /// `None` when they cannot be had.
     pub(crate) fn new(len: usize, alignment: usize) -> Option<Self> {
         AllocatedMemory::new(len, alignment).map(Self::Allocated)
@@ -62,7 +62,8 @@ impl AllocatedMemory {
     /// The alignment is made here, by asking for as much more: of the allocator's functions `calloc` alone knows
     /// memory that is zero already, and so touches no page of a large piece, and it takes no alignment.
     fn new(len: usize, alignment: usize) -> Option<Self> {
-        let alignment = alignment.max(ALIGN);
+        // What follows is sound for powers of two only, whatever the user has asked for.
+        let alignment = alignment.max(ALIGN).checked_next_power_of_two()?;
         let bytes = len.max(1).checked_next_multiple_of(ALIGN)?.checked_add(alignment - ALLOCATOR_ALIGN)?;
         let layout = Layout::from_size_align(bytes, ALLOCATOR_ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
@@ -104,10 +105,10 @@ mod tests {
 
     #[test]
     fn pieces_are_aligned_and_zero_to_their_ends() {
-        for (len, alignment) in [(0, 0), (1, 64), (4096, 4096), (5000, 1 << 14), (70_000, 0)] {
+        for (len, alignment) in [(0, 0), (1, 64), (4096, 4096), (5000, 1 << 14), (70_000, 0), (4096, 4097)] {
             for _ in 0..2 {
                 let memory = AllocatedMemory::new(len, alignment).unwrap();
-                assert_eq!(memory.base.as_ptr().addr() % alignment.max(ALIGN), 0);
+                assert_eq!(memory.base.as_ptr().addr() % alignment.max(ALIGN).next_power_of_two(), 0);
                 // SAFETY: of this piece, which nobody else has; the page's rest belongs to it.
                 let bytes = unsafe {
                     core::slice::from_raw_parts_mut(memory.base.as_ptr(), len.max(1).next_multiple_of(ALIGN))

@@ -161,7 +161,7 @@ pub fn window_protocol_releases_after_errors<E: Endpoint, B: Bootstrap>(make: &i
 
 /// Windows are made and freed in any number; their elements come back; ids are used again.
 ///
-/// Shows: MPI_Win_allocate, MPI_Win_free, MPI_ERR_WIN, seed: no O(P) data, MPI-4.1 13.2.2, MPI-4.1 13.2.5.
+/// Shows: MPI_Win_allocate, MPI_Win_free, MPI_ERR_WIN, MPI-4.1 13.2.2, MPI-4.1 13.2.5.
 pub fn windows_come_and_go<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let first = world.allocate(64);
