@@ -13,6 +13,7 @@ use rma_bootstrap::environment::Place;
 use rustix::process::{getpid, kill_process, pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
 
 use crate::leftovers;
+use crate::proc_stat;
 
 /// The variable that names the job.
 pub(crate) const JOB_VARIABLE: &str = "RMA_JOB_ID";
@@ -143,16 +144,7 @@ enum Seen {
 /// without variables is in place, and empty; the kernel's own processes and the dead have no program.
 fn is_starting(number: i32) -> bool {
     let has_program = fs::read_link(format!("/proc/{number}/exe")).is_ok();
-    has_program
-        && fs::read(format!("/proc/{number}/stat")).is_ok_and(|stat| environment_start(&stat) == Some(0))
-}
-
-/// Where in memory a process has its environment, by its line in /proc (field 50 of proc_pid_stat(5)).
-fn environment_start(stat: &[u8]) -> Option<u64> {
-    // The name, in parentheses, may hold spaces and parentheses itself; field 3 follows it.
-    let end_of_name = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(&stat[end_of_name + 1..]).ok()?;
-    fields.split_whitespace().nth(50 - 3)?.parse().ok()
+    has_program && proc_stat::field(number, proc_stat::ENVIRONMENT_START).as_deref() == Some("0")
 }
 
 fn job_entry(job_id: &str) -> Vec<u8> {
@@ -193,8 +185,8 @@ mod tests {
         while is_starting(number) && Instant::now() < deadline {
             sleep(INTERVAL);
         }
-        let stat = fs::read(format!("/proc/{number}/stat")).unwrap();
-        assert!(environment_start(&stat).is_some_and(|start| start != 0));
+        let start = proc_stat::field(number, proc_stat::ENVIRONMENT_START).unwrap();
+        assert!(start.parse::<u64>().unwrap() > 0, "{start}");
         assert!(!is_starting(number));
         assert!(matches!(Escapees::new("nobody's", [0]).look_at(number), Seen::Other));
         other.kill().unwrap();

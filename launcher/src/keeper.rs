@@ -30,6 +30,7 @@ use rustix::process::{getppid, kill_process, kill_process_group, Pid, Signal};
 use crate::escapees::{Escapees, JOB_VARIABLE};
 use crate::leftovers;
 use crate::poll::poll;
+use crate::proc_stat;
 
 /// The argument that makes this program a keeper.
 pub(crate) const ARGUMENT: &str = "--internal-keeper";
@@ -177,10 +178,7 @@ fn is_dead(process: Pid) -> bool {
 
 /// The letter of a process's state; none when there is no such process.
 fn state(process: Pid) -> Option<char> {
-    let stat = std::fs::read(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    // The name in front may have any character.
-    let end_of_name = stat.iter().rposition(|byte| *byte == b')')?;
-    stat[end_of_name + 1..].iter().find(|byte| !byte.is_ascii_whitespace()).map(|byte| char::from(*byte))
+    proc_stat::field(process.as_raw_nonzero().get(), proc_stat::STATE)?.chars().next()
 }
 
 fn record(kind: u8, group: i32) -> [u8; RECORD_BYTES] {

@@ -33,6 +33,7 @@ mod places;
 mod plan;
 mod pmi;
 mod poll;
+mod proc_stat;
 mod reach;
 mod report;
 mod session;
