@@ -77,7 +77,7 @@ impl Driver for Clock {
 /// # Panics
 /// When an engine does not open.
 pub fn world<E: Endpoint>(spec: &Spec, limit: Duration, mut open: impl FnMut() -> E) -> World<E, InProcess> {
-    let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
+    let ranks = spec.size();
     let addresses: Addresses = Arc::new(Mutex::new(vec![None; ranks as usize]));
     let engines = (0..ranks).map(|rank| {
         let bootstrap = InProcess { rank, addresses: addresses.clone() };

@@ -12,6 +12,7 @@ pub mod hostile;
 pub mod imposed;
 pub mod in_process;
 mod requests;
+pub mod simulated;
 mod windows;
 mod world;
 

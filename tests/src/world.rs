@@ -31,6 +31,15 @@ impl Spec {
         Self { ranks, ..Self::default() }
     }
 
+    /// How many ranks: two, if it was not said.
+    pub fn size(&self) -> u32 {
+        if self.ranks == 0 {
+            2
+        } else {
+            self.ranks
+        }
+    }
+
     /// The same job with these settings.
     #[must_use]
     pub fn with(self, change: impl FnOnce(&mut Config)) -> Self {

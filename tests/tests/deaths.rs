@@ -2,25 +2,10 @@
 //! those that say nothing, so that only the launcher tells.
 
 use rma_conformance::behaviour::{deaths_calls, deaths_late};
-use rma_conformance::{Driver, World};
+use rma_conformance::{simulated, World};
 use rma_core::config::Config;
-use rma_core::engine::Engine;
 use rma_core::provider::{CompletionScope, NativeOps};
 use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
-
-struct SimDriver(SimFabric);
-
-impl Driver for SimDriver {
-    fn advance(&mut self) -> bool {
-        let moved = self.0.advance().is_some();
-        assert_eq!(self.0.violations(), []);
-        moved
-    }
-
-    fn now_ns(&self) -> Option<u64> {
-        Some(self.0.now_ns())
-    }
-}
 
 /// A body that kills rank 2 by its argument.
 type Body = fn(&mut World<SimEndpoint, SimBootstrap>, Box<dyn FnOnce()>);
@@ -36,12 +21,7 @@ fn everywhere(ranks: u32, change: fn(&mut Config), body: Body) {
                 let fabric = SimFabric::new(fabric_config);
                 let mut config = Config::default();
                 change(&mut config);
-                let engines = (0..ranks).map(|rank| {
-                    let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
-                    let bootstrap = fabric.bootstrap(rank);
-                    Engine::open(endpoint, bootstrap, config.clone()).expect("the engine opens")
-                });
-                let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
+                let mut world = simulated::world(&fabric, ranks, &config, |endpoint, _| endpoint);
                 let kill = if is_silent { SimFabric::kill_silently } else { SimFabric::kill };
                 body(&mut world, Box::new(move || kill(&fabric, 2)));
             }

@@ -2,29 +2,16 @@
 
 use rma_conformance::behaviour::deaths_calls;
 use rma_conformance::ghosts::{haunted_world, haunted_world_and_launcher, BookBootstrap, Launcher};
-use rma_conformance::{suite, Driver, Spec, World};
+use rma_conformance::simulated::SimDriver;
+use rma_conformance::{suite, Spec, World};
 use rma_core::config::Config;
 use rma_core::ids::Rank;
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::provider::{CompletionScope, NativeOps, Order};
 use rma_sim::{FabricConfig, SimEndpoint, SimFabric};
 
-struct SimDriver(SimFabric);
-
-impl Driver for SimDriver {
-    fn advance(&mut self) -> bool {
-        let moved = self.0.advance().is_some();
-        assert_eq!(self.0.violations(), []);
-        moved
-    }
-
-    fn now_ns(&self) -> Option<u64> {
-        Some(self.0.now_ns())
-    }
-}
-
 fn world(spec: Spec, change: impl Fn(&mut FabricConfig)) -> World<SimEndpoint, BookBootstrap> {
-    let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
+    let ranks = spec.size();
     let mut config = FabricConfig::unit(2 * ranks);
     change(&mut config);
     let fabric = SimFabric::new(config);

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use rma_conformance::imposed::{Fabric, Imposed, CXI, EFA, OPX, PSM3, VERBS};
 use rma_conformance::in_process::{self, InProcess};
-use rma_conformance::{suite, Driver, Spec, World};
-use rma_core::engine::Engine;
+use rma_conformance::{simulated, suite, Spec, World};
 use rma_core::provider::CompletionScope;
 use rma_ofi::profile::RemoteCompletion;
 use rma_ofi::{Ofi, OfiEndpoint, Options};
@@ -15,34 +14,14 @@ use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 /// A test that takes longer than this hangs; under a sanitizer beside other programs the longest ones take minutes.
 const LIMIT: Duration = Duration::from_secs(600);
 
-struct SimDriver(SimFabric);
-
-impl Driver for SimDriver {
-    fn advance(&mut self) -> bool {
-        let moved = self.0.advance().is_some();
-        assert_eq!(self.0.violations(), []);
-        moved
-    }
-
-    fn now_ns(&self) -> Option<u64> {
-        Some(self.0.now_ns())
-    }
-}
-
 type Simulated = World<Imposed<SimEndpoint>, SimBootstrap>;
 type Real = World<Imposed<OfiEndpoint>, InProcess>;
 
 fn simulated(spec: Spec, kind: Fabric) -> Simulated {
-    let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
-    let mut config = FabricConfig::unit(ranks);
+    let mut config = FabricConfig::unit(spec.size());
     kind.simulate(&mut config);
     let fabric = SimFabric::new(config);
-    let engines = (0..ranks).map(|rank| {
-        let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
-        let endpoint = Imposed::new(endpoint, kind, rank);
-        Engine::open(endpoint, fabric.bootstrap(rank), spec.config.clone()).expect("the engine opens")
-    });
-    World::new(engines.collect(), SimDriver(fabric.clone()))
+    simulated::world(&fabric, spec.size(), &spec.config, |endpoint, rank| Imposed::new(endpoint, kind, rank))
 }
 
 fn real(spec: Spec, kind: Fabric, provider: &str) -> Real {

@@ -3,9 +3,8 @@
 //! has to be.
 #![allow(unsafe_code)] // attached memory
 
-use rma_conformance::{Driver, World};
+use rma_conformance::{simulated, World};
 use rma_core::config::Config;
-use rma_core::engine::Engine;
 use rma_core::error::{ErrorClass, RmaError};
 use rma_core::ids::WindowId;
 use rma_core::info::WindowOptions;
@@ -16,20 +15,6 @@ const SEEDS: u64 = 250;
 
 /// Regions that each rank may attach.
 const REGIONS: usize = 3;
-
-struct SimDriver(SimFabric);
-
-impl Driver for SimDriver {
-    fn advance(&mut self) -> bool {
-        let moved = self.0.advance().is_some();
-        assert_eq!(self.0.violations(), []);
-        moved
-    }
-
-    fn now_ns(&self) -> Option<u64> {
-        Some(self.0.now_ns())
-    }
-}
 
 /// Memory that a rank attaches now and then, divided among the origins.
 struct Region {
@@ -70,11 +55,7 @@ impl Program {
         let ranks = random.pick(&[2, 3, 4, 6]);
         let fabric = SimFabric::new(FabricConfig::draw(ranks, &mut random));
         let config = draw_config(&mut random);
-        let engines = (0..ranks).map(|rank| {
-            let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
-            Engine::open(endpoint, fabric.bootstrap(rank), config.clone()).expect("the engine opens")
-        });
-        let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
+        let mut world = simulated::world(&fabric, ranks, &config, |endpoint, _| endpoint);
         let window = world.make(|engine, _| engine.start_create_dynamic(&WindowOptions::DEFAULT));
         let slot = random.pick(&[16, 64, 512, 4096]);
         let regions = (0..ranks as usize * REGIONS).map(|index| Region {

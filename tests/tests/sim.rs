@@ -1,8 +1,8 @@
 //! Conformance on the simulated fabric: native and ordered, native and unordered, messages only.
 
-use rma_conformance::{suite, Driver, Spec, World};
+use rma_conformance::{simulated, suite, Spec, World};
+use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::engine::Engine;
 use rma_core::info::{AccumulateOps, WindowOptions};
 use rma_core::lock::LockType::Shared;
 use rma_core::op::ReduceOp;
@@ -10,32 +10,12 @@ use rma_core::path::Path;
 use rma_core::provider::{CompletionScope, NativeOps, Order};
 use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 
-struct SimDriver(SimFabric);
-
-impl Driver for SimDriver {
-    fn advance(&mut self) -> bool {
-        let moved = self.0.advance().is_some();
-        assert_eq!(self.0.violations(), []);
-        moved
-    }
-
-    fn now_ns(&self) -> Option<u64> {
-        Some(self.0.now_ns())
-    }
-}
-
 type SimWorld = World<SimEndpoint, SimBootstrap>;
 
 fn world(spec: Spec, change: impl Fn(&mut FabricConfig)) -> SimWorld {
-    let ranks = if spec.ranks == 0 { 2 } else { spec.ranks };
-    let mut config = FabricConfig::unit(ranks);
+    let mut config = FabricConfig::unit(spec.size());
     change(&mut config);
-    let fabric = SimFabric::new(config);
-    let engines = (0..ranks).map(|rank| {
-        let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
-        Engine::open(endpoint, fabric.bootstrap(rank), spec.config.clone()).expect("the engine opens")
-    });
-    World::new(engines.collect(), SimDriver(fabric.clone()))
+    simulated::world(&SimFabric::new(config), spec.size(), &spec.config, |endpoint, _| endpoint)
 }
 
 fn puts_and_gets(config: &mut FabricConfig) {
@@ -139,11 +119,7 @@ fn with_a_death(body: impl Fn(&mut World<SimEndpoint, SimBootstrap>, &dyn Fn()))
             let mut config = FabricConfig { native, ..FabricConfig::unit(3) };
             config.limits.put_completes = put_completes;
             let fabric = SimFabric::new(config);
-            let engines = (0..3).map(|rank| {
-                let endpoint = fabric.open(rank).expect("the simulated endpoint opens");
-                Engine::open(endpoint, fabric.bootstrap(rank), Default::default()).expect("the engine opens")
-            });
-            let mut world = World::new(engines.collect(), SimDriver(fabric.clone()));
+            let mut world = simulated::world(&fabric, 3, &Config::default(), |endpoint, _| endpoint);
             body(&mut world, &|| fabric.kill(2));
         }
     }
