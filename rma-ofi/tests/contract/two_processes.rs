@@ -1,5 +1,6 @@
 //! What takes a second process to show: visibility to a third rank, and the death of a peer.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use rma_core::ids::Tag;
@@ -51,8 +52,10 @@ pub(crate) fn line_3_a_killed_peer_gives_errors_and_no_hang(setup: &Setup) {
         world.nodes[0].peers.push(peer);
     }
     for helper in 1..=2 {
-        world.send(0, helper, &Ask::Echo(helper as u64).encode(), b"");
-        assert_eq!(world.receive(0), (helper as u64).to_le_bytes());
+        // No tag of the loop below.
+        let value = u64::MAX - helper as u64;
+        world.send(0, helper, &Ask::Echo(value).encode(), b"");
+        assert_eq!(world.receive(0), value.to_le_bytes());
     }
 
     let src = vec![7u8; WINDOW_BYTES];
@@ -92,18 +95,29 @@ pub(crate) fn line_3_a_killed_peer_gives_errors_and_no_hang(setup: &Setup) {
     let mut said: Vec<u64> = world.nodes[0].outcomes.iter().map(|(tag, _)| *tag).collect();
     said.sort_unstable();
     assert_eq!(said, accepted, "each accepted tag once");
-    assert!(world.nodes[0].outcomes.iter().any(|(_, outcome)| outcome.is_err()), "nothing failed");
+    // Whether any of them failed is chance: all may have come back before the helper died.
     let downs: Vec<_> = world.nodes[0].downs.iter().map(|(peer, _)| *peer).collect();
     assert_eq!(downs, [peer], "one peer is down, said once");
     let node = &mut world.nodes[0];
     assert!(matches!(node.ep.send(peer, b"x", b"", SendClass::Reply), Err(PostError::Failed(_))));
     assert!(matches!(node.ep.flush(peer, Tag(0)), Err(PostError::Failed(_))));
 
-    // Others are not affected.
-    world.nodes[0].packets.clear();
-    world.send(0, 2, &Ask::Echo(99).encode(), b"");
-    assert_eq!(world.receive(0), 99u64.to_le_bytes());
+    answers_although_another_died(&mut world, 2);
     survivor.finish();
+}
+
+/// Others are not affected. What the dead one has answered may come late, but not twice.
+fn answers_although_another_died<E: Endpoint>(world: &mut World<E>, survivor: usize) {
+    world.send(0, survivor, &Ask::Echo(u64::MAX).encode(), b"");
+    let mut answered = BTreeSet::new();
+    loop {
+        let packet = world.receive(0);
+        let value = u64::from_le_bytes(packet.as_slice().try_into().unwrap());
+        if value == u64::MAX {
+            break;
+        }
+        assert!(value % 3 == 2 && answered.insert(value), "{value} was not asked for, or answered before");
+    }
 }
 
 /// Line 3 when the peer dies while nothing is in flight: what is posted afterwards fails, now or by its
