@@ -176,7 +176,7 @@ pub enum Rule {
     NotLocked,
     /// A rank that is locked must be unlocked before it is locked again.
     AlreadyLocked,
-    /// This call cannot open an epoch while another kind is open.
+    /// This call cannot open an epoch while another is open.
     OtherEpochOpen,
     /// The call closes or completes an epoch of a kind that is not open.
     NoSuchEpoch,
@@ -210,7 +210,7 @@ impl Rule {
             Self::NoEpoch => "an operation needs an open access epoch; call fence, start, lock or lock_all first",
             Self::NotLocked => "in a lock epoch operations may go only to locked ranks; lock this rank first, or use lock_all",
             Self::AlreadyLocked => "this rank is locked already by this process; unlock it first",
-            Self::OtherEpochOpen => "an epoch of another kind is open on this window; close it first",
+            Self::OtherEpochOpen => "another epoch is open on this window (the state names its kind); close it first",
             Self::NoSuchEpoch => "there is no such epoch to close; the opening call (lock, lock_all, start, post) is missing",
             Self::FlushOutsidePassive => "flush needs a lock or lock_all epoch; other epochs complete operations by the call that closes them (fence, complete)",
             Self::RequestOutsidePassive => "operations with a request need a lock or lock_all epoch; use put, get and the others here",
@@ -250,6 +250,8 @@ pub enum RmaError {
     Epoch {
         /// The call.
         call: Call,
+        /// The target, of a call that names one.
+        target: Option<Rank>,
         /// Name of the window's or target's state.
         state: &'static str,
         /// What was broken.
@@ -501,8 +503,11 @@ impl fmt::Display for RmaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.call())?;
         match self {
-            Self::Epoch { state, rule, .. } => {
+            Self::Epoch { target, state, rule, .. } => {
                 let (class, section) = (self.class(), rule.section());
+                if let Some(target) = target {
+                    write!(f, "target rank {target}: ")?;
+                }
                 return write!(f, "not possible in window state {state}: {} [{class}, {section}]", rule.text());
             }
             Self::Unclosed { window, state, .. } => write!(

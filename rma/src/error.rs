@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rma_bootstrap::settings::SettingsError;
 use rma_core::bootstrap::BootstrapError;
 use rma_core::error::{Call, ErrorClass, RmaError};
+use rma_core::ids::WindowId;
 use rma_core::provider::ProviderError;
 
 /// The outcome of every call that can fail.
@@ -18,11 +19,29 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Report>);
 
-/// An error, and the window's name if it has one.
+/// An error, and where it happened if that was a call on a window.
 #[derive(Clone, PartialEq, Eq)]
 struct Report {
     kind: ErrorKind,
-    window: Option<Arc<str>>,
+    place: Option<Place>,
+}
+
+/// The window whose call failed, and the rank that made the call.
+#[derive(Clone, PartialEq, Eq)]
+struct Place {
+    rank: u32,
+    window: WindowId,
+    name: Option<Arc<str>>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "window '{name}'"),
+            None => write!(f, "window {}", self.window),
+        }?;
+        write!(f, " at rank {}", self.rank)
+    }
 }
 
 /// What kind of error it is.
@@ -77,7 +96,7 @@ impl Error {
 
     #[cold]
     pub(crate) fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(Report { kind, window: None }))
+        Self(Box::new(Report { kind, place: None }))
     }
 
     /// The same of the call that the program made, where that is made of others.
@@ -91,23 +110,23 @@ impl Error {
         self
     }
 
-    /// The same of a window with a name.
+    /// The same of a call of `rank` on a window, which may have a name.
     #[cold]
-    pub(crate) fn of_window(mut self, name: Arc<str>) -> Self {
-        self.0.window = Some(name);
+    pub(crate) fn of_window(mut self, rank: u32, window: WindowId, name: Option<Arc<str>>) -> Self {
+        self.0.place = Some(Place { rank, window, name });
         self
     }
 
     /// The name of the window whose call failed, if it has one ([`crate::Window::set_name`]).
     pub fn window_name(&self) -> Option<&str> {
-        self.0.window.as_deref()
+        self.0.place.as_ref()?.name.as_deref()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = self.window_name() {
-            write!(f, "window '{name}': ")?;
+        if let Some(place) = &self.0.place {
+            write!(f, "{place}: ")?;
         }
         match self.kind() {
             ErrorKind::Rma(error) => error.fmt(f),

@@ -58,7 +58,7 @@ impl<T: Element> Window<T> {
         group: &Group,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        let _open = self.open(Call::Start, Open::Start)?;
+        let _open = self.open(Call::Start, None, Open::Start)?;
         self.raw().start(group, StartAssert::default())?;
         let epoch = Epoch::new(self);
         self.epoch(|| body(&epoch), |engine, id| engine.start_complete(id))

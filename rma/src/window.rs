@@ -242,7 +242,7 @@ impl<T: Element> Window<T> {
         &'env self,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        let _open = self.open(Call::Fence, Open::Fence)?;
+        let _open = self.open(Call::Fence, None, Open::Fence)?;
         self.raw.fence(OPEN_FENCE)?;
         let epoch = Epoch::new(self);
         self.epoch(|| body(&epoch), |engine, id| engine.start_fence(id, CLOSE_FENCE))
@@ -256,7 +256,7 @@ impl<T: Element> Window<T> {
     /// ([`LockEpoch::fetch_and_op`]) cost a round trip of their own.
     ///
     /// # Errors
-    /// When an epoch of another kind is open or this rank has locked the target already, an operation
+    /// When another epoch is open or this rank has locked the target already, an operation
     /// failed, or `body` says so.
     /// When it takes longer than [`crate::Options::timeout`], which may end the process: see there.
     pub fn lock<'env, R>(
@@ -265,7 +265,7 @@ impl<T: Element> Window<T> {
         lock_type: LockType,
         body: impl for<'scope> FnOnce(&'scope LockEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        let _open = self.open(Call::Lock, Open::Locks(1))?;
+        let _open = self.open(Call::Lock, Some(target), Open::Locks(1))?;
         let locked = self.raw.lock(lock_type, target, false);
         if let Err(error) = locked {
             if target == self.job().rank() {
@@ -287,7 +287,7 @@ impl<T: Element> Window<T> {
         &'env self,
         body: impl for<'scope> FnOnce(&'scope LockAllEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        let _open = self.open(Call::LockAll, Open::Locks(1))?;
+        let _open = self.open(Call::LockAll, None, Open::Locks(1))?;
         let locked = self.raw.lock_all(false);
         locked.inspect_err(|error| self.withdraw(error, |engine, id| engine.start_unlock_all(id)))?;
         let epoch = LockAllEpoch::new(Epoch::new(self));
@@ -299,14 +299,14 @@ impl<T: Element> Window<T> {
         self.raw.id()
     }
 
-    /// Gives the window a name at this rank, with which errors of its calls begin.
+    /// Gives the window a name at this rank, which errors of its calls have instead of its number.
     ///
     /// ```
     /// # let job = rma::Job::init()?;
     /// let window = job.allocate::<u64>(4)?;
     /// window.set_name("temperatures");
     /// let error = window.local().get(4).unwrap_err();
-    /// assert!(error.to_string().starts_with("window 'temperatures': "));
+    /// assert!(error.to_string().starts_with("window 'temperatures' at rank 0: "));
     /// # window.free()?;
     /// # Ok::<(), rma::Error>(())
     /// ```
@@ -370,8 +370,8 @@ impl<T: Element> Window<T> {
         self.has_lent.set(true);
     }
 
-    /// Notes that a scope is open, as long as the result lives.
-    pub(crate) fn open(&self, call: Call, wanted: Open) -> Result<OpenScope<'_>> {
+    /// Notes that a scope is open, as long as the result lives. `target`: of a call that names one.
+    pub(crate) fn open(&self, call: Call, target: Option<Rank>, wanted: Open) -> Result<OpenScope<'_>> {
         self.resume()?;
         let before = self.open.get();
         let after = match (before, wanted) {
@@ -381,7 +381,7 @@ impl<T: Element> Window<T> {
                 let state = self.raw.core().enter_anyway().engine.window_state(self.raw.id());
                 let state = state.map_or("Unset", WindowState::name);
                 let rule = Rule::OtherEpochOpen;
-                return Err(self.raw.fail(RmaError::Epoch { call, state, rule }));
+                return Err(self.raw.fail(RmaError::Epoch { call, target, state, rule }));
             }
         };
         self.open.set(after);

@@ -71,7 +71,7 @@ fn errors_begin_with_the_name() -> Result<(), Error> {
         named.test_notification(2).unwrap_err(),
     ];
     for error in errors {
-        assert!(error.to_string().starts_with("window 'halo of the north': "), "{error}");
+        assert!(error.to_string().starts_with("window 'halo of the north' at rank 0: "), "{error}");
         assert_eq!(error.window_name(), Some("halo of the north"));
     }
     assert!(format!("{named:?}").contains("halo of the north"), "{named:?}");

@@ -67,7 +67,14 @@ fn epochs(window: &RawWindow) -> Result<(), Error> {
     assert_eq!(rule(window.unlock_all()), Rule::NoSuchEpoch);
     assert_eq!(rule(window.flush(TARGET)), Rule::FlushOutsidePassive);
     window.lock(LockType::Exclusive, TARGET, false)?;
-    assert_eq!(rule(window.lock(LockType::Shared, TARGET, false)), Rule::AlreadyLocked);
+    let again = window.lock(LockType::Shared, TARGET, false);
+    let message = again.as_ref().unwrap_err().to_string();
+    let place = format!(
+        "window {} at rank 0: lock: target rank 1: not possible in window state PerTarget",
+        window.id()
+    );
+    assert!(message.starts_with(&place), "{message}");
+    assert_eq!(rule(again), Rule::AlreadyLocked);
     assert_eq!(rule(window.lock_all(false)), Rule::OtherEpochOpen);
     assert_eq!(rule(window.fence(FenceAssert::default())), Rule::OtherEpochOpen);
     assert_eq!(rule(put(window, Rank(0), 0, 0)), Rule::NotLocked);

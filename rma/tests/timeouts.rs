@@ -5,7 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use rma::{Call, Error, Job, LockType, Rank, ReduceOp, RmaError, Window};
+use rma::raw::RawWindow;
+use rma::{Call, Error, Job, LockType, PostAssert, Rank, ReduceOp, RmaError, StartAssert, Window};
 
 /// Holds the lock of its own window as long as another rank's calls are to take too long.
 const HOLDER: Rank = Rank(1);
@@ -103,5 +104,27 @@ fn free_ends_a_scope_that_took_too_long() {
         let memory = window.free()?;
         assert!(job.rank() != HOLDER || memory == [7]);
         Ok(())
+    });
+}
+
+/// After start, operations to oneself wait for one's own post, and an error says so.
+#[test]
+fn an_operation_to_oneself_says_that_the_own_post_is_missing() {
+    let name = "an_operation_to_oneself_says_that_the_own_post_is_missing";
+    ranks_with(name, 1, &[("RMA_TIMEOUT", "1")], |job| {
+        let window = RawWindow::allocate(job, 8, 1)?;
+        let own = job.group(&[job.rank()])?;
+        let source = [5u8; 8];
+        window.start(&own, StartAssert::default())?;
+        // SAFETY: the source lives until complete.
+        let put = || unsafe { window.put(source.as_ptr(), source.len(), job.rank(), 0) };
+        let error = put().unwrap_err();
+        assert!(matches!(error.rma(), Some(RmaError::Stalled { .. })), "{error}");
+        assert!(error.to_string().contains("still waiting for this rank's own post"), "{error}");
+        window.post(&own, PostAssert::default())?;
+        put()?;
+        window.complete()?;
+        window.wait()?;
+        window.free().map(drop)
     });
 }

@@ -147,7 +147,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let state = w.state();
         let is_passive = state.is_lock_all() || state == WindowState::PerTarget;
         if !is_passive && w.flavor != Flavor::Shared {
-            return Err(epoch_error(call, state, Rule::SyncOutsidePassive));
+            return Err(epoch_error(call, None, state, Rule::SyncOutsidePassive));
         }
         fence(Ordering::SeqCst);
         Ok(())

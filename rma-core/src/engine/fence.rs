@@ -55,13 +55,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
         if !(state == WindowState::Unset || state.is_fence()) {
-            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+            return Err(epoch_error(call, None, state, Rule::OtherEpochOpen));
         }
         if w.exposure.is_open() {
-            return Err(RmaError::Epoch { call, state: EXPOSED, rule: Rule::ExposureOpen });
+            return Err(RmaError::Epoch { call, target: None, state: EXPOSED, rule: Rule::ExposureOpen });
         }
         if assert.no_precede && state.is_fence() && w.fence_active {
-            return Err(epoch_error(call, state, Rule::NoPrecedeBroken));
+            return Err(epoch_error(call, None, state, Rule::NoPrecedeBroken));
         }
         w.mem_sync();
         let stage =
@@ -115,7 +115,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         let state = w.state();
         if w.transition(|state| state.on_fence()).is_err() {
-            return Poll::Ready(Err(epoch_error(sync.call, state, Rule::OtherEpochOpen)));
+            return Poll::Ready(Err(epoch_error(sync.call, None, state, Rule::OtherEpochOpen)));
         }
         w.fence_sequence = Some(sequence);
         (w.fence_active, w.has_ordered) = (false, false);

@@ -122,7 +122,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let own = target.is_some_and(|target| w.is_own(self.process.rank, target));
         let state = w.state();
         if !state.is_passive() {
-            return Err(epoch_error(call, state, Rule::FlushOutsidePassive));
+            return Err(epoch_error(call, target, state, Rule::FlushOutsidePassive));
         }
         let found = target.and_then(|target| w.find(&self.process.targets, target));
         let is_locked = |target| match own {
@@ -130,7 +130,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             false => found.is_some() || w.parked.contains(target),
         };
         if state == WindowState::PerTarget && !target.is_none_or(is_locked) {
-            return Err(epoch_error(call, state, Rule::NotLocked));
+            return Err(epoch_error(call, target, state, Rule::NotLocked));
         }
         Ok(found)
     }

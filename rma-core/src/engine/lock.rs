@@ -41,13 +41,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
         if w.options.no_locks {
-            return Err(epoch_error(call, state, Rule::NoLocks));
+            return Err(epoch_error(call, Some(target), state, Rule::NoLocks));
         }
         if state.is_fence() && w.fence_active {
-            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+            return Err(epoch_error(call, Some(target), state, Rule::OtherEpochOpen));
         }
         if own && w.exposure.is_open() {
-            return Err(RmaError::Epoch { call, state: EXPOSED, rule: Rule::LockedAndExposed });
+            return Err(RmaError::Epoch {
+                call,
+                target: Some(target),
+                state: EXPOSED,
+                rule: Rule::LockedAndExposed,
+            });
         }
         let own = own && !w.is_served;
         let is_locked = match own {
@@ -55,14 +60,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             false => w.find(&self.process.targets, target).is_some() || w.parked.contains(target),
         };
         if is_locked && state == WindowState::PerTarget {
-            return Err(epoch_error(call, state, Rule::AlreadyLocked));
+            return Err(epoch_error(call, Some(target), state, Rule::AlreadyLocked));
         }
         // Whichever element is given up later, the lock that it was for can be written down.
         let locks = w.slots.count() + 1;
         if !w.parked.make_room(locks) {
             return Err(RmaError::Memory { call, bytes: locks as usize * size_of::<ParkedLock>() });
         }
-        w.transition(|state| state.on_lock()).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
+        w.transition(|state| state.on_lock())
+            .map_err(|_| epoch_error(call, Some(target), state, Rule::OtherEpochOpen))?;
         let stage = match (own, no_check) {
             (true, true) => {
                 w.self_lock = SelfLock::NoCheck;
@@ -162,7 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let own = w.is_own(self.process.rank, target);
         let state = w.state();
-        let missing = Err(epoch_error(call, state, Rule::NoSuchEpoch));
+        let missing = Err(epoch_error(call, Some(target), state, Rule::NoSuchEpoch));
         if state != WindowState::PerTarget {
             return missing;
         }
@@ -173,12 +179,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         if let Some(t) = found {
             if self.process.targets[t].sync == Sync::Unlock {
-                return Err(epoch_error(call, state, Rule::Busy));
+                return Err(epoch_error(call, Some(target), state, Rule::Busy));
             }
             self.process.want_unlock(w, t);
         } else if let Some(parked) = w.parked.find_mut(target) {
             if core::mem::replace(&mut parked.is_closing, true) {
-                return Err(epoch_error(call, state, Rule::Busy));
+                return Err(epoch_error(call, Some(target), state, Rule::Busy));
             }
         }
         Ok(SyncCall::new(call, window, Stage::Unlock { target }))

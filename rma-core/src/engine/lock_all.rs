@@ -33,16 +33,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.window(call, window)?;
         let state = w.state();
         if w.options.no_locks {
-            return Err(epoch_error(call, state, Rule::NoLocks));
+            return Err(epoch_error(call, None, state, Rule::NoLocks));
         }
         if state.is_fence() && w.fence_active {
-            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+            return Err(epoch_error(call, None, state, Rule::OtherEpochOpen));
         }
         if w.exposure.is_open() {
-            return Err(RmaError::Epoch { call, state: EXPOSED, rule: Rule::LockedAndExposed });
+            return Err(RmaError::Epoch { call, target: None, state: EXPOSED, rule: Rule::LockedAndExposed });
         }
         let event = if no_check { WindowState::on_lock_all_no_check } else { WindowState::on_lock_all };
-        w.transition(event).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
+        w.transition(event).map_err(|_| epoch_error(call, None, state, Rule::OtherEpochOpen))?;
         w.lock_all_no_check = no_check;
         let stage = match (no_check, w.is_served) {
             (true, _) => Stage::Done,
@@ -69,10 +69,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.window(call, window)?;
         let state = w.state();
         if !state.is_lock_all() || w.self_lock == SelfLock::Waiting {
-            return Err(epoch_error(call, state, Rule::NoSuchEpoch));
+            return Err(epoch_error(call, None, state, Rule::NoSuchEpoch));
         }
         if core::mem::replace(&mut w.is_closing, true) {
-            return Err(epoch_error(call, state, Rule::Busy));
+            return Err(epoch_error(call, None, state, Rule::Busy));
         }
         w.mem_sync();
         let sync = SyncCall::new(call, window, Stage::UnlockAll);

@@ -419,7 +419,7 @@ const NOT_EXPOSED: &str = "NotExposed";
 /// The same of one that some rank holds a lock of.
 const LOCKED: &str = "Locked";
 
-/// An error about the state that a call met.
-fn epoch_error(call: Call, state: WindowState, rule: crate::error::Rule) -> RmaError {
-    RmaError::Epoch { call, state: state.name(), rule }
+/// An error about the state that a call met; `target`: of a call that names one.
+fn epoch_error(call: Call, target: Option<Rank>, state: WindowState, rule: crate::error::Rule) -> RmaError {
+    RmaError::Epoch { call, target, state: state.name(), rule }
 }

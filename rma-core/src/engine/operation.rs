@@ -251,6 +251,23 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         unsafe { self.post_tracked(window, operation, None, Wanted::Nothing) }.map_ok(|_| ())
     }
 
+    /// What an operation to the target waits for that [`Engine::post`] left pending, for people who look at a job
+    /// that does not move.
+    pub fn operation_waits_for(&self, window: WindowId, target: Rank) -> &'static str {
+        let Some(w) = self.windows.get(window) else { return "nothing: the window was freed" };
+        if w.state() == WindowState::LockAllIssued {
+            return "the locks of all ranks, which lock_all takes when target elements run out";
+        }
+        if !w.is_own(self.process.rank, target) {
+            return "room for the operation: elements, which come back when earlier operations are complete";
+        }
+        if w.state().is_pscw() && !w.access.is_granted(target) {
+            return "this rank's own post: it is in the group that start was given, and has not exposed its window to \
+                    itself";
+        }
+        "the operations to this rank itself that came before an order call"
+    }
+
     /// The same, with layouts if they are not all contiguous, and with what is wanted of it besides; says where
     /// the operation is.
     ///
@@ -328,10 +345,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.window(call, window)?;
         let (state, is_closing) = (w.state(), w.is_closing);
         if !state.is_access_epoch() {
-            return Err(epoch_error(call, state, Rule::NoEpoch));
+            return Err(epoch_error(call, Some(target), state, Rule::NoEpoch));
         }
         if is_closing {
-            return Err(epoch_error(call, state, Rule::Busy));
+            return Err(epoch_error(call, Some(target), state, Rule::Busy));
         }
         if kind == OpKind::Accumulate && op == ReduceOp::NoOp {
             let what =
@@ -363,10 +380,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.window(call, window)?;
         let state = w.state();
         if state == WindowState::PerTarget && w.self_lock == SelfLock::None {
-            return Err(epoch_error(call, state, Rule::NotLocked));
+            return Err(epoch_error(call, Some(operation.target), state, Rule::NotLocked));
         }
         if state.is_pscw() && !w.access.contains(operation.target) {
-            return Err(epoch_error(call, state, Rule::NotInGroup));
+            return Err(epoch_error(call, Some(operation.target), state, Rule::NotInGroup));
         }
         if operation.len == 0 {
             w.fence_active = true;
@@ -442,16 +459,16 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
                 return Poll::Ready(self.take_error(t, call).map(|()| t));
             }
             if self.targets[t].sync == Sync::Unlock {
-                return Poll::Ready(Err(epoch_error(call, w.state(), Rule::Busy)));
+                return Poll::Ready(Err(epoch_error(call, Some(target), w.state(), Rule::Busy)));
             }
             return Poll::Ready(Ok(t));
         }
         let state = w.state();
         if state == WindowState::PerTarget && !(target == self.rank && w.self_lock != SelfLock::None) {
             match w.parked.find(target) {
-                None => return Poll::Ready(Err(epoch_error(call, state, Rule::NotLocked))),
+                None => return Poll::Ready(Err(epoch_error(call, Some(target), state, Rule::NotLocked))),
                 Some(lock) if lock.is_closing => {
-                    return Poll::Ready(Err(epoch_error(call, state, Rule::Busy)));
+                    return Poll::Ready(Err(epoch_error(call, Some(target), state, Rule::Busy)));
                 }
                 Some(_) => {}
             }
@@ -460,7 +477,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             return Poll::Pending;
         }
         if state.is_pscw() && !w.access.contains(target) {
-            return Poll::Ready(Err(epoch_error(call, state, Rule::NotInGroup)));
+            return Poll::Ready(Err(epoch_error(call, Some(target), state, Rule::NotInGroup)));
         }
         let metadata = if target == self.rank { Some(&w.own) } else { w.uniform.as_ref() };
         // What is refused leaves no element: one of a fence without operations would be there in the next epoch.

@@ -59,7 +59,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if state.is_access_epoch() {
             Ok(())
         } else {
-            Err(epoch_error(call, state, Rule::NoEpoch))
+            Err(epoch_error(call, target, state, Rule::NoEpoch))
         }
     }
 }

@@ -81,7 +81,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             () => None,
         };
         if let Some((state, rule)) = broken {
-            return Err(RmaError::Epoch { call, state, rule });
+            return Err(RmaError::Epoch { call, target: None, state, rule });
         }
         w.mem_sync();
         w.exposure.open(group.clone(), assert.no_check);
@@ -123,7 +123,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if w.exposure.is_open() {
             Ok(())
         } else {
-            Err(RmaError::Epoch { call, state: NOT_EXPOSED, rule: Rule::NoSuchEpoch })
+            Err(RmaError::Epoch { call, target: None, state: NOT_EXPOSED, rule: Rule::NoSuchEpoch })
         }
     }
 
@@ -168,9 +168,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
         if state.is_fence() && w.fence_active {
-            return Err(epoch_error(call, state, Rule::OtherEpochOpen));
+            return Err(epoch_error(call, None, state, Rule::OtherEpochOpen));
         }
-        w.transition(WindowState::on_start).map_err(|_| epoch_error(call, state, Rule::OtherEpochOpen))?;
+        w.transition(WindowState::on_start)
+            .map_err(|_| epoch_error(call, None, state, Rule::OtherEpochOpen))?;
         self.process.access_sequence = self.process.access_sequence.wrapping_add(1);
         w.access.open(group.clone(), assert.no_check, self.process.access_sequence);
         self.process.begin_access(w);
@@ -193,11 +194,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
         let state = w.state();
         if !state.is_pscw() {
-            return Err(epoch_error(call, state, Rule::NoSuchEpoch));
+            return Err(epoch_error(call, None, state, Rule::NoSuchEpoch));
         }
         w.mem_sync();
         if w.access.is_completing() {
-            return Err(epoch_error(call, state, Rule::Busy));
+            return Err(epoch_error(call, None, state, Rule::Busy));
         }
         w.access.complete();
         self.process.set_sync_all(w, Sync::Complete);

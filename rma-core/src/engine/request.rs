@@ -115,7 +115,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Err(error) => return Poll::Ready(Err(error)),
         };
         if state.is_access_epoch() && !state.is_passive() {
-            return Poll::Ready(Err(epoch_error(call, state, Rule::RequestOutsidePassive)));
+            return Poll::Ready(Err(epoch_error(
+                call,
+                Some(operation.target),
+                state,
+                Rule::RequestOutsidePassive,
+            )));
         }
         // SAFETY: the caller's promise.
         let posted = unsafe { self.post_tracked(window, operation, layouts, Wanted::Element) };

@@ -280,14 +280,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let is_broken = self.process.failure.is_some();
         let w = self.window(call, window)?;
         if let Some(state) = open_state(w, is_broken) {
-            return Err(RmaError::Epoch { call, state, rule: Rule::FreeInsideEpoch });
+            return Err(RmaError::Epoch { call, target: None, state, rule: Rule::FreeInsideEpoch });
         }
         let state = w.state();
         if w.has_leftover() {
             return Ok(Self::after_leftover(call, window, Opening::Free));
         }
         if core::mem::replace(&mut w.is_closing, true) {
-            return Err(epoch_error(call, state, Rule::Busy));
+            return Err(epoch_error(call, None, state, Rule::Busy));
         }
         Ok(SyncCall::new(call, window, Stage::Free { sequence: None }))
     }

@@ -30,8 +30,8 @@ impl fmt::Debug for Name {
 }
 
 impl RawWindow {
-    /// Gives the window a name at this rank (MPI_Win_set_name), with which errors of its calls begin from now on. An
-    /// empty one takes it away.
+    /// Gives the window a name at this rank (MPI_Win_set_name), which errors of its calls have from now on instead of
+    /// its number. An empty one takes it away.
     ///
     /// Implements: MPI_Win_set_name.
     pub fn set_name(&self, name: &str) {
@@ -53,14 +53,11 @@ impl RawWindow {
         self.named(self.core.fail(error))
     }
 
-    /// An error with the window's name.
+    /// An error with what tells which window's it is, and whose.
     #[cold]
     #[inline(never)]
     pub(crate) fn named(&self, error: Error) -> Error {
-        match self.name.get() {
-            Some(name) => error.of_window(name),
-            None => error,
-        }
+        error.of_window(self.core.rank, self.id(), self.name.get())
     }
 
     /// A blocking call on this window.

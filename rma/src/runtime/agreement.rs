@@ -35,8 +35,8 @@ impl Awaited for Agreement {
         None
     }
 
-    fn waiting_for(&self) -> &'static str {
-        self.sync.waiting_for()
+    fn waiting_for(&self, _: &Engine) -> &'static str {
+        SyncCall::waiting_for(&self.sync)
     }
 }
 

@@ -29,7 +29,7 @@ impl Awaited for Contact {
         None
     }
 
-    fn waiting_for(&self) -> &'static str {
+    fn waiting_for(&self, _: &Engine) -> &'static str {
         "the address of another rank"
     }
 }

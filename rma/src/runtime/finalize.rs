@@ -28,7 +28,7 @@ impl Awaited for LastBarrier {
         None
     }
 
-    fn waiting_for(&self) -> &'static str {
+    fn waiting_for(&self, _: &Engine) -> &'static str {
         "the other ranks to finalize"
     }
 }
@@ -55,7 +55,7 @@ impl Awaited for AllFinalized {
         None
     }
 
-    fn waiting_for(&self) -> &'static str {
+    fn waiting_for(&self, _: &Engine) -> &'static str {
         "the launcher to say that all ranks have finalized"
     }
 }

@@ -58,7 +58,7 @@ impl Awaited for PendingLayouts<'_> {
         Some(self.window)
     }
 
-    fn waiting_for(&self) -> &'static str {
-        "room for the operation (elements, or the lock of all ranks)"
+    fn waiting_for(&self, engine: &Engine) -> &'static str {
+        engine.operation_waits_for(self.window, self.operation.target)
     }
 }

@@ -45,8 +45,8 @@ impl Awaited for PendingRequest<'_> {
         Some(self.window)
     }
 
-    fn waiting_for(&self) -> &'static str {
-        "room for the operation (elements, or the lock of all ranks)"
+    fn waiting_for(&self, engine: &Engine) -> &'static str {
+        engine.operation_waits_for(self.window, self.operation.target)
     }
 }
 
@@ -87,8 +87,8 @@ impl Awaited for PendingNotified {
         Some(self.window)
     }
 
-    fn waiting_for(&self) -> &'static str {
-        "room for the operation (elements, or the lock of all ranks)"
+    fn waiting_for(&self, engine: &Engine) -> &'static str {
+        engine.operation_waits_for(self.window, self.at.0)
     }
 }
 
@@ -172,7 +172,7 @@ impl<R: HasRequest> Awaited for AwaitedRequests<'_, R> {
         self.requests.iter().map(R::request).find(|request| !request.is_null()).map(Request::window)
     }
 
-    fn waiting_for(&self) -> &'static str {
+    fn waiting_for(&self, _: &Engine) -> &'static str {
         "requests"
     }
 }

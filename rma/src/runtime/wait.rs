@@ -59,7 +59,7 @@ pub(crate) trait Awaited {
     fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>>;
     fn call(&self) -> Call;
     fn window(&self) -> Option<WindowId>;
-    fn waiting_for(&self) -> &'static str;
+    fn waiting_for(&self, engine: &Engine) -> &'static str;
 }
 
 impl Awaited for SyncCall {
@@ -75,7 +75,7 @@ impl Awaited for SyncCall {
         (self.call() != Call::Barrier).then(|| Self::window(self))
     }
 
-    fn waiting_for(&self) -> &'static str {
+    fn waiting_for(&self, _: &Engine) -> &'static str {
         Self::waiting_for(self)
     }
 }
@@ -110,8 +110,8 @@ impl Awaited for PendingOperation<'_> {
         Some(self.window)
     }
 
-    fn waiting_for(&self) -> &'static str {
-        "room for the operation (elements, or the lock of all ranks)"
+    fn waiting_for(&self, engine: &Engine) -> &'static str {
+        engine.operation_waits_for(self.window, self.operation.target)
     }
 }
 
@@ -138,7 +138,7 @@ impl Awaited for Settled {
         Some(self.window)
     }
 
-    fn waiting_for(&self) -> &'static str {
+    fn waiting_for(&self, _: &Engine) -> &'static str {
         "operations that use the program's buffers"
     }
 }
@@ -306,7 +306,7 @@ impl Core {
                 hint::spin_loop();
             }
             let now = Instant::now();
-            if let Err(error) = self.check_patience(&mut patience, awaited, limit, now) {
+            if let Err(error) = self.check_patience(&guarded.engine, &mut patience, (awaited, limit), now) {
                 self.hand_over(&mut guarded);
                 return Err(error);
             }
@@ -359,9 +359,9 @@ impl Core {
     /// Reports a call that does not end; fails it where the user set a limit.
     fn check_patience(
         &self,
+        engine: &Engine,
         patience: &mut Patience,
-        awaited: &impl Awaited,
-        limit: Option<Duration>,
+        (awaited, limit): (&impl Awaited, Option<Duration>),
         now: Instant,
     ) -> Result<()> {
         let waited = patience.waited(now);
@@ -369,7 +369,7 @@ impl Core {
             return Err(self.fail(RmaError::Stalled {
                 call: awaited.call(),
                 seconds: waited.as_secs(),
-                waiting_for: awaited.waiting_for().to_owned(),
+                waiting_for: awaited.waiting_for(engine).to_owned(),
             }));
         }
         if limit.is_none() && waited >= NOTICE && !patience.is_reported {
@@ -380,7 +380,7 @@ impl Core {
                 self.rank,
                 awaited.call(),
                 waited.as_secs(),
-                awaited.waiting_for()
+                awaited.waiting_for(engine)
             );
         }
         Ok(())

@@ -286,12 +286,12 @@ pub fn flush_requests_report_errors<E: Endpoint, B: Bootstrap>(make: &impl Make<
     world.fence(window, FenceAssert::default()).unwrap();
     let error = world.engines[0].flush_request(window, Some(Rank(1)), false).unwrap_err();
     let (call, rule) = (Call::RequestFlush, Rule::FlushOutsidePassive);
-    assert_eq!(error, RmaError::Epoch { call, state: "FenceGranted", rule });
+    assert_eq!(error, RmaError::Epoch { call, target: Some(Rank(1)), state: "FenceGranted", rule });
     world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
     world.lock(0, window, 1, Shared).unwrap();
     let error = world.engines[0].start_flush_targets(window, &[Rank(1), Rank(2)]).unwrap_err();
     let (call, rule) = (Call::FlushTargets, Rule::NotLocked);
-    assert_eq!(error, RmaError::Epoch { call, state: "PerTarget", rule });
+    assert_eq!(error, RmaError::Epoch { call, target: Some(Rank(2)), state: "PerTarget", rule });
     // Nobody here knows how large the window is there.
     world.put(0, window, 1, 1000, &[1; 8]).unwrap();
     let mut request = iflush(&mut world, window, 1);

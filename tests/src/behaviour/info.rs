@@ -16,8 +16,8 @@ use crate::Spec;
 const DEFAULT: WindowOptions = WindowOptions::DEFAULT;
 const LAST: FenceAssert = FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
 
-fn no_locks(call: Call) -> RmaError {
-    RmaError::Epoch { call, state: "Unset", rule: Rule::NoLocks }
+fn no_locks(call: Call, target: Option<Rank>) -> RmaError {
+    RmaError::Epoch { call, target, state: "Unset", rule: Rule::NoLocks }
 }
 
 /// A window without locks refuses them, has no memory for them, and does everything else.
@@ -27,10 +27,10 @@ pub fn no_locks_refuses_locks<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
     let mut world = make(Spec::ranks(3));
     let plain = world.allocate(64);
     let window = world.allocate_with(64, &WindowOptions { no_locks: true, ..DEFAULT });
-    assert_eq!(world.lock(0, window, 1, Shared), Err(no_locks(Call::Lock)));
-    assert_eq!(world.lock(0, window, 0, Exclusive), Err(no_locks(Call::Lock)));
+    assert_eq!(world.lock(0, window, 1, Shared), Err(no_locks(Call::Lock, Some(Rank(1)))));
+    assert_eq!(world.lock(0, window, 0, Exclusive), Err(no_locks(Call::Lock, Some(Rank(0)))));
     let started = world.engines[1].start_lock_all(window, true);
-    assert_eq!(started.unwrap_err(), no_locks(Call::LockAll));
+    assert_eq!(started.unwrap_err(), no_locks(Call::LockAll, None));
     let [with, without] = [plain, window].map(|id| world.engines[0].window_bytes(id).unwrap());
     let deferred = world.engines[0].config().deferred_bytes;
     assert!(without + deferred < with, "{without} bytes without a lock, {with} with one");
@@ -236,7 +236,8 @@ pub fn the_separate_model_can_be_chosen<E: Endpoint, B: Bootstrap>(make: &impl M
 pub fn sync_belongs_to_passive_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
-    let outside = |state| RmaError::Epoch { call: Call::Sync, state, rule: Rule::SyncOutsidePassive };
+    let outside =
+        |state| RmaError::Epoch { call: Call::Sync, target: None, state, rule: Rule::SyncOutsidePassive };
     assert_eq!(world.engines[0].sync(window), Err(outside("Unset")));
     world.lock(0, window, 1, Shared).unwrap();
     let data = pattern(8, 4);

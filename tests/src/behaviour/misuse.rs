@@ -14,7 +14,7 @@ use crate::Spec;
 
 fn epoch(result: Result<impl Sized, RmaError>) -> (Call, &'static str, Rule) {
     match result.map(|_| ()) {
-        Err(RmaError::Epoch { call, state, rule }) => (call, state, rule),
+        Err(RmaError::Epoch { call, state, rule, .. }) => (call, state, rule),
         other => panic!("an epoch error was due, not {other:?}"),
     }
 }

@@ -380,13 +380,16 @@ pub fn order_in_a_fence_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
 pub fn order_outside_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(3));
     let window = world.allocate(64);
-    let no_epoch = |call| Err(RmaError::Epoch { call, state: "Unset", rule: Rule::NoEpoch });
-    assert_eq!(world.engines[0].order(window, Rank(1)), no_epoch(Call::Order));
-    assert_eq!(world.engines[0].order_all(window), no_epoch(Call::OrderAll));
+    let no_epoch = |call, target| Err(RmaError::Epoch { call, target, state: "Unset", rule: Rule::NoEpoch });
+    assert_eq!(world.engines[0].order(window, Rank(1)), no_epoch(Call::Order, Some(Rank(1))));
+    assert_eq!(world.engines[0].order_all(window), no_epoch(Call::OrderAll, None));
     world.lock(0, window, 1, Shared).unwrap();
     world.engines[0].order(window, Rank(1)).unwrap();
     let error = world.engines[0].order(window, Rank(2)).unwrap_err();
-    assert!(matches!(error, RmaError::Epoch { call: Call::Order, rule: Rule::NotLocked, .. }), "{error:?}");
+    assert!(
+        matches!(error, RmaError::Epoch { target: Some(Rank(2)), rule: Rule::NotLocked, .. }),
+        "{error:?}"
+    );
     let error = world.engines[0].order(window, Rank(3)).unwrap_err();
     assert_eq!(error, RmaError::Rank { call: Call::Order, target: Rank(3), size: 3 });
     world.unlock(0, window, 1).unwrap();

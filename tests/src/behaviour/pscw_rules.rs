@@ -129,7 +129,7 @@ pub fn costs_without_operations<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
 
 fn broken(result: Result<impl Sized, RmaError>) -> (Call, &'static str, Rule) {
     match result.map(|_| ()) {
-        Err(RmaError::Epoch { call, state, rule }) => (call, state, rule),
+        Err(RmaError::Epoch { call, state, rule, .. }) => (call, state, rule),
         other => panic!("an epoch error was due, not {other:?}"),
     }
 }

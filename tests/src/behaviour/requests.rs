@@ -93,13 +93,19 @@ pub fn requests_are_passive<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for form in forms(1) {
         let error = world.request(0, window, &form).unwrap_err();
         let rule = Rule::NoEpoch;
-        assert_eq!(error, RmaError::Epoch { call: form.call, state: "Unset", rule });
+        assert_eq!(
+            error,
+            RmaError::Epoch { call: form.call, target: Some(form.target), state: "Unset", rule }
+        );
     }
     world.fence(window, FenceAssert::default()).unwrap();
     for form in forms(1).into_iter().chain(forms(0)) {
         let error = world.request(0, window, &form).unwrap_err();
         let rule = Rule::RequestOutsidePassive;
-        assert_eq!(error, RmaError::Epoch { call: form.call, state: "FenceGranted", rule });
+        assert_eq!(
+            error,
+            RmaError::Epoch { call: form.call, target: Some(form.target), state: "FenceGranted", rule }
+        );
     }
     world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
     world.lock(0, window, 1, Shared).unwrap();
