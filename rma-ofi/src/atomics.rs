@@ -13,6 +13,7 @@ use rma_core::provider::{NativeOps, Post, PostError, RemoteAddr};
 use crate::endpoint::OfiEndpoint;
 use crate::error::fabric_code;
 use crate::handles::Domain;
+use crate::post::Ticket;
 
 /// Most elements of one atomic operation, by type and operation; 0 where there is none.
 #[derive(Clone, Debug, Default)]
@@ -123,8 +124,8 @@ fn message(
     }
 }
 
-fn remote(at: RemoteAddr, count: usize) -> fi::fi_rma_ioc {
-    fi::fi_rma_ioc { addr: at.addr, count, key: at.key.0 }
+fn remote(ticket: &Ticket, at: RemoteAddr, count: usize) -> fi::fi_rma_ioc {
+    fi::fi_rma_ioc { addr: at.addr, count, key: ticket.key(at) }
 }
 
 impl OfiEndpoint {
@@ -158,7 +159,7 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
-        let (local, remote) = (vector(operand, count), remote(at, count));
+        let (local, remote) = (vector(operand, count), remote(&ticket, at, count));
         let message = message(to, &local, &remote, (datatype, op_code), ticket.context);
         // SAFETY: the endpoint is open; the message is read during the call; the operand is the
         // caller's promise.
@@ -189,7 +190,7 @@ impl OfiEndpoint {
         let ticket = self.ticket(to, 0)?;
         // An atomic read has no operand, but some providers look at the vector all the same.
         let operand = if operand.is_null() { result.cast_const() } else { operand };
-        let (local, remote) = (vector(operand, count), remote(at, count));
+        let (local, remote) = (vector(operand, count), remote(&ticket, at, count));
         let message = message(to, &local, &remote, (datatype, op_code), ticket.context);
         let mut old = vector(result, count);
         // SAFETY: as above; the result is the caller's promise.
@@ -217,7 +218,7 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
-        let (local, remote) = (vector(operand, 1), remote(at, 1));
+        let (local, remote) = (vector(operand, 1), remote(&ticket, at, 1));
         let message = message(to, &local, &remote, (datatype, fi::FI_CSWAP), ticket.context);
         let compare = vector(compare, 1);
         let mut old = vector(result, 1);

@@ -15,6 +15,7 @@ use crate::error::fabric_code;
 use crate::handles::Info;
 use crate::interface::{self, text_of_address};
 use crate::nic::{self, Nic};
+use crate::nonce::Nonce;
 use crate::profile::Profile;
 use crate::Options;
 
@@ -257,8 +258,8 @@ impl Offer {
         }
         // SAFETY: an info that fi_getinfo returned has its ep_attr.
         let longest = unsafe { (*self.info().ep_attr).max_msg_size };
-        (longest < options.packet_bytes).then(|| {
-            let packet_bytes = options.packet_bytes;
+        let packet_bytes = options.packet_bytes;
+        (longest < packet_bytes + Nonce::BYTES).then(|| {
             format!("messages of {longest} bytes at most, packets are {packet_bytes} bytes (RMA_EAGER_BYTES)")
         })
     }

@@ -14,13 +14,14 @@ use rma_core::provider::{
 use rma_core::provider::{ProviderError, VECTOR_PIECES_MAX};
 
 use crate::abandon::Abandoned;
-use crate::address::{self, ReadBackRegion};
+use crate::address::{self, Kind, Particulars, ReadBackRegion};
 use crate::atomics::{self, AtomicLimits};
 use crate::describe::Description;
 use crate::discover::Choice;
 use crate::handles::{CompletionQueue, Domain, Ep, Info, Mr};
 use crate::lane::{Lane, Links, CLASSES};
 use crate::memory::{Memory, Purpose, Sizes};
+use crate::nonce::{Keys, Nonce};
 use crate::probe::{Probe, Suspicion};
 use crate::profile::{Profile, RemoteCompletion};
 use crate::region::register;
@@ -35,6 +36,17 @@ pub(crate) struct Live {
     pub(crate) memory: Memory,
     pub(crate) domain: Arc<Domain>,
     pub(crate) mr_mode: u64,
+    /// The endpoint's own number.
+    pub(crate) nonce: Nonce,
+    /// How keys are formed, here and at the peers.
+    pub(crate) keys: Keys,
+}
+
+impl Live {
+    /// See [`Keys::salt`]; of this endpoint's memory.
+    pub(crate) fn key_salt(&self) -> u64 {
+        self.keys.salt(self.nonce)
+    }
 }
 
 // SAFETY: the endpoint's owner uses the handles, one thread at a time (`&mut OfiEndpoint`); other
@@ -85,6 +97,8 @@ pub(crate) struct Peer {
     pub(crate) is_announced: bool,
     /// Where to read so that the peer's writes are known to have arrived.
     pub(crate) read_back: ReadBackRegion,
+    /// The number that its address came with.
+    pub(crate) nonce: Nonce,
 }
 
 impl Peer {
@@ -98,6 +112,7 @@ impl Peer {
         suspicion: Suspicion::NONE,
         is_announced: false,
         read_back: ReadBackRegion::NONE,
+        nonce: Nonce::NONE,
     };
 }
 
@@ -135,6 +150,8 @@ pub struct OfiEndpoint {
     /// Peers that are known to be dead, while operations to them may be in flight.
     pub(crate) abandoned: Vec<Abandoned>,
     pub(crate) is_down: bool,
+    /// Packets that arrived and were for another endpoint.
+    pub(crate) strays: u64,
     pub(crate) wait_fd: Option<i32>,
     address: AddressBytes,
     description: Description,
@@ -164,23 +181,25 @@ impl OfiEndpoint {
             message: format!(
                 "no memory for {} packet buffers of {} bytes",
                 sizes.buffers(),
-                sizes.packet_bytes
+                sizes.buffer_bytes()
             ),
         })?;
+        let (nonce, keys) = (Nonce::draw()?, claims.keys());
         let links = Links::open(&domain, &choice.info, &cq, name)?;
         let remote_completion = options.remote_completion.unwrap_or(choice.profile.remote_completion);
         let read_back = match remote_completion {
             RemoteCompletion::DeliveryComplete => None,
-            RemoteCompletion::ReadBack => Some(ReadBack::open(&domain, &links.target.ep, &claims)?),
+            RemoteCompletion::ReadBack => Some(ReadBack::open(&domain, &links.target.ep, &claims, nonce)?),
         };
         let name_of = |ep: &Ep| address::published(ep.name()?, claims.has_text_addresses);
         let address = address::encode(
             name,
             [&name_of(&links.target.ep)?, &name_of(&links.origin.ep)?],
-            read_back.as_ref().map(|region| region.location(&claims)),
-            claims.has_text_addresses,
+            Kind { has_region: read_back.is_some(), is_text: claims.has_text_addresses, keys },
+            Particulars { nonce, read_back: ReadBack::published(read_back.as_ref(), &claims) },
         )?;
-        let live = Arc::new(Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode });
+        let live =
+            Arc::new(Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode, nonce, keys });
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
         let limits = limits(&claims, &sizes, remote_completion, choice.profile);
@@ -205,6 +224,7 @@ impl OfiEndpoint {
             probe: None,
             abandoned: Vec::new(),
             is_down: false,
+            strays: 0,
             wait_fd,
             address,
             description,
@@ -220,6 +240,12 @@ impl OfiEndpoint {
         &self.description
     }
 
+    /// How many packets have arrived that were for another endpoint, one that used to listen where this one
+    /// does; they were dropped.
+    pub fn stray_packets(&self) -> u64 {
+        self.strays
+    }
+
     pub(crate) fn own_address(&self) -> AddressBytes {
         self.address
     }
@@ -232,22 +258,23 @@ impl OfiEndpoint {
 }
 
 impl ReadBack {
-    fn open(domain: &Arc<Domain>, ep: &Ep, claims: &Claims) -> Result<Self, ProviderError> {
+    fn open(domain: &Arc<Domain>, ep: &Ep, claims: &Claims, nonce: Nonce) -> Result<Self, ProviderError> {
         let words = Words(NonNull::from(Box::leak(Box::new([0; READ_BACK_WORDS]))));
         let bytes = READ_BACK_WORDS * READ_BACK_BYTES;
+        let key = claims.largest_key() ^ claims.keys().salt(nonce);
         // SAFETY: the words live until the region is closed.
-        let mr =
-            unsafe { register(domain, words.0.cast(), bytes, fi::FI_REMOTE_READ, claims.largest_key()) }?;
+        let mr = unsafe { register(domain, words.0.cast(), bytes, fi::FI_REMOTE_READ, key) }?;
         if claims.mr_mode & fi::FI_MR_ENDPOINT != 0 {
             mr.attach(ep).map_err(|code| crate::error::registration_failed(bytes, code))?;
         }
         Ok(Self { mr, words })
     }
 
-    /// The word that peers read.
-    fn location(&self, claims: &Claims) -> ReadBackRegion {
-        let base = if claims.mr_mode & fi::FI_MR_VIRT_ADDR != 0 { self.words.0.as_ptr() as u64 } else { 0 };
-        ReadBackRegion { base, key: self.mr.key() }
+    /// The word that peers read, with the fabric's key.
+    fn published(this: Option<&Self>, claims: &Claims) -> ReadBackRegion {
+        let Some(Self { mr, words }) = this else { return ReadBackRegion::NONE };
+        let base = if claims.mr_mode & fi::FI_MR_VIRT_ADDR != 0 { words.0.as_ptr() as u64 } else { 0 };
+        ReadBackRegion { base, key: mr.key() }
     }
 
     /// Where what is read from a peer goes.
@@ -304,6 +331,14 @@ impl Claims {
 
     fn has_atomics(&self) -> bool {
         self.caps & fi::FI_ATOMIC != 0
+    }
+
+    fn keys(&self) -> Keys {
+        if self.mr_mode & fi::FI_MR_PROV_KEY != 0 {
+            Keys::OF_PROVIDER
+        } else {
+            Keys::of_owner(self.key_bytes)
+        }
     }
 
     /// The largest key that fits: users number theirs from below.

@@ -31,6 +31,7 @@ mod interface;
 mod lane;
 mod memory;
 mod nic;
+mod nonce;
 mod options;
 mod poll;
 mod post;

@@ -7,6 +7,7 @@ use std::alloc::{self, Layout};
 use ofi_sys as fi;
 
 use crate::lane::CLASSES;
+use crate::nonce::Nonce;
 
 /// What an operation's context points to. The first member is storage for providers that demand it
 /// (`FI_CONTEXT`, `FI_CONTEXT2`) while the operation is in flight.
@@ -44,6 +45,7 @@ pub(crate) struct Sizes {
     pub(crate) outgoing: usize,
     /// Buffers for incoming packets of a class.
     pub(crate) incoming: usize,
+    /// Largest packet of the engine's.
     pub(crate) packet_bytes: usize,
 }
 
@@ -55,6 +57,12 @@ impl Sizes {
     /// Buffers of both classes and both directions.
     pub(crate) fn buffers(&self) -> usize {
         CLASSES * (self.outgoing + self.incoming)
+    }
+
+    /// Largest packet as it travels: with the number of the endpoint that it is for.
+    #[inline]
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.packet_bytes + Nonce::BYTES
     }
 
     /// What the slot with this index is for.
@@ -100,7 +108,7 @@ impl Sizes {
 
     /// Bytes from one buffer to the next: whole cache lines.
     fn stride(&self) -> usize {
-        self.packet_bytes.next_multiple_of(CACHE_LINE_BYTES)
+        self.buffer_bytes().next_multiple_of(CACHE_LINE_BYTES)
     }
 }
 
@@ -199,7 +207,7 @@ const PAGE_BYTES: usize = 4096;
 mod tests {
     use super::*;
 
-    const SIZES: Sizes = Sizes { tracked: 3, outgoing: 2, incoming: 4, packet_bytes: 520 };
+    const SIZES: Sizes = Sizes { tracked: 3, outgoing: 2, incoming: 4, packet_bytes: 505 };
 
     #[test]
     fn a_context_leads_back_to_its_slot_and_nothing_else_does() {
@@ -236,6 +244,7 @@ mod tests {
     fn buffers_do_not_overlap() {
         let memory = Memory::new(SIZES).unwrap();
         let first = memory.outgoing(0).as_ptr() as usize;
+        // 513 bytes each: the number behind the packet has room, too.
         assert_eq!(memory.outgoing(1).as_ptr() as usize - first, 576);
         assert_eq!(memory.incoming(0).as_ptr() as usize - first, 4 * 576);
     }

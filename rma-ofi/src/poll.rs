@@ -1,7 +1,7 @@
 //! Reading completions, and what becomes of errors.
 
 use core::mem::MaybeUninit;
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use ofi_sys as fi;
 use ofi_sys::calls;
@@ -12,6 +12,7 @@ use crate::endpoint::OfiEndpoint;
 use crate::error::{fabric_code, is_peer_loss};
 use crate::lane::CLASSES;
 use crate::memory::Purpose;
+use crate::nonce::Nonce;
 
 /// Entries read from the queue at a time.
 const BATCH: usize = 16;
@@ -67,11 +68,37 @@ impl OfiEndpoint {
             Purpose::Outgoing(index) => self.retire_outgoing(slot, index),
             Purpose::Incoming(index) => {
                 let data = self.live.memory.incoming(index);
-                // No provider reports more than the buffer holds; the engine must not have to trust that.
-                let len = entry.len.min(self.limits.send_bytes_max);
-                self.say(out, Completion::Packet(ReceivedPacket { data, len, buffer: index as u32 }));
+                match self.packet_for_this(data, entry.len) {
+                    Some(len) => {
+                        self.say(out, Completion::Packet(ReceivedPacket { data, len, buffer: index as u32 }));
+                    }
+                    None => self.drop_stray(index),
+                }
             }
         }
+    }
+
+    /// Bytes of the engine's packet in this buffer, into which so many bytes have come; `None` if they are for
+    /// another endpoint.
+    #[inline]
+    fn packet_for_this(&self, data: NonNull<u8>, arrived: usize) -> Option<usize> {
+        // No provider reports more than the buffer holds; nobody must have to trust that.
+        let len = arrived.min(self.live.memory.sizes().buffer_bytes()).checked_sub(Nonce::BYTES)?;
+        // SAFETY: within the buffer.
+        let at = unsafe { data.add(len) };
+        // SAFETY: the last bytes that arrived, within the buffer, which the provider has given back.
+        let bytes = unsafe { at.cast::<[u8; Nonce::BYTES]>().read() };
+        (Nonce::from_bytes(bytes) == self.live.nonce).then_some(len)
+    }
+
+    /// Gives the buffer of a packet that is for another endpoint back to the provider. The order of the others
+    /// does not depend on it: its sender takes this endpoint for another one.
+    #[cold]
+    #[inline(never)]
+    fn drop_stray(&mut self, index: usize) {
+        self.strays += 1;
+        let class = self.live.memory.sizes().class_of_incoming(index);
+        self.lanes[class].unposted.push(index as u32);
     }
 
     /// Hands a completion out; there is room, as no more entries were read than that.
@@ -181,13 +208,13 @@ impl OfiEndpoint {
             let sizes = self.live.memory.sizes();
             let buffer = self.live.memory.incoming(index as usize);
             let slot = self.live.memory.slot(sizes.slot_of_incoming(index as usize));
-            // SAFETY: the endpoint is open, the buffer holds `packet_bytes`, and nobody else uses it
+            // SAFETY: the endpoint is open, the buffer holds `buffer_bytes`, and nobody else uses it
             // until its completion.
             let result = unsafe {
                 calls::recv(
                     self.lanes[class].receive_ep,
                     buffer.as_ptr().cast(),
-                    sizes.packet_bytes,
+                    sizes.buffer_bytes(),
                     ptr::null_mut(),
                     FI_ADDR_UNSPEC,
                     slot.cast(),

@@ -15,11 +15,12 @@ use rma_core::provider::{
     ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
-use crate::address::ReadBackRegion;
+use crate::address::Particulars;
 use crate::endpoint::{OfiEndpoint, Peer, READ_BACK_BYTES};
 use crate::error::{call_failed, fabric_code, is_peer_loss};
 use crate::interface::socket_address;
 use crate::lane::{Links, CLASSES, REPLIES, REQUESTS};
+use crate::nonce::Nonce;
 use crate::probe::{Answer, Probe};
 use crate::region::OfiRegion;
 use crate::vector::Direction;
@@ -28,18 +29,28 @@ use crate::vector::Direction;
 pub(crate) struct Ticket {
     slot: u32,
     pub(crate) context: *mut c_void,
+    key_salt: u64,
+}
+
+impl Ticket {
+    /// The fabric's key for this location at the peer.
+    #[inline]
+    pub(crate) fn key(&self, at: RemoteAddr) -> u64 {
+        at.key.0 ^ self.key_salt
+    }
 }
 
 impl OfiEndpoint {
     /// Checks the peer and finds a slot. Nothing is taken until [`OfiEndpoint::posted`].
     #[inline]
     pub(crate) fn ticket(&self, to: PeerAddr, len: usize) -> Result<Ticket, PostError> {
-        self.check_peer(to)?;
+        let peer = self.check_peer(to)?;
         if len > self.limits.message_bytes_max {
             return Err(PostError::Failed(fabric_code(fi::FI_EMSGSIZE)));
         }
         let Some(&slot) = self.free_tracked.last() else { return Err(PostError::Again) };
-        Ok(Ticket { slot, context: self.live.memory.slot(slot as usize).cast() })
+        let key_salt = self.live.keys.salt(peer.nonce);
+        Ok(Ticket { slot, context: self.live.memory.slot(slot as usize).cast(), key_salt })
     }
 
     /// Takes the slot if the provider took the operation.
@@ -61,9 +72,9 @@ impl OfiEndpoint {
     }
 
     #[inline]
-    fn check_peer(&self, to: PeerAddr) -> Result<(), PostError> {
+    fn check_peer(&self, to: PeerAddr) -> Result<&Peer, PostError> {
         match self.peers.get(to.0 as usize) {
-            Some(peer) if peer.down.is_none() && peer.connections > 0 && !self.is_down => Ok(()),
+            Some(peer) if peer.down.is_none() && peer.connections > 0 && !self.is_down => Ok(peer),
             _ => Err(self.peer_unusable(to)),
         }
     }
@@ -137,7 +148,7 @@ impl OfiEndpoint {
         &mut self,
         entries: [fi::fi_addr_t; CLASSES],
         listens_at: Option<SocketAddr>,
-        read_back: ReadBackRegion,
+        Particulars { nonce, read_back }: Particulars,
     ) -> Result<PeerAddr, ProviderError> {
         let refused = |what| Err(call_failed("fi_av_insert", what, fi::FI_EINVAL));
         // Tables number their entries from 0, so this is an index; one that is not would make the
@@ -150,9 +161,11 @@ impl OfiEndpoint {
         }
         let known = &mut self.peers[index];
         if known.connections == 0 {
-            *known = Peer { entries, read_back, listens_at, ..Peer::NONE };
+            *known = Peer { entries, read_back, listens_at, nonce, ..Peer::NONE };
         } else if known.entries != entries {
             return refused("an address that is known with another second half");
+        } else if known.nonce != nonce {
+            return refused("an address that is known as another endpoint's");
         }
         known.connections += 1;
         // Room for this peer's last word.
@@ -203,6 +216,7 @@ impl OfiEndpoint {
         let Some(read_back) = &self.live.read_back else {
             return Err(PostError::Failed(fabric_code(fi::FI_EOPNOTSUPP)));
         };
+        // Its key was published as the fabric's.
         let from = self.peers[to.0 as usize].read_back;
         let sink = read_back.sink().cast();
         // SAFETY: the sink lives as long as the endpoint; nobody looks at what is read.
@@ -242,7 +256,7 @@ unsafe impl Endpoint for OfiEndpoint {
     }
 
     fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
-        let (names, read_back) = crate::address::decode(address, &self.own_address())?;
+        let (names, particulars) = crate::address::decode(address, &self.own_address())?;
         let Links { origin, target } = &self.live.links;
         let as_target = origin.av.insert(names[REQUESTS])?;
         let entries = match target.av.insert(names[REPLIES]) {
@@ -253,7 +267,7 @@ unsafe impl Endpoint for OfiEndpoint {
                 return Err(error);
             }
         };
-        let admitted = self.admit(entries, socket_address(names[REQUESTS]), read_back);
+        let admitted = self.admit(entries, socket_address(names[REQUESTS]), particulars);
         if admitted.is_err() {
             self.forget(entries);
         }
@@ -299,7 +313,7 @@ unsafe impl Endpoint for OfiEndpoint {
         }
         let ticket = self.ticket(to, len)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
-        let remote = fi::fi_rma_iov { addr: at.addr, len, key: at.key.0 };
+        let remote = fi::fi_rma_iov { addr: at.addr, len, key: ticket.key(at) };
         let message = fi::fi_msg_rma {
             msg_iov: &local,
             desc: ptr::null_mut(),
@@ -324,7 +338,16 @@ unsafe impl Endpoint for OfiEndpoint {
         let ticket = self.ticket(to, len)?;
         // SAFETY: the endpoint is open; the destination is the caller's promise.
         let result = unsafe {
-            calls::read(self.ep, dst.cast(), len, ptr::null_mut(), to.0, at.addr, at.key.0, ticket.context)
+            calls::read(
+                self.ep,
+                dst.cast(),
+                len,
+                ptr::null_mut(),
+                to.0,
+                at.addr,
+                ticket.key(at),
+                ticket.context,
+            )
         };
         self.posted(&ticket, to, tag, result)
     }
@@ -396,7 +419,7 @@ unsafe impl Endpoint for OfiEndpoint {
 
     #[inline]
     fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
-        self.check_peer(to)?;
+        let peer = self.check_peer(to)?;
         let len = header.len() + payload.len();
         if len > self.limits.send_bytes_max {
             return Err(PostError::Failed(fabric_code(fi::FI_EMSGSIZE)));
@@ -404,17 +427,22 @@ unsafe impl Endpoint for OfiEndpoint {
         let lane = &self.lanes[class as usize];
         let Some(&index) = lane.free_outgoing.last() else { return Err(PostError::Again) };
         let buffer = self.live.memory.outgoing(index as usize);
-        // SAFETY: the buffer is free, so nobody else uses it, and holds `send_bytes_max` bytes.
+        // SAFETY: the buffer is free, so nobody else uses it, and holds `buffer_bytes`: `send_bytes_max` and the
+        // number behind them.
         unsafe { ptr::copy_nonoverlapping(header.as_ptr(), buffer.as_ptr(), header.len()) };
         // SAFETY: the payload follows the header; together they are at most `send_bytes_max` bytes.
         let rest = unsafe { buffer.add(header.len()) };
         // SAFETY: as above.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), rest.as_ptr(), payload.len()) };
+        // SAFETY: the receiver's number follows the packet, within the buffer.
+        let end = unsafe { rest.add(payload.len()) };
+        // SAFETY: as above; bytes have no alignment.
+        unsafe { end.cast().write(peer.nonce.to_bytes()) };
         let slot = self.live.memory.slot(self.live.memory.sizes().slot_of_outgoing(index as usize));
-        let entry = self.peers[to.0 as usize].entries[class as usize];
+        let (entry, bytes) = (peer.entries[class as usize], len + Nonce::BYTES);
         // SAFETY: the endpoint is open, and the buffer stays as it is until the completion.
         let result = unsafe {
-            calls::send(lane.send_ep, buffer.as_ptr().cast(), len, ptr::null_mut(), entry, slot.cast())
+            calls::send(lane.send_ep, buffer.as_ptr().cast(), bytes, ptr::null_mut(), entry, slot.cast())
         };
         if result != 0 {
             return Err(self.refused(to, result));

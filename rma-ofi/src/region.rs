@@ -14,8 +14,10 @@ use crate::handles::{Domain, Mr};
 /// A registered region; deregistered when dropped.
 #[derive(Debug)]
 pub struct OfiRegion {
-    mr: Mr,
+    _mr: Mr,
     base: u64,
+    /// What peers must present, in the engine's terms.
+    key: RemoteKey,
     /// Where regions are bound to the endpoint, the endpoint must be closed after them.
     _live: Option<Arc<Live>>,
 }
@@ -33,13 +35,14 @@ impl OfiRegion {
     ) -> Result<Self, ProviderError> {
         let access = fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE | fi::FI_READ | fi::FI_WRITE;
         // SAFETY: by the caller's promise.
-        let mr = unsafe { register(&live.domain, base, len, access, key.0) }?;
+        let mr = unsafe { register(&live.domain, base, len, access, key.0 ^ live.key_salt()) }?;
         let bound = live.mr_mode & fi::FI_MR_ENDPOINT != 0;
         if bound {
             mr.attach(&live.links.target.ep).map_err(|code| registration_failed(len, code))?;
         }
         let base = if live.mr_mode & fi::FI_MR_VIRT_ADDR != 0 { base.as_ptr() as u64 } else { 0 };
-        Ok(Self { mr, base, _live: bound.then(|| Arc::clone(live)) })
+        let key = RemoteKey(mr.key() ^ live.key_salt());
+        Ok(Self { _mr: mr, base, key, _live: bound.then(|| Arc::clone(live)) })
     }
 }
 
@@ -60,7 +63,7 @@ pub(crate) unsafe fn register(
 
 impl MemoryRegion for OfiRegion {
     fn remote_key(&self) -> RemoteKey {
-        RemoteKey(self.mr.key())
+        self.key
     }
 
     fn remote_base(&self) -> u64 {

@@ -38,7 +38,7 @@ impl OfiEndpoint {
         }
         let mut rma_iov = [fi::fi_rma_iov { addr: 0, len: 0, key: 0 }; VECTOR_PIECES_MAX];
         for (entry, piece) in rma_iov.iter_mut().zip(remote) {
-            *entry = fi::fi_rma_iov { addr: piece.at.addr, len: piece.len, key: piece.at.key.0 };
+            *entry = fi::fi_rma_iov { addr: piece.at.addr, len: piece.len, key: ticket.key(piece.at) };
         }
         let message = fi::fi_msg_rma {
             msg_iov: msg_iov.as_ptr(),

@@ -3,6 +3,7 @@
 
 mod helper;
 mod one_process;
+mod strays;
 mod two_processes;
 mod vectors;
 mod world;
@@ -148,6 +149,8 @@ macro_rules! contract {
             contract!(@ 2, flush_covers_what_was_posted_before);
             contract!(@ 1, misuse_is_an_error);
             contract!(@ 2, a_wrong_key_fails_the_operation);
+            contract!(@ strays, packets_for_another_endpoint_are_dropped);
+            contract!(@ strays, keys_of_another_endpoint_open_nothing);
             contract!(@ 1, an_endpoint_reaches_itself);
             contract!(@ 2, a_thread_can_sleep_on_the_descriptor);
         }
@@ -157,6 +160,14 @@ macro_rules! contract {
         fn $name() {
             if let Some(setup) = setup(stringify!($name)) {
                 two_processes::$name(&setup);
+            }
+        }
+    };
+    (@ strays, $name:ident) => {
+        #[test]
+        fn $name() {
+            if let Some(setup) = setup(stringify!($name)) {
+                strays::$name(setup.world(3));
             }
         }
     };
