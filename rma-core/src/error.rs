@@ -331,6 +331,17 @@ pub enum RmaError {
         /// Which argument, what is wrong, what would be right.
         what: &'static str,
     },
+    /// A size in the settings is above its limit (`MPI_ERR_ARG`).
+    Setting {
+        /// The call.
+        call: Call,
+        /// The setting.
+        name: &'static str,
+        /// What was asked for.
+        asked: usize,
+        /// The limit.
+        most: usize,
+    },
     /// A known info key has a value that it cannot have (`MPI_ERR_INFO_VALUE`).
     Info {
         /// The call.
@@ -464,6 +475,7 @@ macro_rules! of_every_kind {
             | RmaError::Rank { $call, .. }
             | RmaError::Argument { $call, .. }
             | RmaError::Invalid { $call, .. }
+            | RmaError::Setting { $call, .. }
             | RmaError::Info { $call, .. }
             | RmaError::Elsewhere { $call, .. }
             | RmaError::Operation { $call, .. }
@@ -529,9 +541,8 @@ impl fmt::Display for RmaError {
             ),
             Self::Rank { target, size, .. } => write_rank(f, *target, *size),
             Self::Argument { what, .. } | Self::Invalid { what, .. } => f.write_str(what),
-            Self::Info { key, value, wanted, .. } => {
-                write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
-            }
+            Self::Setting { name, asked, most, .. } => write!(f, "{name} is {asked}, but must be at most {most}"),
+            Self::Info { key, value, wanted, .. } => write_info(f, key, value, wanted),
             Self::Elsewhere { target, .. } => {
                 write!(f, "rank {target} could not do its part, so that nobody did; its own message says why")
             }
@@ -570,6 +581,10 @@ impl fmt::Display for RmaError {
 }
 
 impl core::error::Error for RmaError {}
+
+fn write_info(f: &mut fmt::Formatter<'_>, key: &str, value: &str, wanted: &str) -> fmt::Result {
+    write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
+}
 
 fn write_rank(f: &mut fmt::Formatter<'_>, target: Rank, size: u32) -> fmt::Result {
     let last = size.saturating_sub(1);

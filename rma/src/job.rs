@@ -95,6 +95,8 @@ impl Job {
     /// # Errors
     /// As for [`Job::init`].
     pub fn init_with(options: Options) -> Result<Self> {
+        // Before a ghost is started with them.
+        options.config.check()?;
         // Before anything is there that a process cannot share.
         let child = (options.progress == Progress::Ghost).then(|| Child::fork(&options)).transpose()?;
         let ghost = child.as_ref().map(Child::pid);
