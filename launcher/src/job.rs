@@ -154,7 +154,7 @@ pub(crate) struct Job {
     awaited: BTreeMap<u32, (Duration, u32)>,
     /// Ranks that failed, and without which the job goes on.
     lost: Vec<u32>,
-    /// A rank failed, and how another one ends may say why.
+    /// The job is to end, and the end of a rank that leaves is waited for, which may say why.
     suspicion: Option<Suspicion>,
     running_count: u32,
     /// Ranks that may still wait for others: not finalized and not ended.
@@ -319,12 +319,6 @@ impl Job {
         }
     }
 
-    fn abort(&mut self, rank: u32, code: i32, message: String, now: Duration) {
-        // The exit code of a process has 8 bits, and a job that was aborted did not go well.
-        let code = u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(CODE_MISBEHAVED);
-        self.end(code, Report::Aborted(rank, message), SIGTERM, now);
-    }
-
     fn on_finalize(&mut self, rank: u32, now: Duration) {
         if self.pmi.is_joined(rank) && std::mem::take(&mut self.has_own_link[rank as usize]) {
             return self.withdraw(rank);
@@ -352,6 +346,7 @@ impl Job {
         self.pmi.on_gone(rank);
         self.take_pmi_outcomes(rank, now);
         match effect {
+            _ if self.is_aborting() => self.settle_suspicion(now),
             Effect::Fail => self.on_bad_exit(rank, status, now),
             Effect::Vanish if self.unfinished_count > 0 => {
                 self.on_failure(&[rank], CODE_MISBEHAVED, Report::Vanished(rank), now);

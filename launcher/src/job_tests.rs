@@ -1,3 +1,6 @@
+#[path = "job_abort_tests.rs"]
+mod aborts;
+
 use super::*;
 use rma_bootstrap::wire::Reply;
 
@@ -223,18 +226,6 @@ fn the_first_interrupt_asks_and_the_second_kills() {
 }
 
 #[test]
-fn an_abort_ends_the_job_with_its_code() {
-    for (asked, code) in [(7, 7), (0, 1), (-1, 1), (256, 1)] {
-        let mut job = joined(2);
-        job.on_request(1, Request::Abort { code: asked, message: "m".into() }, START);
-        assert_eq!(actions(&mut job), [Action::Say(Report::Aborted(1, "m".into())), Action::Signal(SIGTERM)]);
-        job.on_exit(1, ExitStatus::Code(3), START);
-        job.on_exit(0, ExitStatus::Signal(SIGTERM), START);
-        assert_eq!(job.verdict(), Some(code));
-    }
-}
-
-#[test]
 fn what_is_out_of_order_costs_the_connection_and_not_the_job() {
     let wrong_version = Request::Hello { version: VERSION + 1, rank: 0, process: 1, job: "j".into() };
     let wrong_job = Request::Hello { version: VERSION, rank: 0, process: 1, job: "k".into() };
@@ -425,6 +416,7 @@ fn pmi_out_of_order_costs_that_connection() {
     assert_eq!(job.state(0), State::Started, "it may still join over its control connection");
     job.on_pmi(1, &pmi("init"), START);
     job.on_pmi(1, &Message::new("abort").with("exitcode", 9), START);
+    job.on_exit(1, ExitStatus::Code(9), START);
     assert!(actions(&mut job).contains(&Action::Say(Report::Aborted(1, "by PMI".into()))));
 }
 

@@ -54,7 +54,9 @@ pub(crate) fn text(report: &Report, job: &Job, ranks: &dyn Ranks) -> String {
                 name(rank)
             ),
         ),
-        Report::Aborted(rank, message) => format!("{} aborted the job: {message}", name(rank)),
+        Report::Aborted(rank, message) => {
+            with_lines(rank, format!("{} aborted the job: {message}", name(rank)))
+        }
         Report::TimedOut(limit) => {
             let places = places(job, ranks);
             format!(

@@ -74,9 +74,30 @@ fn leaving_without_finalize_is_a_failure_while_others_are_at_work() {
 
 #[test]
 fn an_abort_ends_the_job_with_its_code_and_message() {
-    let outcome = finish(ranks(3, &["abort@2=mesh is empty", "wait"]));
+    let outcome = finish(ranks(3, &["abort@2=mesh is empty", "exit@2=3", "wait"]));
     assert_eq!(outcome.code, Some(7), "{outcome:?}");
     assert!(outcome.stderr.contains("rank 2") && outcome.stderr.contains("mesh is empty"), "{outcome:?}");
+}
+
+#[test]
+fn a_rank_that_aborts_may_say_why_before_the_others_are_ended() {
+    let script = "trap 'echo asked to end >&2; exit 0' TERM; echo one; while :; do sleep 0.05; done";
+    for _ in 0..10 {
+        let steps = ["abort@2=m", "run@2=echo last words >&2", "exit@2=3", &format!("run={script}")];
+        let outcome = finish(ranks(3, &steps));
+        assert_eq!(outcome.code, Some(7), "{outcome:?}");
+        let at = |part: &str| outcome.stderr.find(part);
+        assert!(at("last words").is_some(), "{outcome:?}");
+        assert!(at("last words") < at("rank 2 (pid ") && at("   | last words").is_some(), "{outcome:?}");
+        assert!(at("asked to end").is_none_or(|asked| at("last words") < Some(asked)), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_aborts_and_stays_is_ended_with_the_others() {
+    let outcome = finish(ranks(2, &["abort@1=mesh is empty", "wait"]));
+    assert_eq!(outcome.code, Some(7), "{outcome:?}");
+    assert!(outcome.stderr.contains("mesh is empty"), "{outcome:?}");
 }
 
 const CATCHES_INTERRUPTS: &str = "trap 'echo caught; exit 0' INT; echo ready; while :; do sleep 0.05; done";

@@ -56,7 +56,7 @@ fn a_rank_that_leaves_without_finalizing_ends_the_job() {
 #[test]
 fn a_rank_that_aborts_by_pmi_ends_the_job_with_its_code() {
     for version in ["pmi1", "pmi2"] {
-        let outcome = finish(pmi_ranks(2, version, &["abort@1=enough", "wait"]));
+        let outcome = finish(pmi_ranks(2, version, &["abort@1=enough", "exit@1=3", "wait"]));
         assert_eq!(outcome.code, Some(7), "{outcome:?}");
         assert!(outcome.stderr.contains("rank 1 aborts the job: enough"), "{outcome:?}");
     }

@@ -1,5 +1,6 @@
 //! What can go wrong, as values that name the call, the state, the rule and the remedy.
 
+mod call;
 mod class;
 
 use alloc::string::String;
@@ -7,6 +8,7 @@ use core::fmt;
 
 use crate::ids::{Rank, WindowId};
 
+pub use call::Call;
 pub use class::ErrorClass;
 
 /// A number from the fabric that says why something failed, with the provider's text for it.
@@ -34,136 +36,6 @@ impl fmt::Display for FabricCode {
             0 => f.write_str(self.text),
             code => write!(f, "{} (code {code})", self.text),
         }
-    }
-}
-
-/// The call during which an error was found.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
-pub enum Call {
-    Init,
-    Create,
-    Allocate,
-    Free,
-    Put,
-    PutValue,
-    Get,
-    GetValue,
-    Accumulate,
-    GetAccumulate,
-    FetchAndOp,
-    CompareAndSwap,
-    Fence,
-    Lock,
-    Unlock,
-    LockAll,
-    UnlockAll,
-    Flush,
-    FlushAll,
-    FlushLocal,
-    FlushLocalAll,
-    FlushTargets,
-    RequestFlush,
-    RequestFlushAll,
-    RequestFlushLocal,
-    RequestFlushLocalAll,
-    Order,
-    OrderAll,
-    PutNotify,
-    TestNotification,
-    WaitNotification,
-    RequestPut,
-    RequestGet,
-    RequestAccumulate,
-    RequestGetAccumulate,
-    Test,
-    Wait,
-    Group,
-    Post,
-    Start,
-    Complete,
-    Barrier,
-    Progress,
-    Finalize,
-    LocalRead,
-    LocalWrite,
-    Layout,
-    GetInfo,
-    SetInfo,
-    Sync,
-    CreateDynamic,
-    AllocateShared,
-    SharedQuery,
-    Attach,
-    Detach,
-}
-
-impl Call {
-    /// The call as the user wrote it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Init => "init",
-            Self::Create => "create",
-            Self::Allocate => "allocate",
-            Self::Free => "free",
-            Self::Put => "put",
-            Self::PutValue => "put_value",
-            Self::Get => "get",
-            Self::GetValue => "get_value",
-            Self::Accumulate => "accumulate",
-            Self::GetAccumulate => "get_accumulate",
-            Self::FetchAndOp => "fetch_and_op",
-            Self::CompareAndSwap => "compare_and_swap",
-            Self::Fence => "fence",
-            Self::Lock => "lock",
-            Self::Unlock => "unlock",
-            Self::LockAll => "lock_all",
-            Self::UnlockAll => "unlock_all",
-            Self::Flush => "flush",
-            Self::FlushAll => "flush_all",
-            Self::FlushLocal => "flush_local",
-            Self::FlushLocalAll => "flush_local_all",
-            Self::FlushTargets => "flush_targets",
-            Self::RequestFlush => "iflush",
-            Self::RequestFlushAll => "iflush_all",
-            Self::RequestFlushLocal => "iflush_local",
-            Self::RequestFlushLocalAll => "iflush_local_all",
-            Self::Order => "order",
-            Self::OrderAll => "order_all",
-            Self::PutNotify => "put_notify",
-            Self::TestNotification => "test_notification",
-            Self::WaitNotification => "wait_notification",
-            Self::RequestPut => "rput",
-            Self::RequestGet => "rget",
-            Self::RequestAccumulate => "raccumulate",
-            Self::RequestGetAccumulate => "rget_accumulate",
-            Self::Test => "test",
-            Self::Wait => "wait",
-            Self::Group => "group",
-            Self::Post => "post",
-            Self::Start => "start",
-            Self::Complete => "complete",
-            Self::Barrier => "barrier",
-            Self::Progress => "progress",
-            Self::Finalize => "finalize",
-            Self::LocalRead => "local read",
-            Self::LocalWrite => "local write",
-            Self::Layout => "layout",
-            Self::GetInfo => "get_info",
-            Self::SetInfo => "set_info",
-            Self::Sync => "sync",
-            Self::CreateDynamic => "create_dynamic",
-            Self::AllocateShared => "allocate_shared",
-            Self::SharedQuery => "shared_query",
-            Self::Attach => "attach",
-            Self::Detach => "detach",
-        }
-    }
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -333,6 +205,17 @@ pub enum RmaError {
         /// Which argument, what is wrong, what would be right.
         what: &'static str,
     },
+    /// A size in the settings is above its limit (`MPI_ERR_ARG`).
+    Setting {
+        /// The call.
+        call: Call,
+        /// The setting.
+        name: &'static str,
+        /// What was asked for.
+        asked: usize,
+        /// The limit.
+        most: usize,
+    },
     /// A known info key has a value that it cannot have (`MPI_ERR_INFO_VALUE`).
     Info {
         /// The call.
@@ -466,6 +349,7 @@ macro_rules! of_every_kind {
             | RmaError::Rank { $call, .. }
             | RmaError::Argument { $call, .. }
             | RmaError::Invalid { $call, .. }
+            | RmaError::Setting { $call, .. }
             | RmaError::Info { $call, .. }
             | RmaError::Elsewhere { $call, .. }
             | RmaError::Operation { $call, .. }
@@ -534,9 +418,8 @@ impl fmt::Display for RmaError {
             ),
             Self::Rank { target, size, .. } => write_rank(f, *target, *size),
             Self::Argument { what, .. } | Self::Invalid { what, .. } => f.write_str(what),
-            Self::Info { key, value, wanted, .. } => {
-                write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
-            }
+            Self::Setting { name, asked, most, .. } => write!(f, "{name} is {asked}, but must be at most {most}"),
+            Self::Info { key, value, wanted, .. } => write_info(f, key, value, wanted),
             Self::Elsewhere { target, .. } => {
                 write!(f, "rank {target} could not do its part, so that nobody did; its own message says why")
             }
@@ -575,6 +458,10 @@ impl fmt::Display for RmaError {
 }
 
 impl core::error::Error for RmaError {}
+
+fn write_info(f: &mut fmt::Formatter<'_>, key: &str, value: &str, wanted: &str) -> fmt::Result {
+    write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
+}
 
 fn write_rank(f: &mut fmt::Formatter<'_>, target: Rank, size: u32) -> fmt::Result {
     let last = size.saturating_sub(1);

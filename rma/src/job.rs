@@ -32,7 +32,8 @@ const DROP_PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// Dropped without `finalize`, the last clone waits for the other ranks for five seconds, and asks the
 /// launcher to end the job if they do not finalize; after an error, or in a panic, it does not wait, so
-/// that a program that fails ends at once.
+/// that a program that fails ends at once. What the program says then, such as the error of its `main`, still
+/// reaches the output of `rmarun`, which gives a rank that asked for the end some seconds to end by itself.
 ///
 /// ```
 /// let job = rma::Job::init()?;
@@ -94,6 +95,8 @@ impl Job {
     /// # Errors
     /// As for [`Job::init`].
     pub fn init_with(options: Options) -> Result<Self> {
+        // Before a ghost is started with them.
+        options.config.check()?;
         // Before anything is there that a process cannot share.
         let child = (options.progress == Progress::Ghost).then(|| Child::fork(&options)).transpose()?;
         let ghost = child.as_ref().map(Child::pid);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rma_core::config::{THINGS_MAX, THRESHOLD_BYTES_MAX};
+
 /// One setting.
 #[derive(Debug)]
 pub struct Setting {
@@ -64,14 +66,13 @@ const fn user(name: &'static str, kind: Kind, default: &'static str, help: &'sta
     Setting { name, kind, default, help, audience: Audience::User }
 }
 
-/// A number of things of which there is room for each: with this many of one kind joining a job takes about a second
-/// longer, and more are a mistake, not a wish.
+/// A number of things of which there is room for each.
 const fn things(least: u64) -> Kind {
-    Kind::Count { least, most: 1 << 20 }
+    Kind::Count { least, most: THINGS_MAX as u64 }
 }
 
 /// A threshold in bytes.
-const BYTES: Kind = Kind::Count { least: 0, most: 1 << 24 };
+const BYTES: Kind = Kind::Count { least: 0, most: THRESHOLD_BYTES_MAX as u64 };
 
 /// A number that `rmarun` says.
 const NUMBER: Kind = Kind::Count { least: 0, most: u64::MAX };

@@ -149,8 +149,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Publishes the endpoint's address and allocates what all windows share.
     ///
     /// # Errors
-    /// When the bootstrap does not take the address.
+    /// When a size in `config` is above its limit, or the bootstrap does not take the address.
     pub fn open(endpoint: E, mut bootstrap: B, config: Config) -> Result<Self, RmaError> {
+        config.check()?;
         bootstrap
             .publish(&endpoint.address())
             .map_err(|error| RmaError::Bootstrap { call: Call::Init, message: error.message })?;

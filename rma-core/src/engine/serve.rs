@@ -37,6 +37,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         config: Config,
         ghost: Box<dyn Ghost>,
     ) -> Result<Self, RmaError> {
+        config.check()?;
         let failed = |message| RmaError::Bootstrap { call: Call::Init, message };
         let joined = ghost::join(&endpoint.address(), &ghost.address());
         let joined = joined.filter(|_| bootstrap.size() < RANKS_MAX).ok_or_else(|| {

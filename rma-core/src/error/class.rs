@@ -129,7 +129,7 @@ impl RmaError {
             Self::Range { .. } | Self::NotAttached { .. } => ErrorClass::RmaRange,
             Self::Conflict { .. } => ErrorClass::RmaConflict,
             Self::Rank { .. } => ErrorClass::Rank,
-            Self::Argument { .. } => ErrorClass::Argument,
+            Self::Argument { .. } | Self::Setting { .. } => ErrorClass::Argument,
             Self::Invalid { class, .. } | Self::Elsewhere { class, .. } => *class,
             Self::Info { .. } => ErrorClass::InfoValue,
             Self::Operation { .. } => ErrorClass::Op,
