@@ -387,13 +387,7 @@ impl fmt::Display for RmaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.call())?;
         match self {
-            Self::Epoch { target, state, rule, .. } => {
-                let (class, section) = (self.class(), rule.section());
-                if let Some(target) = target {
-                    write!(f, "target rank {target}: ")?;
-                }
-                return write!(f, "not possible in window state {state}: {} [{class}, {section}]", rule.text());
-            }
+            Self::Epoch { target, state, rule, .. } => return write_epoch(f, *target, state, *rule, self.class()),
             Self::Unclosed { window, state, .. } => write!(
                 f,
                 "window {window} is in state {state}; close the open epoch (unlock, unlock_all, complete, wait, or a fence \
@@ -458,6 +452,19 @@ impl fmt::Display for RmaError {
 }
 
 impl core::error::Error for RmaError {}
+
+fn write_epoch(
+    f: &mut fmt::Formatter<'_>,
+    target: Option<Rank>,
+    state: &str,
+    rule: Rule,
+    class: ErrorClass,
+) -> fmt::Result {
+    if let Some(target) = target {
+        write!(f, "target rank {target}: ")?;
+    }
+    write!(f, "not possible in window state {state}: {} [{class}, {}]", rule.text(), rule.section())
+}
 
 fn write_info(f: &mut fmt::Formatter<'_>, key: &str, value: &str, wanted: &str) -> fmt::Result {
     write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
