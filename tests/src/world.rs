@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
@@ -61,6 +62,12 @@ pub trait Driver {
     }
 }
 
+/// Steps without any movement after which nothing more is expected to happen.
+const QUIET_STEPS: usize = 200;
+
+/// How long [`World::settle`] waits for packets that do not come, because who was to get them died.
+const LOST_AFTER: Duration = Duration::from_millis(500);
+
 /// N engines and their fabric.
 pub struct World<E: Endpoint, B: Bootstrap> {
     /// One engine a rank.
@@ -101,12 +108,29 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
         self.driver.advance() || moved
     }
 
-    /// Lets everything in flight arrive.
+    /// Lets everything in flight arrive. A real fabric moves when its own threads and the kernel have had the
+    /// processors, however busy those are: then packets are waited for until as many have come as have left.
     pub fn settle(&mut self) {
-        let mut quiet = 0;
-        while quiet < 200 {
+        let (mut quiet, begun) = (0, Instant::now());
+        while quiet < QUIET_STEPS || self.has_packets_under_way() && begun.elapsed() < LOST_AFTER {
             quiet = if self.step() && self.driver.now_ns().is_some() { 0 } else { quiet + 1 };
         }
+    }
+
+    /// Whether a packet has left that has not come. Those to a rank that died never come. A simulated fabric knows by
+    /// itself when nothing is under way.
+    fn has_packets_under_way(&self) -> bool {
+        if self.driver.now_ns().is_some() {
+            return false;
+        }
+        let own = self.engines.iter().map(Engine::counters);
+        let of_targets = self.ranks().filter_map(|rank| self.driver.target_counters(rank));
+        let (mut sent, mut received) = (0, 0);
+        for counters in own.chain(of_targets) {
+            sent += counters.packets_sent.iter().sum::<u64>();
+            received += counters.packets_received.iter().sum::<u64>();
+        }
+        received < sent
     }
 
     /// Steps until something holds.
