@@ -90,6 +90,8 @@ mutations! {
     NotesOvertake,
     /// Order calls do nothing.
     OrderIgnored,
+    /// What a flush wants is not said again when that of another thread has ended.
+    FlushNotRepeated,
     /// A region's registration is closed while others have records of it.
     DetachUnwaited,
     /// A record that was taken back is used on.

@@ -2,7 +2,9 @@
 
 use rma_core::provider::CompletionScope;
 use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
-use rma_sim::swarm::{plan, run, run_survival, run_with_death, Bounds, Plan, Report, Verdict};
+use rma_sim::swarm::{
+    plan, run, run_survival, run_with_death, Action, Bounds, Census, Plan, Report, Verdict,
+};
 use rma_sim::{Failure, Fault, Sabotage, SimFabric, Verdict as Fate};
 
 const FEW: Bounds = Bounds::of(2, 6);
@@ -32,6 +34,42 @@ fn a_seed_replays_exactly() {
         let Report { turns, virtual_ns, traffic, .. } = once();
         let again = once();
         assert_eq!((turns, virtual_ns, traffic), (again.turns, again.virtual_ns, again.traffic));
+    }
+}
+
+/// The names of the epochs in which ranks of a plan fork, and whether a thread flushes.
+fn forks(plan: &Plan) -> (Vec<&'static str>, bool) {
+    let (mut phases, mut has_flush) = (Vec::new(), false);
+    for phase in &plan.phases {
+        for script in &phase.scripts {
+            for (at, action) in script.iter().enumerate() {
+                let Action::Fork { lengths } = action else { continue };
+                phases.push(phase.name);
+                let threads = &script[at + 1..=at + lengths.iter().sum::<usize>()];
+                assert!(lengths.iter().filter(|length| **length > 0).count() > 1, "one thread is none");
+                assert!(!threads.iter().any(|action| matches!(action, Action::Fork { .. })));
+                has_flush |= threads.iter().any(|action| matches!(action, Action::Flush { .. }));
+            }
+        }
+    }
+    (phases, has_flush)
+}
+
+#[test]
+fn programs_fork_in_every_kind_of_epoch() {
+    let (mut census, mut phases, mut flushes) = (Census::default(), Vec::new(), 0);
+    for seed in 0..SEEDS {
+        let plan = plan(seed, FEW);
+        census.add(&plan);
+        let (found, has_flush) = forks(&plan);
+        phases.extend(found);
+        flushes += usize::from(has_flush);
+    }
+    assert_eq!(census.count("fork"), phases.len() as u64);
+    assert!(flushes > 30, "threads flush in {flushes} programs");
+    for kind in ["locks", "shared locks", "fence", "post and start"] {
+        let count = phases.iter().filter(|phase| **phase == kind).count();
+        assert!(count > 20, "{kind}: {count} forks");
     }
 }
 

@@ -7,6 +7,7 @@ use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
 use crate::flush::Phase;
 use crate::ids::{Rank, WindowId};
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
@@ -279,7 +280,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// call, and must not be kept back behind it.
     pub(super) fn insist(&mut self, w: &mut Window<E::Region>, t: u32, sync: Sync) {
         let te = &mut self.targets[t];
-        if te.sync < sync && !te.is_dead() {
+        if te.sync < sync && !te.is_dead() && !Mutation::FlushNotRepeated.is_on() {
             te.sync = sync;
             te.lock_wanted |= te.lock == crate::state::TargetLockState::Called && w.state().is_passive();
             w.dirty = true;

@@ -71,6 +71,9 @@ fn kind_of(action: &Action) -> String {
             format!("operation {:?} of {}", operation.verb, operation.dtype.name())
         }
         Action::Away(_) => "away".into(),
+        Action::Fork { lengths } => {
+            format!("fork of {} threads", lengths.iter().filter(|length| **length > 0).count())
+        }
         Action::Await { which, by_test } => {
             format!("await {which:?}{}", if *by_test { " by_test" } else { "" })
         }

@@ -14,7 +14,7 @@ use rma_core::info::WindowOptions;
 use rma_core::lock::LockType;
 use rma_core::wire::OpKind;
 
-use super::library::{Call, Library, OriginBuffers, Place, Progress};
+use super::library::{Call, Library, OriginBuffers, Place, Posted, Progress};
 use super::memory::Exposed;
 use super::plan::{FenceAssertions, Form, Members, OperationPlan, Verb, Which};
 use super::shape::layouts_of;
@@ -24,11 +24,20 @@ use crate::fabric::{SimEndpoint, SimFabric};
 /// An engine on the simulated fabric.
 pub type SimEngine = Engine<SimEndpoint, SimBootstrap>;
 
-/// One rank's engine, its windows by their place in the plan, and the call under way.
+/// One rank's engine, its windows by their place in the plan, and what its threads are at.
 #[derive(Debug)]
 pub struct EngineLibrary {
     engine: SimEngine,
     windows: Vec<WindowId>,
+    /// One, unless the rank has forked. They take turns at the engine as those of a process do.
+    threads: Vec<Thread>,
+    /// What the window being made was said to be.
+    said: Option<WindowOptions>,
+}
+
+/// The calls of one thread.
+#[derive(Default, Debug)]
+struct Thread {
     under_way: Option<SyncCall>,
     /// The window that is tested until it is over.
     testing: Option<WindowId>,
@@ -36,8 +45,6 @@ pub struct EngineLibrary {
     requests: Vec<(u64, Request)>,
     finished: Vec<u64>,
     awaiting: Option<Which>,
-    /// What the window being made was said to be.
-    said: Option<WindowOptions>,
 }
 
 impl EngineLibrary {
@@ -65,16 +72,7 @@ impl EngineLibrary {
             }
         };
         let engine = engine.map_err(say)?;
-        Ok(Self {
-            engine,
-            windows: Vec::new(),
-            under_way: None,
-            testing: None,
-            requests: Vec::new(),
-            finished: Vec::new(),
-            awaiting: None,
-            said: None,
-        })
+        Ok(Self { engine, windows: Vec::new(), threads: vec![Thread::default()], said: None })
     }
 
     /// The engine.
@@ -147,14 +145,15 @@ impl EngineLibrary {
     }
 
     /// Looks after the requests that are waited for.
-    fn poll_requests(&mut self, which: Which) -> Result<bool, String> {
+    fn poll_requests(&mut self, thread: usize, which: Which) -> Result<bool, String> {
+        let Thread { requests, finished, .. } = &mut self.threads[thread];
         let meant = match which {
-            Which::All | Which::Any => 0..self.requests.len(),
-            Which::Oldest => 0..self.requests.len().min(1),
-            Which::Newest => self.requests.len().saturating_sub(1)..self.requests.len(),
+            Which::All | Which::Any => 0..requests.len(),
+            Which::Oldest => 0..requests.len().min(1),
+            Which::Newest => requests.len().saturating_sub(1)..requests.len(),
         };
         let mut pending = 0;
-        for (id, request) in &mut self.requests[meant] {
+        for (id, request) in &mut requests[meant] {
             match self.engine.poll_request(request) {
                 Poll::Ready(result) => result.map_err(say)?,
                 Poll::Pending => {
@@ -162,13 +161,13 @@ impl EngineLibrary {
                     continue;
                 }
             }
-            self.finished.push(*id);
+            finished.push(*id);
             if which == Which::Any {
                 break;
             }
         }
-        self.requests.retain(|(_, request)| !request.is_null());
-        Ok(pending == 0 || (which == Which::Any && !self.finished.is_empty()))
+        requests.retain(|(_, request)| !request.is_null());
+        Ok(pending == 0 || (which == Which::Any && !finished.is_empty()))
     }
 
     /// A window says of itself what was said of it.
@@ -189,14 +188,24 @@ impl EngineLibrary {
 }
 
 impl Library for EngineLibrary {
-    fn start(&mut self, call: &Call) -> Result<(), String> {
+    fn fork(&mut self, threads: usize) {
+        self.threads.resize_with(threads, Thread::default);
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.split_off(1) {
+            self.threads[0].requests.extend(thread.requests);
+        }
+    }
+
+    fn start(&mut self, thread: usize, call: &Call) -> Result<(), String> {
         if let Call::Wait { window, by_test: true } = *call {
-            self.testing = Some(self.windows[window]);
+            self.threads[thread].testing = Some(self.windows[window]);
             return Ok(());
         }
         let engine = &mut self.engine;
         match *call {
-            Call::Await { which, .. } => self.awaiting = Some(which),
+            Call::Await { which, .. } => self.threads[thread].awaiting = Some(which),
             Call::Order { window, target: Some(target) } => {
                 engine.order(self.windows[window], Rank(target)).map_err(say)?;
             }
@@ -209,33 +218,33 @@ impl Library for EngineLibrary {
             Call::Order { window, target: None } => engine.order_all(self.windows[window]).map_err(say)?,
             Call::RequestFlush { window, target, is_local, id } => {
                 let request = engine.flush_request(self.windows[window], target.map(Rank), is_local);
-                self.requests.push((id, request.map_err(say)?));
+                self.threads[thread].requests.push((id, request.map_err(say)?));
             }
-            _ => self.under_way = Some(self.begin(call).map_err(say)?),
+            _ => self.threads[thread].under_way = Some(self.begin(call).map_err(say)?),
         }
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Progress, String> {
-        if let Some(window) = self.testing {
+    fn poll(&mut self, thread: usize) -> Result<Progress, String> {
+        if let Some(window) = self.threads[thread].testing {
             if self.engine.test(window).map_err(say)? {
-                self.testing = None;
+                self.threads[thread].testing = None;
                 return Ok(Progress::Returned);
             }
             return self.progress();
         }
-        if let Some(which) = self.awaiting {
-            if self.poll_requests(which)? {
-                self.awaiting = None;
+        if let Some(which) = self.threads[thread].awaiting {
+            if self.poll_requests(thread, which)? {
+                self.threads[thread].awaiting = None;
                 return Ok(Progress::Returned);
             }
             return self.progress();
         }
         // What returns at once has left nothing here.
-        let Some(sync) = &mut self.under_way else { return Ok(Progress::Returned) };
+        let Some(sync) = &mut self.threads[thread].under_way else { return Ok(Progress::Returned) };
         match self.engine.poll(sync) {
             Poll::Ready(result) => {
-                self.under_way = None;
+                self.threads[thread].under_way = None;
                 result.map_err(say)?;
                 self.check_options()?;
                 Ok(Progress::Returned)
@@ -247,10 +256,11 @@ impl Library for EngineLibrary {
     #[allow(unsafe_code)]
     unsafe fn post(
         &mut self,
+        thread: usize,
         plan: &OperationPlan,
         place: Place,
         buffers: &OriginBuffers,
-    ) -> Result<bool, String> {
+    ) -> Result<Posted, String> {
         let window = self.windows[plan.window];
         let operation = operation(plan, place.disp(plan.offset), buffers);
         let (engine, layouts) = (&mut self.engine, layouts_of(plan));
@@ -270,7 +280,7 @@ impl Library for EngineLibrary {
                     // SAFETY: the caller's promise is the engine's.
                     None => unsafe { engine.post_request(window, &operation) },
                 };
-                requested.map_ok(|request| self.requests.push((buffers.id, request)))
+                requested.map_ok(|request| self.threads[thread].requests.push((buffers.id, request)))
             }
             (Form::Plain, Some(layouts)) => {
                 // SAFETY: the caller's promise is the engine's; the buffers were made for the layouts.
@@ -280,13 +290,13 @@ impl Library for EngineLibrary {
             (Form::Plain, None) => unsafe { post_plain(engine, window, &operation) },
         };
         match posted {
-            Poll::Ready(result) => result.map(|()| true).map_err(say),
-            Poll::Pending => Ok(false),
+            Poll::Ready(result) => result.map(|()| Posted::Done).map_err(say),
+            Poll::Pending => Ok(Posted::NotNow),
         }
     }
 
-    fn finished(&mut self) -> Vec<u64> {
-        core::mem::take(&mut self.finished)
+    fn finished(&mut self, thread: usize) -> Vec<u64> {
+        core::mem::take(&mut self.threads[thread].finished)
     }
 
     fn takes_layouts(&self) -> bool {
@@ -325,7 +335,8 @@ impl Library for EngineLibrary {
 
     fn describe(&self) -> String {
         let states: Vec<_> = self.windows.iter().filter_map(|&id| self.engine.window_state(id)).collect();
-        let waiting_for = self.under_way.as_ref().map_or("nothing", SyncCall::waiting_for);
+        let waits = |thread: &Thread| thread.under_way.as_ref().map_or("nothing", SyncCall::waiting_for);
+        let waiting_for = self.threads.iter().map(waits).collect::<Vec<_>>().join(" and ");
         let (operations, targets) = self.engine.elements_in_use();
         format!(
             "engine waits for {waiting_for}, windows {states:?}, {operations} operation and {targets} target \

@@ -1,4 +1,4 @@
-//! What a script needs of a one-sided library: non-blocking calls, one at a time and rank.
+//! What a script needs of a one-sided library: non-blocking calls, one at a time and thread.
 //!
 //! The engine's adapter implements it, and in tests a simple model of MPI, which shows that the plans are
 //! correct programs and that the oracle finds a library that breaks the rules.
@@ -123,6 +123,17 @@ pub enum Progress {
     Waiting,
 }
 
+/// What came of posting an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posted {
+    /// It is posted.
+    Done,
+    /// Not now, try again.
+    NotNow,
+    /// A thread of the process posts it: [`Library::poll`] says when it has.
+    UnderWay,
+}
+
 /// The memory of one operation at its origin. What an operation does not use is dangling.
 #[derive(Clone, Copy, Debug)]
 pub struct OriginBuffers {
@@ -155,22 +166,34 @@ impl Place {
 
 /// One rank of a library.
 pub trait Library {
-    /// Begins a call. No other may be under way at this rank.
+    /// From now on there are so many threads, of which the first has the rank's requests. Otherwise there is
+    /// thread 0.
+    fn fork(&mut self, threads: usize);
+
+    /// The threads are done, and what requests they have left are the rank's.
+    fn join(&mut self);
+
+    /// Whether a thread that was begun goes on by itself, so that it is a pity to let one be idle.
+    fn has_real_threads(&self) -> bool {
+        false
+    }
+
+    /// Begins a call. No other may be under way in this thread.
     ///
     /// # Errors
     /// The library's own error, for people.
-    fn start(&mut self, call: &Call) -> Result<(), String>;
+    fn start(&mut self, thread: usize, call: &Call) -> Result<(), String>;
 
-    /// Goes on with the call begun last, and makes progress.
+    /// Goes on with the thread's call begun last, and makes progress.
     ///
     /// # Errors
     /// The library's own error, for people.
-    fn poll(&mut self) -> Result<Progress, String>;
+    fn poll(&mut self, thread: usize) -> Result<Progress, String>;
 
-    /// Takes the names of the requests that were found done.
-    fn finished(&mut self) -> Vec<u64>;
+    /// Takes the names of the thread's requests that were found done.
+    fn finished(&mut self, thread: usize) -> Vec<u64>;
 
-    /// Posts an operation; false: not now, try again. `place` is that of the target's part of the window.
+    /// Posts an operation. `place` is that of the target's part of the window.
     ///
     /// # Safety
     /// The buffers stay as they are until the operation is complete.
@@ -179,10 +202,11 @@ pub trait Library {
     /// The library's own error, for people.
     unsafe fn post(
         &mut self,
+        thread: usize,
         operation: &OperationPlan,
         place: Place,
         buffers: &OriginBuffers,
-    ) -> Result<bool, String>;
+    ) -> Result<Posted, String>;
 
     /// Whether operations are posted with the layouts that [`super::layouts_of`] gives them; else without.
     fn takes_layouts(&self) -> bool {

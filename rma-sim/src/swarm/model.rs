@@ -1,6 +1,8 @@
 //! A model of MPI in a few lines, and the same with mistakes: it shows that the plans are correct programs
 //! and that the oracle finds what it is there to find.
 
+mod tests;
+
 use core::cell::RefCell;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -10,17 +12,11 @@ use rma_core::dtype::Dtype;
 use rma_core::engine::Change;
 use rma_core::op::ReduceOp;
 
-use super::library::{Call, Library, OriginBuffers, Place, Progress};
+use super::library::{Call, Library, OriginBuffers, Place, Posted, Progress};
 use super::memory::Exposed;
-use super::plan::{Form, Members, OperationPlan, Plan, Verb, Which};
-use super::run::{judge, Verdict};
-use super::script::RankScript;
-use super::shared::Shared;
-use super::{plan, Bounds};
+use super::plan::{Form, Members, OperationPlan, Verb, Which};
 use crate::arithmetic;
-use crate::fabric::{FabricConfig, SimFabric};
 use crate::random::Random;
-use crate::world::{Failure, Fault, SimWorld};
 
 /// What the model does wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +46,8 @@ enum Mistake {
     EarlyRequest,
     /// Memory that is not attached any more, or not yet, is accessed like any other.
     DetachedServed,
+    /// Flush completes what its own thread has posted.
+    OwnThreadOnly,
 }
 
 /// The attached regions of a window, with their ranks.
@@ -79,8 +77,9 @@ struct Request {
 
 /// An operation that was posted, and where its memory is.
 #[derive(Clone, Copy)]
-struct Posted {
+struct Pending {
     plan: OperationPlan,
+    thread: usize,
     /// Behind so many calls of order.
     section: u64,
     origin: Exposed,
@@ -88,22 +87,26 @@ struct Posted {
     result: Exposed,
 }
 
+/// Name, window, target (all, if `None`).
+type Requested = (u64, usize, Option<u32>);
+
 struct Model {
     rank: u32,
     world: Rc<RefCell<World>>,
-    calling: Option<Call>,
+    /// Of each thread.
+    calling: Vec<Option<Call>>,
     /// Locks called for: window, target (all, if `None`), exclusive.
     wanted: Vec<(usize, Option<u32>, bool)>,
-    posted: Vec<Posted>,
+    posted: Vec<Pending>,
     /// Calls of order so far.
     sections: u64,
-    /// Of each request that was not found done: name, window, target (all, if `None`).
-    requests: Vec<(u64, usize, Option<u32>)>,
-    finished: Vec<u64>,
+    /// Requests that were not found done, and the names of those that were, of each thread.
+    requests: Vec<Vec<Requested>>,
+    finished: Vec<Vec<u64>>,
     disp_units: Vec<u32>,
     /// The group of start.
     targets: Members,
-    late: Vec<(Posted, Vec<u8>)>,
+    late: Vec<(Pending, Vec<u8>)>,
     /// An operation found no region.
     has_strayed: bool,
 }
@@ -150,8 +153,20 @@ impl Model {
 
     /// Executes what was posted to the window and target; false: a lock is not granted yet.
     fn complete(&mut self, window: usize, target: Option<u32>) -> bool {
-        let is_meant = |posted: &Posted| {
-            posted.plan.window == window && target.is_none_or(|target| target == posted.plan.target)
+        self.complete_of(None, window, target)
+    }
+
+    /// Executes what a thread must complete that flushes: everybody's.
+    fn flush(&mut self, thread: usize, window: usize, target: Option<u32>) -> bool {
+        let is_narrow = self.world.borrow().mistake == Mistake::OwnThreadOnly;
+        self.complete_of(is_narrow.then_some(thread), window, target)
+    }
+
+    fn complete_of(&mut self, thread: Option<usize>, window: usize, target: Option<u32>) -> bool {
+        let is_meant = |posted: &Pending| {
+            posted.plan.window == window
+                && target.is_none_or(|target| target == posted.plan.target)
+                && thread.is_none_or(|thread| thread == posted.thread)
         };
         let mut targets: Vec<_> =
             self.posted.iter().filter(|posted| is_meant(posted)).map(|posted| posted.plan.target).collect();
@@ -193,25 +208,25 @@ impl Model {
     }
 
     /// Completes what requests are for.
-    fn finish(&mut self, which: Which) -> bool {
-        let requests = core::mem::take(&mut self.requests);
+    fn finish(&mut self, thread: usize, which: Which) -> bool {
+        let requests = core::mem::take(&mut self.requests[thread]);
         let (count, mut is_over) = (requests.len(), true);
         for (at, (id, window, target)) in requests.into_iter().enumerate() {
             let is_meant = match which {
                 Which::All => true,
-                Which::Any => self.finished.is_empty(),
+                Which::Any => self.finished[thread].is_empty(),
                 Which::Oldest => at == 0,
                 Which::Newest => at + 1 == count,
             };
             let is_early = self.world.borrow().mistake == Mistake::EarlyRequest;
             if is_meant && (is_early || self.complete(window, target)) {
-                self.finished.push(id);
+                self.finished[thread].push(id);
             } else {
                 is_over &= !is_meant;
-                self.requests.push((id, window, target));
+                self.requests[thread].push((id, window, target));
             }
         }
-        is_over || (which == Which::Any && !self.finished.is_empty())
+        is_over || (which == Which::Any && !self.finished[thread].is_empty())
     }
 
     /// The word of this rank's own window that tells of puts.
@@ -239,7 +254,7 @@ impl Model {
         }
     }
 
-    fn go_on(&mut self, call: Call) -> bool {
+    fn go_on(&mut self, thread: usize, call: Call) -> bool {
         match call {
             Call::Create { window, .. } | Call::Free { window } => {
                 World::is_collective(&self.world.borrow().collective[window], self.rank)
@@ -264,11 +279,11 @@ impl Model {
                 }
                 done
             }
-            Call::Flush { window, target, .. } => self.complete(window, target),
+            Call::Flush { window, target, .. } => self.flush(thread, window, target),
             Call::FlushTargets { window, targets } => {
-                targets.iter().all(|target| self.complete(window, Some(target)))
+                targets.iter().all(|target| self.flush(thread, window, Some(target)))
             }
-            Call::Await { which, .. } => self.finish(which),
+            Call::Await { which, .. } => self.finish(thread, which),
             Call::AwaitNotice { window, disp, until } => self.noticed(window, disp) >= until,
             Call::Post { .. } | Call::Start { .. } => true,
             Call::Order { .. } | Call::RequestFlush { .. } | Call::Attach { .. } | Call::Detach { .. } => {
@@ -308,18 +323,18 @@ impl Model {
 }
 
 impl World {
-    fn write(&self, posted: &Posted, bytes: &[u8]) {
+    fn write(&self, posted: &Pending, bytes: &[u8]) {
         let OperationPlan { window, target, offset, .. } = posted.plan;
         self.memory[window][target as usize].write(offset, bytes);
     }
 
     /// Within a section puts and gets pass each other and everything else; accumulates keep their order, and
     /// notified puts.
-    fn in_some_order(&mut self, mut posted: Vec<Posted>) -> Vec<Posted> {
+    fn in_some_order(&mut self, mut posted: Vec<Pending>) -> Vec<Pending> {
         let mut all = Vec::new();
         while let Some(section) = posted.iter().map(|posted| posted.section).min() {
             let mut due: Vec<_> = posted.extract_if(.., |posted| posted.section == section).collect();
-            let is_free = |posted: &mut Posted| {
+            let is_free = |posted: &mut Pending| {
                 !posted.plan.verb.is_ordered() && !matches!(posted.plan.form, Form::Notified { .. })
             };
             let mut later: Vec<_> = due.extract_if(.., is_free).collect();
@@ -337,7 +352,7 @@ impl World {
     }
 
     /// Changes the word that tells of a put.
-    fn note(&self, posted: &Posted) {
+    fn note(&self, posted: &Pending) {
         let Form::Notified { word, change } = posted.plan.form else { return };
         let (op, operand) = match change {
             Change::Add(number) => (ReduceOp::Sum, number),
@@ -350,7 +365,7 @@ impl World {
     }
 
     /// The new bytes of the target; the old ones go to the result.
-    fn execute(&mut self, posted: &Posted) -> Vec<u8> {
+    fn execute(&mut self, posted: &Pending) -> Vec<u8> {
         let OperationPlan { verb, window, target, offset, len, dtype, op, .. } = posted.plan;
         let mut bytes = self.memory[window][target as usize].read(offset, len);
         if verb.has_result() {
@@ -376,7 +391,20 @@ impl World {
 }
 
 impl Library for Model {
-    fn start(&mut self, call: &Call) -> Result<(), String> {
+    fn fork(&mut self, threads: usize) {
+        self.calling.resize(threads, None);
+        self.requests.resize(threads, Vec::new());
+        self.finished.resize(threads, Vec::new());
+    }
+
+    fn join(&mut self) {
+        let left = self.requests.split_off(1).into_iter().flatten();
+        self.requests[0].extend(left);
+        self.calling.truncate(1);
+        self.finished.truncate(1);
+    }
+
+    fn start(&mut self, thread: usize, call: &Call) -> Result<(), String> {
         let mut world = self.world.borrow_mut();
         let rank = self.rank as usize;
         match *call {
@@ -418,17 +446,17 @@ impl Library for Model {
                 self.targets = group;
             }
             Call::Order { .. } => self.sections += 1,
-            Call::RequestFlush { window, target, id, .. } => self.requests.push((id, window, target)),
+            Call::RequestFlush { window, target, id, .. } => self.requests[thread].push((id, window, target)),
             Call::LockAll { window, no_check } if !no_check => self.wanted.push((window, None, false)),
             _ => {}
         }
-        self.calling = Some(*call);
+        self.calling[thread] = Some(*call);
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Progress, String> {
-        let Some(call) = self.calling else { return Err("no call is under way".into()) };
-        let is_over = self.go_on(call);
+    fn poll(&mut self, thread: usize) -> Result<Progress, String> {
+        let Some(call) = self.calling[thread] else { return Err("no call is under way".into()) };
+        let is_over = self.go_on(thread, call);
         if core::mem::take(&mut self.has_strayed) {
             return Err("MPI_ERR_RMA_RANGE".into());
         }
@@ -438,15 +466,17 @@ impl Library for Model {
     #[allow(unsafe_code)]
     unsafe fn post(
         &mut self,
+        thread: usize,
         operation: &OperationPlan,
         _place: Place,
         buffers: &OriginBuffers,
-    ) -> Result<bool, String> {
+    ) -> Result<Posted, String> {
         let world = self.world.borrow();
         let window = operation.window;
         if self.wanted.is_empty() && !World::is_collective(&world.fences[window], self.rank) {
             // A fence that did not wait: the others have not begun the epoch.
-            return Ok(world.mistake == Mistake::LoneFence);
+            let is_lone = world.mistake == Mistake::LoneFence;
+            return Ok(if is_lone { Posted::Done } else { Posted::NotNow });
         }
         let len = operation.len;
         let origin_len = if operation.verb == Verb::Get { 0 } else { len };
@@ -454,8 +484,9 @@ impl Library for Model {
         let result_len = if operation.verb.has_result() { len } else { 0 };
         // SAFETY: the caller keeps the buffers until a completing call has returned (and longer).
         let exposed = |base, len| unsafe { Exposed::new(base, len) };
-        let mut posted = Posted {
+        let mut posted = Pending {
             plan: *operation,
+            thread,
             section: self.sections,
             origin: exposed(buffers.origin, origin_len),
             compare: exposed(buffers.compare, compare_len),
@@ -467,14 +498,14 @@ impl Library for Model {
         }
         drop(world);
         if operation.form == Form::Request {
-            self.requests.push((buffers.id, window, Some(operation.target)));
+            self.requests[thread].push((buffers.id, window, Some(operation.target)));
         }
         self.posted.push(posted);
-        Ok(true)
+        Ok(Posted::Done)
     }
 
-    fn finished(&mut self) -> Vec<u64> {
-        core::mem::take(&mut self.finished)
+    fn finished(&mut self, thread: usize) -> Vec<u64> {
+        core::mem::take(&mut self.finished[thread])
     }
 
     fn progress(&mut self) -> Result<Progress, String> {
@@ -498,87 +529,4 @@ impl Verb {
     fn is_ordered(self) -> bool {
         !matches!(self, Self::Put | Self::Get)
     }
-}
-
-fn small_plan(seed: u64) -> Plan {
-    let mut plan = plan(seed, Bounds::of(2, 6));
-    plan.windows.iter_mut().for_each(|window| window.is_allocated = false);
-    plan
-}
-
-fn run(seed: u64, mistake: Mistake) -> Verdict {
-    let plan = small_plan(seed);
-    let ranks = plan.fabric.ranks;
-    let table = |count: usize| vec![vec![0; ranks as usize]; count];
-    let windows = plan.windows.len();
-    let world = Rc::new(RefCell::new(World {
-        mistake,
-        memory: vec![vec![Exposed::NONE; ranks as usize]; windows],
-        collective: table(windows),
-        fences: table(windows),
-        locks: vec![vec![Vec::new(); ranks as usize]; windows],
-        exposed: vec![vec![None; ranks as usize]; windows],
-        regions: vec![None; windows],
-        random: Random::new(seed),
-    }));
-    let shared = Shared::new(&plan);
-    let scripts = (0..ranks).map(|rank| {
-        let world = Rc::clone(&world);
-        let library = Model {
-            rank,
-            world,
-            calling: None,
-            wanted: Vec::new(),
-            posted: Vec::new(),
-            sections: 0,
-            requests: Vec::new(),
-            finished: Vec::new(),
-            disp_units: Vec::new(),
-            targets: Members::default(),
-            late: Vec::new(),
-            has_strayed: false,
-        };
-        RankScript::new(rank, library, Rc::clone(&shared))
-    });
-    let fabric = SimFabric::new(FabricConfig::unit(ranks));
-    judge(SimWorld::new(fabric, scripts.collect(), plan.schedule, seed).run())
-}
-
-#[test]
-fn a_correct_library_passes() {
-    for seed in 0..400 {
-        assert_eq!(run(seed, Mistake::None), Verdict::Passed, "seed {seed}");
-    }
-}
-
-#[test]
-fn every_mistake_is_found() {
-    let found = |mistake| (0..400).filter(|&seed| run(seed, mistake).is_oracle()).count();
-    let mistakes = [
-        Mistake::TwoExclusive,
-        Mistake::SkipFlush,
-        Mistake::LoneFence,
-        Mistake::TornAtomic,
-        Mistake::LatePut,
-        Mistake::Unordered,
-        Mistake::EarlyWait,
-        Mistake::EarlyNote,
-        Mistake::OrderIgnored,
-        Mistake::EarlyRequest,
-        Mistake::DetachedServed,
-    ];
-    for mistake in mistakes {
-        let count = found(mistake);
-        assert!(count >= 10, "{mistake:?} was found by {count} seeds of 400");
-    }
-}
-
-#[test]
-fn a_lost_unlock_is_a_stall() {
-    let stalls = |verdict: &Verdict| matches!(verdict, Verdict::Failed(Failure::Stall(_)));
-    let count = (0..200).map(|seed| run(seed, Mistake::LostUnlock)).filter(stalls).count();
-    assert!(count >= 10, "found by {count} seeds of 200");
-    let text =
-        format!("{:?}", Verdict::Failed(Failure::Program { rank: 1, fault: Fault::Oracle("x".into()) }));
-    assert!(text.contains("Oracle"));
 }

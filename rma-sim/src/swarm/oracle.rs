@@ -230,16 +230,23 @@ impl Oracle {
         }
     }
 
-    /// Everything that `origin` did to `target` (to all, if `None`) is complete there: its own spans hold
-    /// what it wrote, at this very moment.
-    pub(super) fn on_complete(&self, origin: u32, window: usize, target: Option<u32>) -> Result<(), String> {
-        let is_meant = |span: &&Span| {
+    /// What `origin` did to `target` (to all, if `None`) is complete there: its own spans hold what it wrote, at this
+    /// very moment, but for those that are not settled.
+    pub(super) fn on_complete(
+        &self,
+        origin: u32,
+        window: usize,
+        target: Option<u32>,
+        is_settled: impl Fn(usize) -> bool,
+    ) -> Result<(), String> {
+        let is_meant = |(index, span): &(usize, &Span)| {
             span.window == window
+                && is_settled(*index)
                 && matches!(span.role, Role::Owned(owner) | Role::Noted(owner) if owner == origin)
                 && target.is_none_or(|target| target == span.rank)
                 && self.sees(span.rank)
         };
-        self.spans.iter().filter(is_meant).try_for_each(|span| self.compare(span))
+        self.spans.iter().enumerate().filter(is_meant).try_for_each(|(_, span)| self.compare(span))
     }
 
     fn sees(&self, rank: u32) -> bool {

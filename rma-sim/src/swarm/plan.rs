@@ -9,6 +9,9 @@ use rma_core::op::ReduceOp;
 use crate::fabric::FabricConfig;
 use crate::world::Schedule;
 
+/// Most threads of a rank.
+pub const THREADS_MAX: usize = 3;
+
 /// One run, complete: the same plan runs the same way.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
@@ -261,6 +264,12 @@ pub enum Action {
         offset: usize,
         /// A span that the owner overwrites when the call has returned.
         overwrites: Option<usize>,
+    },
+    /// Threads: so many of the following actions are each one's, those of one behind those of another. The rank
+    /// goes on behind them when all are done. The first thread goes on with the requests of the rank.
+    Fork {
+        /// Actions of each thread.
+        lengths: [usize; THREADS_MAX],
     },
     /// An operation.
     Operation(OperationPlan),

@@ -2,6 +2,7 @@
 
 use super::super::plan::{Action, FenceAssertions, Phase, Span, Verb};
 use super::operation::{candidates, Uses};
+use super::thread::outside_forks;
 use super::Draw;
 
 impl Draw<'_> {
@@ -40,7 +41,8 @@ impl Draw<'_> {
                 continue;
             }
             let away = self.random.between(1, 200) as u32;
-            script.insert(self.random.index(script.len()), Action::Away(away));
+            let at = self.random.index(script.len());
+            script.insert(outside_forks(script, at), Action::Away(away));
         }
         Phase { name: "fence", stores, spans, scripts }
     }
@@ -52,11 +54,9 @@ impl Draw<'_> {
         for rank in 0..self.ranks {
             let mut uses = Uses::new(spans);
             let chosen = candidates(rank, spans, window, None, Some(parity));
-            let count = if is_empty { 0 } else { self.random.below(self.operations + 1) };
             let mut part = Vec::new();
-            for _ in 0..count {
-                part.extend(self.operation(rank, spans, &chosen, &mut uses).map(Action::Operation));
-                self.order(window, None, spans, &mut uses, &mut part);
+            if !is_empty {
+                self.operations(rank, window, spans, &chosen, &mut uses, &mut part);
             }
             parts.push(part);
         }

@@ -7,6 +7,7 @@ mod pscw;
 mod region;
 mod request;
 mod span;
+mod thread;
 mod window;
 
 use rma_core::config::Config;
@@ -69,7 +70,10 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
     let operations = random.pick(&[8, 40, 200, 600]) / u64::from(ranks) + 2;
     let count = random.between(1, 4);
     let attached = Attached::new(&windows);
-    let mut draw = Draw { random, ranks, windows: &windows, operations, attached, moves: Vec::new() };
+    // Plans without threads are what they were before there were any.
+    let has_threads = Random::new(seed ^ thread::SOURCE).chance(400);
+    let moves = Vec::new();
+    let mut draw = Draw { random, ranks, windows: &windows, operations, has_threads, attached, moves };
     let mut phases = Vec::new();
     for _ in 0..count {
         phases.extend(draw.region_phase());
@@ -119,6 +123,8 @@ struct Draw<'a> {
     windows: &'a [WindowPlan],
     /// About so many operations per rank and phase.
     operations: u64,
+    /// Ranks fork.
+    has_threads: bool,
     attached: Attached,
     /// What ranks do with regions in the phase being drawn, and where in their scripts does not matter.
     moves: Vec<(u32, Vec<Action>)>,

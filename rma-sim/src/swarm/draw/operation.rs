@@ -27,7 +27,7 @@ enum Use {
 }
 
 /// A rank's uses of the spans of a phase.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Uses {
     uses: Vec<Option<Use>>,
     /// When each span was used last, in operations.
@@ -43,6 +43,30 @@ impl Uses {
     pub(super) fn new(spans: &[Span]) -> Self {
         let stamps = vec![0; spans.len()];
         Self { uses: vec![None; spans.len()], stamps, clock: 0, flushes: Vec::new(), requests: 0 }
+    }
+
+    /// What a thread begins with. The requests are the first one's.
+    pub(super) fn of_thread(&self, is_first: bool) -> Self {
+        let of_others = Self { flushes: Vec::new(), requests: 0, ..self.clone() };
+        if is_first {
+            self.clone()
+        } else {
+            of_others
+        }
+    }
+
+    /// Threads that began with these have come to their ends; each span was one's.
+    pub(super) fn join(&mut self, threads: &[Self], whose: impl Fn(usize) -> Option<usize>) {
+        for index in 0..self.uses.len() {
+            let Some(thread) = whose(index).and_then(|thread| threads.get(thread)) else { continue };
+            (self.uses[index], self.stamps[index]) = (thread.uses[index], thread.stamps[index]);
+        }
+        // Of a flush that a thread began it is not known what others posted before.
+        let fork = self.clock;
+        let old = threads.first().map(|first| first.flushes.iter().filter(|flush| flush.2 <= fork));
+        self.flushes = old.into_iter().flatten().copied().collect();
+        self.requests = threads.iter().map(|thread| thread.requests).sum();
+        self.clock = threads.iter().map(|thread| thread.clock).max().unwrap_or(fork);
     }
 
     /// Operations on the window (on `target`, or all targets) are complete: anything may follow.

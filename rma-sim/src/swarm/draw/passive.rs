@@ -52,6 +52,9 @@ impl Draw<'_> {
             if self.stray(rank, spans, rules, &mut uses, &mut script) {
                 continue;
             }
+            if rules.all_shared && self.forks() {
+                self.sections_of_threads(rank, spans, &mut uses, &mut script);
+            }
             match self.random.below(10) {
                 0..3 => self.lock_all(rank, spans, rules, &mut uses, &mut script),
                 3..5 if rules.all_shared => self.nested(rank, spans, &mut uses, &mut script),
@@ -95,7 +98,11 @@ impl Draw<'_> {
             }
             let (window, target) = self.random.pick(&locked);
             let chosen = candidates(rank, spans, window, Some(target), None);
-            self.body(rank, spans, &chosen, Some(target), window, uses, script);
+            self.calls(rank, spans, &chosen, Some(target), window, uses, script);
+        }
+        if self.forks() {
+            let places: Vec<_> = locked.iter().map(|&(window, target)| (window, Some(target))).collect();
+            self.threads_of(rank, spans, &places, uses, script);
         }
         while !locked.is_empty() {
             let (window, target) = locked.swap_remove(self.random.index(locked.len()));
@@ -156,9 +163,27 @@ impl Draw<'_> {
         script.push(Action::Unlock { window, target });
     }
 
-    /// Operations with flushes between them.
+    /// Operations with flushes between them, by threads too.
     #[allow(clippy::too_many_arguments)]
     fn body(
+        &mut self,
+        rank: u32,
+        spans: &[Span],
+        chosen: &[usize],
+        target: Option<u32>,
+        window: usize,
+        uses: &mut Uses,
+        script: &mut Vec<Action>,
+    ) {
+        if self.forks() {
+            self.threads_of(rank, spans, &[(window, target)], uses, script);
+        }
+        self.calls(rank, spans, chosen, target, window, uses, script);
+    }
+
+    /// Operations with flushes between them.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn calls(
         &mut self,
         rank: u32,
         spans: &[Span],

@@ -97,10 +97,7 @@ impl Draw<'_> {
             let mut uses = Uses::new(spans);
             let mut chosen = candidates(rank, spans, window, None, Some(number));
             chosen.retain(|&index| targets.contains(spans[index].rank));
-            for _ in 0..self.random.below(self.operations + 1) {
-                script.extend(self.operation(rank, spans, &chosen, &mut uses).map(Action::Operation));
-                self.order(window, None, spans, &mut uses, script);
-            }
+            self.operations(rank, window, spans, &chosen, &mut uses, script);
             script.push(Action::Complete { window });
         }
         if posts && is_late {

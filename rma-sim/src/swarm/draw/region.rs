@@ -8,6 +8,7 @@ use super::super::plan::{Action, Phase, Role, Span, WindowPlan};
 use super::operation::Uses;
 use super::passive::Rules;
 use super::span::GRAIN;
+use super::thread::outside_forks;
 use super::Draw;
 use crate::random::Random;
 
@@ -169,6 +170,7 @@ impl Draw<'_> {
             let (script, mut at) = (&mut scripts[rank as usize], 0);
             for action in actions {
                 at += self.random.index(script.len() - at + 1);
+                at = outside_forks(script, at);
                 script.insert(at, action);
                 at += 1;
             }

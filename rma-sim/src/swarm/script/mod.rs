@@ -3,6 +3,7 @@
 mod operation;
 mod regions;
 mod requests;
+mod threads;
 
 use core::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,10 +12,12 @@ use std::rc::Rc;
 use self::operation::{Graves, InFlight};
 use self::regions::Stray;
 use self::requests::FlushRequest;
+use self::threads::Thread;
 use super::library::{Call, Library, Place, Progress};
 use super::memory::Buffer;
 use super::plan::{Action, Over};
 use super::shared::Shared;
+use crate::random::Random;
 use crate::world::{Fault, RankProgram, Step};
 
 /// Where a script is.
@@ -23,10 +26,7 @@ enum Stage {
     Creating(usize),
     /// At the meeting of this number, having arrived.
     Meeting(usize),
-    Phase {
-        index: usize,
-        action: usize,
-    },
+    Phase(usize),
     /// So many windows are freed.
     Freeing(usize),
     Finished,
@@ -39,8 +39,8 @@ struct Section {
     target: Option<u32>,
     is_exclusive: bool,
     no_check: bool,
-    /// Ranks that got operations: only there the lock must have been acquired.
-    touched: Vec<u32>,
+    /// Ranks that got operations, and when first: only there the lock must have been acquired.
+    touched: Vec<(u32, u64)>,
 }
 
 /// A rank that runs its script on a library.
@@ -49,14 +49,20 @@ pub(super) struct RankScript<L> {
     library: L,
     shared: Rc<RefCell<Shared>>,
     stage: Stage,
-    calling: Option<Call>,
-    away: u32,
+    /// One, unless the phase is at a fork.
+    threads: Vec<Thread>,
+    /// Which of them is stepped.
+    current: usize,
+    /// Which is stepped next.
+    turns: Random,
     in_flight: Vec<InFlight>,
     flush_requests: Vec<FlushRequest>,
     /// How many operations and requests there were: their names.
     names: u64,
-    /// The latest operation to each rank of each window, by name.
-    last_posted: BTreeMap<(usize, u32), u64>,
+    /// Counts the calls begun and the operations posted: what was posted before a flush began is what it is for.
+    clock: u64,
+    /// When the latest operation on each span of the phase was posted; at the end of time if it is being posted.
+    last_posted: BTreeMap<usize, u64>,
     sections: Vec<Section>,
     /// Operations that are errors, or may be.
     strays: Vec<Stray>,
@@ -73,16 +79,19 @@ pub(super) struct RankScript<L> {
 
 impl<L: Library> RankScript<L> {
     pub(super) fn new(rank: u32, library: L, shared: Rc<RefCell<Shared>>) -> Self {
+        let seed = shared.borrow().plan.seed;
         Self {
             rank,
             library,
             shared,
             stage: Stage::Creating(0),
-            calling: None,
-            away: 0,
+            threads: vec![Thread::default()],
+            current: 0,
+            turns: Random::new(seed ^ u64::from(rank + 1).rotate_right(16)),
             in_flight: Vec::new(),
             flush_requests: Vec::new(),
             names: 0,
+            clock: 0,
             last_posted: BTreeMap::new(),
             sections: Vec::new(),
             strays: Vec::new(),
@@ -104,7 +113,7 @@ impl<L: Library> RankScript<L> {
         match self.stage {
             Stage::Creating(window) => self.create(window),
             Stage::Meeting(number) => self.wait_for_meeting(number),
-            Stage::Phase { index, action } => self.act(index, action),
+            Stage::Phase(index) => self.act(index),
             Stage::Freeing(window) => self.free(window),
             Stage::Finished => {
                 // Busy keeps the rank stepped; that it has finished is known already.
@@ -148,6 +157,8 @@ impl<L: Library> RankScript<L> {
     fn meet(&mut self, number: usize) -> Result<Step, Fault> {
         self.stage = Stage::Meeting(number);
         self.guesses.clear();
+        self.last_posted.clear();
+        self.threads = vec![Thread::default()];
         let is_last = self.shared.borrow_mut().arrive().map_err(Fault::Oracle)?;
         Ok(if is_last { Step::WakesAll } else { Step::Busy })
     }
@@ -157,20 +168,17 @@ impl<L: Library> RankScript<L> {
             return self.progress(Step::Waiting);
         }
         let has_phase = number < self.shared.borrow().plan.phases.len();
-        self.stage = if has_phase { Stage::Phase { index: number, action: 0 } } else { Stage::Freeing(0) };
+        self.stage = if has_phase { Stage::Phase(number) } else { Stage::Freeing(0) };
         Ok(Step::Busy)
     }
 
-    fn act(&mut self, index: usize, action: usize) -> Result<Step, Fault> {
-        let next = {
-            let shared = self.shared.borrow();
-            shared.plan.phases[index].scripts[self.rank as usize].get(action).copied()
-        };
-        let Some(next) = next else { return self.meet(index + 1) };
+    fn act(&mut self, index: usize) -> Result<Step, Fault> {
+        let Some(next) = self.action() else { return self.meet(index + 1) };
         match next {
             Action::Operation(plan) => self.post(&plan),
+            Action::Fork { lengths } => self.fork(&lengths),
             Action::Away(steps) => {
-                self.away = steps;
+                self.thread_mut().away = steps;
                 self.advance();
                 Ok(Step::Busy)
             }
@@ -184,17 +192,18 @@ impl<L: Library> RankScript<L> {
                 self.call(Call::LockAll { window, no_check })
             }
             Action::Unlock { window, target } => {
-                self.shared.borrow_mut().oracle.on_release(window, Some(target), self.rank);
+                self.release(window, Some(target));
                 self.call(Call::Unlock { window, target })
             }
             Action::UnlockAll { window } => {
-                self.shared.borrow_mut().oracle.on_release(window, None, self.rank);
+                self.release(window, None);
                 self.call(Call::UnlockAll { window })
             }
             Action::Flush { window, target, is_local } => self.call(Call::Flush { window, target, is_local }),
             Action::FlushTargets { window, targets } => self.call(Call::FlushTargets { window, targets }),
             Action::RequestFlush { window, target, is_local } => {
-                self.call(Call::RequestFlush { window, target, is_local, id: self.names })
+                self.names += 1;
+                self.call(Call::RequestFlush { window, target, is_local, id: self.names - 1 })
             }
             Action::Await { which, by_test } => self.call(Call::Await { which, by_test }),
             Action::Order { window, target } => self.call(Call::Order { window, target }),
@@ -226,8 +235,8 @@ impl<L: Library> RankScript<L> {
     /// The next action of the phase is due.
     fn advance(&mut self) {
         self.milestones += 1;
-        if let Stage::Phase { action, .. } = &mut self.stage {
-            *action += 1;
+        if let Stage::Phase(_) = self.stage {
+            self.thread_mut().next += 1;
         }
     }
 
@@ -235,31 +244,40 @@ impl<L: Library> RankScript<L> {
         self.sections.push(Section { window, target, is_exclusive, no_check, touched: Vec::new() });
     }
 
-    fn call(&mut self, call: Call) -> Result<Step, Fault> {
-        self.library.start(&call).map_err(|error| self.blame(&call, &error))?;
-        self.calling = Some(call);
-        self.poll(call)
+    /// An unlock is about to begin: from now on the lock may be somebody else's, whoever else flushes here.
+    fn release(&mut self, window: usize, target: Option<u32>) {
+        self.sections.retain(|section| section.window != window || section.target != target);
+        self.shared.borrow_mut().oracle.on_release(window, target, self.rank);
     }
 
-    fn poll(&mut self, call: Call) -> Result<Step, Fault> {
-        let polled = self.library.poll().or_else(|error| self.take_stray(&call, error));
+    fn call(&mut self, call: Call) -> Result<Step, Fault> {
+        let since = self.tick();
+        self.library.start(self.current, &call).map_err(|error| self.blame(&call, &error))?;
+        self.thread_mut().calling = Some((call, since));
+        self.poll(call, since)
+    }
+
+    fn poll(&mut self, call: Call, since: u64) -> Result<Step, Fault> {
+        let polled = self.library.poll(self.current).or_else(|error| self.take_stray(&call, error));
         match polled.map_err(|error| self.blame(&call, &error))? {
             Progress::Returned => {}
             Progress::Moved => return Ok(Step::Busy),
             Progress::Waiting => return Ok(Step::Waiting),
         }
-        self.calling = None;
-        let stage = self.stage;
-        self.on_return(call).map_err(|text| Fault::Oracle(format!("after {call:?} in {stage:?}: {text}")))?;
+        self.thread_mut().calling = None;
+        let place = self.whereabouts();
+        let seen = self.on_return(call, since);
+        seen.map_err(|text| Fault::Oracle(format!("after {call:?} in {place}: {text}")))?;
         self.advance();
         Ok(Step::Busy)
     }
 
     fn blame(&self, call: &Call, error: &str) -> Fault {
-        Fault::Engine(format!("{call:?} in {:?}: {error}", self.stage))
+        Fault::Engine(format!("{call:?} in {}: {error}", self.whereabouts()))
     }
 
-    fn on_return(&mut self, call: Call) -> Result<(), String> {
+    /// A call that began at `since` is over.
+    fn on_return(&mut self, call: Call, since: u64) -> Result<(), String> {
         let shared = Rc::clone(&self.shared);
         match call {
             Call::Create { window, .. } => {
@@ -271,7 +289,7 @@ impl<L: Library> RankScript<L> {
             }
             Call::Free { window } => self.stage = Stage::Freeing(self.windows.len() - window),
             Call::Fence { window, .. } => {
-                self.complete(window, None)?;
+                self.complete(window, None, since)?;
                 if let Some(parity) = self.closes() {
                     shared.borrow().oracle.on_fence(self.rank, window, parity)?;
                 }
@@ -280,26 +298,26 @@ impl<L: Library> RankScript<L> {
             Call::Order { .. } | Call::Attach { .. } => {}
             Call::Detach { .. } => self.on_detached(),
             Call::RequestFlush { window, target, is_local, id } => {
-                self.on_flush_requested(window, target, is_local, id);
+                self.flush_requests.push(FlushRequest { id, since, window, target, is_local });
             }
             Call::Await { .. } => self.on_awaited()?,
             Call::AwaitNotice { .. } => self.on_noticed()?,
             // Whether the operations have arrived is for the targets to say.
-            Call::Complete { window } => self.complete(window, None)?,
+            Call::Complete { window } => self.complete(window, None, since)?,
             Call::Wait { window, .. } => {
                 if let Some(round) = self.closes() {
                     shared.borrow().oracle.on_fence(self.rank, window, round)?;
                 }
             }
             Call::Unlock { window, target } => {
-                self.on_unlocked(window, Some(target))?;
+                self.on_unlocked(window, Some(target), since)?;
                 self.expect_no_stray(window, target)?;
             }
-            Call::UnlockAll { window } => self.on_unlocked(window, None)?,
+            Call::UnlockAll { window } => self.on_unlocked(window, None, since)?,
             Call::Flush { window, target, is_local } => {
-                self.complete(window, target)?;
+                self.complete(window, target, since)?;
                 if !is_local {
-                    self.on_flushed(window, target)?;
+                    self.on_flushed(window, target, since)?;
                 }
                 if let Some(target) = target.filter(|_| !is_local) {
                     self.expect_no_stray(window, target)?;
@@ -307,31 +325,36 @@ impl<L: Library> RankScript<L> {
             }
             Call::FlushTargets { window, targets } => {
                 for target in targets.iter() {
-                    self.complete(window, Some(target))?;
-                    self.on_flushed(window, Some(target))?;
+                    self.complete(window, Some(target), since)?;
+                    self.on_flushed(window, Some(target), since)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn on_flushed(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
-        self.shared.borrow().oracle.on_complete(self.rank, window, target)?;
-        self.note_held(window, target)
+    fn on_flushed(&mut self, window: usize, target: Option<u32>, since: u64) -> Result<(), String> {
+        self.expect_written(window, target, since)?;
+        self.note_held(window, target, since)
     }
 
-    fn on_unlocked(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
-        self.sections.retain(|section| section.window != window || section.target != target);
-        self.complete(window, target)?;
-        self.shared.borrow().oracle.on_complete(self.rank, window, target)
+    fn on_unlocked(&mut self, window: usize, target: Option<u32>, since: u64) -> Result<(), String> {
+        self.complete(window, target, since)?;
+        self.expect_written(window, target, since)
+    }
+
+    /// What was posted before `since` is complete at the target. Where something was posted later, anything may
+    /// be.
+    fn expect_written(&self, window: usize, target: Option<u32>, since: u64) -> Result<(), String> {
+        let is_settled = |span| self.last_posted.get(&span).is_none_or(|&last| last < since);
+        self.shared.borrow().oracle.on_complete(self.rank, window, target, is_settled)
     }
 
     /// The parity of the epochs that the fence or wait just returned from has closed.
     fn closes(&self) -> Option<u8> {
-        let Stage::Phase { index, action } = self.stage else { return None };
-        match self.shared.borrow().plan.phases[index].scripts[self.rank as usize].get(action) {
-            Some(Action::Fence { closes, .. }) => *closes,
-            Some(Action::Wait { closes, .. }) => Some(*closes),
+        match self.action()? {
+            Action::Fence { closes, .. } => closes,
+            Action::Wait { closes, .. } => Some(closes),
             _ => None,
         }
     }
@@ -339,13 +362,10 @@ impl<L: Library> RankScript<L> {
 
 impl<L: Library> RankProgram for RankScript<L> {
     fn step(&mut self) -> Result<Step, Fault> {
-        if self.away > 0 {
-            self.away -= 1;
-            return Ok(Step::Busy);
-        }
-        match self.calling {
-            Some(call) => self.poll(call),
-            None => self.proceed(),
+        if self.threads.len() > 1 {
+            self.step_forked()
+        } else {
+            self.step_thread()
         }
     }
 
@@ -354,14 +374,13 @@ impl<L: Library> RankProgram for RankScript<L> {
     }
 
     fn describe(&self) -> String {
-        let Self { stage, calling, away, in_flight, .. } = self;
-        let mut text = format!("{stage:?}");
-        if let Some(call) = calling {
-            text.push_str(&format!(" in {call:?}"));
-        }
-        if *away > 0 {
-            text.push_str(&format!(" away for {away} steps"));
-        }
-        format!("{text}, {} operations in flight; {}", in_flight.len(), self.library.describe())
+        let Self { stage, threads, in_flight, .. } = self;
+        let threads: Vec<_> = threads.iter().map(Thread::describe).collect();
+        let in_flight = in_flight.len();
+        format!(
+            "{stage:?} at {}, {in_flight} operations in flight; {}",
+            threads.join(" and "),
+            self.library.describe()
+        )
     }
 }

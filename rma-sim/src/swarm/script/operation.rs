@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rma_core::dtype::Dtype;
 
 use super::super::draw::numbers;
-use super::super::library::{Library, OriginBuffers};
+use super::super::library::{Library, OriginBuffers, Posted, Progress};
 use super::super::memory::Buffer;
 use super::super::oracle::Expectation;
 use super::super::plan::{OperationPlan, Payload, Role, Verb};
@@ -20,6 +20,8 @@ use crate::world::{Fault, Step};
 pub(super) struct InFlight {
     /// Its name, which is also that of its request.
     pub(super) id: u64,
+    /// When it was posted.
+    pub(super) stamp: u64,
     pub(super) plan: OperationPlan,
     expectation: Expectation,
     origin: Buffer,
@@ -49,12 +51,12 @@ impl Graves {
 }
 
 impl<L: Library> RankScript<L> {
-    /// A flush has returned: where operations went, the lock must have been acquired.
-    pub(super) fn note_held(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
+    /// A flush that began at `since` has returned: where operations went, the lock must have been acquired.
+    pub(super) fn note_held(&mut self, window: usize, target: Option<u32>, since: u64) -> Result<(), String> {
         let mut shared = self.shared.borrow_mut();
         let here = self.sections.iter().filter(|section| section.window == window && !section.no_check);
         for section in here {
-            for &touched in &section.touched {
+            for &(touched, _) in section.touched.iter().filter(|(_, stamp)| *stamp < since) {
                 if target.is_none_or(|target| target == touched) {
                     shared.oracle.on_held(window, touched, self.rank, section.is_exclusive)?;
                 }
@@ -63,11 +65,13 @@ impl<L: Library> RankScript<L> {
         Ok(())
     }
 
-    /// The operations to `target` (to all, if `None`) are complete at this rank: results are there, and
-    /// sources may be overwritten.
-    pub(super) fn complete(&mut self, window: usize, target: Option<u32>) -> Result<(), String> {
+    /// The operations to `target` (to all, if `None`) that were posted before `since`, by any thread, are complete
+    /// at this rank: results are there, and sources may be overwritten.
+    pub(super) fn complete(&mut self, window: usize, target: Option<u32>, since: u64) -> Result<(), String> {
         let is_meant = |entry: &InFlight| {
-            entry.plan.window == window && target.is_none_or(|target| target == entry.plan.target)
+            entry.stamp < since
+                && entry.plan.window == window
+                && target.is_none_or(|target| target == entry.plan.target)
         };
         self.complete_those(is_meant)
     }
@@ -109,7 +113,8 @@ impl<L: Library> RankScript<L> {
         let compare_buffer = Buffer::of(&compare);
         let expectation = Expectation::Anything;
         let id = self.names;
-        let entry = InFlight { id, plan: *plan, expectation, origin, compare: compare_buffer, result };
+        let stamp = u64::MAX;
+        let entry = InFlight { id, stamp, plan: *plan, expectation, origin, compare: compare_buffer, result };
         let buffers = OriginBuffers {
             id,
             origin: entry.origin.base(),
@@ -119,25 +124,55 @@ impl<L: Library> RankScript<L> {
         // SAFETY: the buffers are kept in `in_flight` until a call that completes the operation has
         // returned, and in `graves` after that.
         #[allow(unsafe_code)]
-        let posted = unsafe { self.library.post(plan, place, &buffers) };
+        let posted = unsafe { self.library.post(self.current, plan, place, &buffers) };
         if posted.as_ref().is_err_and(|error| self.is_stray_of_own(plan, role, error)) {
             self.advance();
             return Ok(Step::Busy);
         }
-        let is_posted =
-            posted.map_err(|error| Fault::Engine(format!("{plan:?} in {:?}: {error}", self.stage)))?;
-        if !is_posted {
+        let posted = posted.map_err(|error| self.blame_post(plan, &error))?;
+        if posted == Posted::NotNow {
             return self.progress(Step::Waiting);
         }
         let expectation = shared.borrow_mut().oracle.on_post(plan, &payload, &compare);
-        self.in_flight.push(InFlight { expectation, ..entry });
-        self.last_posted.insert((plan.window, plan.target), id);
-        self.touch(plan.window, plan.target);
+        let entry = InFlight { expectation, ..entry };
+        self.last_posted.insert(plan.span, stamp);
         self.note_stray(plan, role);
         self.unique += 1;
         self.names += 1;
-        self.advance();
+        if posted == Posted::UnderWay {
+            self.thread_mut().posting = Some(entry);
+        } else {
+            self.on_posted(entry);
+        }
         Ok(Step::Busy)
+    }
+
+    /// Whether the operation that another thread of the process posts is posted.
+    pub(super) fn poll_posting(&mut self, entry: InFlight) -> Result<Step, Fault> {
+        let polled = self.library.poll(self.current);
+        match polled.map_err(|error| self.blame_post(&entry.plan, &error))? {
+            Progress::Returned => {
+                self.on_posted(entry);
+                Ok(Step::Busy)
+            }
+            Progress::Moved | Progress::Waiting => {
+                self.thread_mut().posting = Some(entry);
+                Ok(Step::Waiting)
+            }
+        }
+    }
+
+    fn on_posted(&mut self, mut entry: InFlight) {
+        let OperationPlan { window, target, span, .. } = entry.plan;
+        entry.stamp = self.tick();
+        self.last_posted.insert(span, entry.stamp);
+        self.touch(window, target, entry.stamp);
+        self.in_flight.push(entry);
+        self.advance();
+    }
+
+    fn blame_post(&self, plan: &OperationPlan, error: &str) -> Fault {
+        Fault::Engine(format!("{plan:?} in {}: {error}", self.whereabouts()))
     }
 
     /// The layouts of an operation, where the library takes them.
@@ -150,18 +185,18 @@ impl<L: Library> RankScript<L> {
     }
 
     fn role(&self, plan: &OperationPlan) -> Option<Role> {
-        let Stage::Phase { index, .. } = self.stage else { return None };
+        let Stage::Phase(index) = self.stage else { return None };
         Some(self.shared.borrow().plan.phases[index].spans[plan.span].role)
     }
 
     /// The section under which an operation runs has now to be acquired.
-    pub(super) fn touch(&mut self, window: usize, target: u32) {
+    fn touch(&mut self, window: usize, target: u32, stamp: u64) {
         let is_meant = |section: &&mut Section| {
             section.window == window && section.target.is_none_or(|locked| locked == target)
         };
         if let Some(section) = self.sections.iter_mut().find(is_meant) {
-            if !section.touched.contains(&target) {
-                section.touched.push(target);
+            if !section.touched.iter().any(|(touched, _)| *touched == target) {
+                section.touched.push((target, stamp));
             }
         }
     }

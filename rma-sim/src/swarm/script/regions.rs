@@ -76,11 +76,10 @@ impl<L: Library> RankScript<L> {
 
     /// A region is this rank's own again. What it stores there must stay.
     pub(super) fn on_detached(&mut self) {
-        let Stage::Phase { index, action } = self.stage else { return };
+        let Stage::Phase(index) = self.stage else { return };
+        let Some(Action::Detach { overwrites: Some(span), .. }) = self.action() else { return };
         let mut shared = self.shared.borrow_mut();
         let phase = &shared.plan.phases[index];
-        let done = phase.scripts[self.rank as usize].get(action);
-        let Some(&Action::Detach { overwrites: Some(span), .. }) = done else { return };
         let mut bytes = vec![0; phase.spans[span].len];
         Random::new(shared.plan.seed ^ span as u64).fill(&mut bytes);
         shared.oracle.on_vanished(span, &bytes);

@@ -7,35 +7,24 @@ use super::{RankScript, Stage};
 /// A flush that nobody waits for.
 #[derive(Debug)]
 pub(super) struct FlushRequest {
-    id: u64,
-    window: usize,
-    target: Option<u32>,
-    is_local: bool,
+    pub(super) id: u64,
+    /// When it was called for.
+    pub(super) since: u64,
+    pub(super) window: usize,
+    pub(super) target: Option<u32>,
+    pub(super) is_local: bool,
 }
 
 impl<L: Library> RankScript<L> {
-    pub(super) fn on_flush_requested(&mut self, window: usize, target: Option<u32>, is_local: bool, id: u64) {
-        self.flush_requests.push(FlushRequest { id, window, target, is_local });
-        self.names += 1;
-    }
-
     /// Requests were found done: operations are complete here, and what flushes were for, everywhere.
     pub(super) fn on_awaited(&mut self) -> Result<(), String> {
-        for id in self.library.finished() {
+        for id in self.library.finished(self.current) {
             self.complete_those(|entry| entry.id == id)?;
             let Some(at) = self.flush_requests.iter().position(|flush| flush.id == id) else { continue };
-            let FlushRequest { window, target, is_local, .. } = self.flush_requests.swap_remove(at);
-            let is_meant = |of_window: usize, of_target: u32| {
-                of_window == window && target.is_none_or(|target| target == of_target)
-            };
-            self.complete_those(|entry| entry.id < id && is_meant(entry.plan.window, entry.plan.target))?;
-            // What was posted behind the flush may be anywhere, and be complete here.
-            let is_last = self
-                .last_posted
-                .iter()
-                .all(|(&(of_window, of_target), &last)| last < id || !is_meant(of_window, of_target));
-            if !is_local && is_last {
-                self.on_flushed(window, target)?;
+            let FlushRequest { since, window, target, is_local, .. } = self.flush_requests.swap_remove(at);
+            self.complete(window, target, since)?;
+            if !is_local {
+                self.on_flushed(window, target, since)?;
             }
         }
         Ok(())
@@ -43,11 +32,10 @@ impl<L: Library> RankScript<L> {
 
     /// The word of a span says that so many puts have come: their data must be here.
     pub(super) fn on_noticed(&self) -> Result<(), String> {
-        let Stage::Phase { index, action } = self.stage else { return Ok(()) };
+        let Stage::Phase(index) = self.stage else { return Ok(()) };
+        let Some(Action::AwaitNotice { span, until, .. }) = self.action() else { return Ok(()) };
         let shared = self.shared.borrow();
         let phase = &shared.plan.phases[index];
-        let waited_for = phase.scripts[self.rank as usize].get(action);
-        let Some(&Action::AwaitNotice { span, until, .. }) = waited_for else { return Ok(()) };
         let puts = phase.scripts.iter().flatten().filter_map(|action| match action {
             Action::Operation(plan) if plan.span == span => Some(plan),
             _ => None,

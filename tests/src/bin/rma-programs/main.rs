@@ -3,7 +3,11 @@
 //!
 //! `rmarun -n 3 rma-programs --seeds 10 --from 0`
 
+mod threads;
+
 use std::ptr::NonNull;
+use std::sync::mpsc::{channel, Receiver};
+use std::sync::Arc;
 
 use clap::Parser;
 use rma::raw::{Buffer, Layout, Notification, RawWindow, Request, TargetBuffer};
@@ -11,9 +15,11 @@ use rma::{FenceAssert, Group, Job, LockType, PostAssert, Rank, StartAssert, Wind
 use rma_core::layout::Layouts;
 use rma_sim::swarm::{
     layouts_of, plan, run_rank, Bounds, Call, Exposed, FenceAssertions, Form, Library, Members,
-    OperationPlan, OriginBuffers, Place, Progress, Verb, Which,
+    OperationPlan, OriginBuffers, Place, Posted, Progress, Verb, Which,
 };
 use rma_sim::Fault;
+
+use self::threads::{Answer, Task, Worker};
 
 /// Runs random programs, each in all ranks of the job.
 #[derive(Parser, Debug)]
@@ -27,10 +33,10 @@ struct Cli {
     from: u64,
 }
 
-/// The library as the programs see it. Calls that block are over when they return.
-struct RawLibrary {
+/// The library as one thread sees it. Calls that block are over when they return.
+struct Caller {
     job: Job,
-    windows: Vec<Option<RawWindow>>,
+    windows: Vec<Option<Arc<RawWindow>>>,
     /// The window whose exposure epoch is asked for again and again.
     testing: Option<usize>,
     /// Requests that were not found done, and their names.
@@ -41,9 +47,26 @@ struct RawLibrary {
     asking: Option<Which>,
 }
 
-impl RawLibrary {
+impl Caller {
+    fn new(job: &Job) -> Self {
+        Self {
+            job: job.clone(),
+            windows: Vec::new(),
+            testing: None,
+            requests: Vec::new(),
+            names: Vec::new(),
+            finished: Vec::new(),
+            asking: None,
+        }
+    }
+
+    /// One more for the same windows.
+    fn beside(&self) -> Self {
+        Self { windows: self.windows.clone(), ..Self::new(&self.job) }
+    }
+
     fn window(&self, window: usize) -> Result<&RawWindow, String> {
-        let found = self.windows.get(window).and_then(Option::as_ref);
+        let found = self.windows.get(window).and_then(Option::as_deref);
         found.ok_or_else(|| format!("window {window} does not exist"))
     }
 
@@ -67,7 +90,7 @@ impl RawLibrary {
             },
             None => RawWindow::allocate_with(&self.job, len, disp_unit, options),
         };
-        self.windows.push(Some(window.map_err(say)?));
+        self.windows.push(Some(Arc::new(window.map_err(say)?)));
         Ok(())
     }
 
@@ -105,7 +128,7 @@ impl RawLibrary {
 }
 
 /// Operations in their other forms, and requests.
-impl RawLibrary {
+impl Caller {
     /// # Safety
     /// As for [`Library::post`].
     unsafe fn post_plain(
@@ -264,7 +287,8 @@ impl RawLibrary {
     }
 }
 
-impl Library for RawLibrary {
+/// What the programs call.
+impl Caller {
     fn start(&mut self, call: &Call) -> Result<(), String> {
         let done = match *call {
             Call::Create { memory, len, disp_unit, ref options, .. } => {
@@ -275,7 +299,7 @@ impl Library for RawLibrary {
             }
             Call::Free { window } => {
                 let freed = self.windows.get_mut(window).and_then(Option::take);
-                freed.map_or(Ok(()), RawWindow::free)
+                freed.and_then(Arc::into_inner).map_or(Ok(()), RawWindow::free)
             }
             Call::Fence { window, assertions } => self.window(window)?.fence(assert(assertions)),
             Call::Lock { window, target, is_exclusive, no_check } => {
@@ -341,12 +365,14 @@ impl Library for RawLibrary {
         Ok(Progress::Returned)
     }
 
+    /// # Safety
+    /// As for [`Library::post`].
     unsafe fn post(
         &mut self,
         plan: &OperationPlan,
         place: Place,
         buffers: &OriginBuffers,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         let disp = place.disp(plan.offset);
         match (plan.form, layouts_of(plan)) {
             (Form::Notified { word, change }, _) => {
@@ -363,23 +389,126 @@ impl Library for RawLibrary {
             // SAFETY: the caller's promise.
             (Form::Plain, None) => unsafe { self.post_plain(plan, disp, buffers) }?,
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Does what a task is, to its end.
+    fn perform(&mut self, task: &Task) -> Result<(), String> {
+        match task {
+            Task::Call(call) => {
+                self.start(call)?;
+                while self.poll()? != Progress::Returned {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            }
+            // SAFETY: the script keeps the buffers, as it promised when it handed them over.
+            Task::Post(plan, place, buffers) => unsafe { self.post(plan, *place, buffers) },
+        }
+    }
+}
+
+/// The library as the programs see it: what their threads call is called by threads.
+struct RawLibrary {
+    own: Caller,
+    /// None, unless the program has forked.
+    workers: Vec<Worker>,
+    answers: Option<Receiver<Answer>>,
+}
+
+impl RawLibrary {
+    fn new(job: &Job) -> Self {
+        Self { own: Caller::new(job), workers: Vec::new(), answers: None }
+    }
+
+    fn ask(&self, thread: usize, task: Task) -> Result<(), String> {
+        let Some(worker) = self.workers.get(thread) else {
+            return Err(format!("there is no thread {thread}"));
+        };
+        worker.tasks.send(task).map_err(|_| format!("thread {thread} has ended"))
+    }
+}
+
+impl Library for RawLibrary {
+    fn fork(&mut self, threads: usize) {
+        let (answer, answers) = channel();
+        self.answers = Some(answers);
+        for number in 0..threads {
+            let mut caller = self.own.beside();
+            if number == 0 {
+                caller.requests = std::mem::take(&mut self.own.requests);
+                caller.names = std::mem::take(&mut self.own.names);
+            }
+            self.workers.push(Worker::spawn(number, caller, answer.clone()));
+        }
+    }
+
+    fn join(&mut self) {
+        for Worker { tasks, thread, .. } in self.workers.drain(..) {
+            drop(tasks);
+            let caller = thread.join().expect("it catches the panics of what it calls");
+            self.own.requests.extend(caller.requests);
+            self.own.names.extend(caller.names);
+        }
+        self.answers = None;
+    }
+
+    fn has_real_threads(&self) -> bool {
+        true
+    }
+
+    fn start(&mut self, thread: usize, call: &Call) -> Result<(), String> {
+        if self.workers.is_empty() {
+            return self.own.start(call);
+        }
+        self.ask(thread, Task::Call(*call))
+    }
+
+    /// Of several threads, waits until one of them has answered.
+    fn poll(&mut self, thread: usize) -> Result<Progress, String> {
+        let Some(answers) = &self.answers else { return self.own.poll() };
+        if self.workers.iter().all(|worker| worker.answer.is_none()) {
+            let (number, done, finished) = answers.recv().map_err(|error| error.to_string())?;
+            let worker = &mut self.workers[number];
+            worker.finished.extend(finished);
+            worker.answer = Some(done);
+        }
+        match self.workers[thread].answer.take() {
+            Some(done) => done.map(|()| Progress::Returned),
+            None => Ok(Progress::Waiting),
+        }
+    }
+
+    unsafe fn post(
+        &mut self,
+        thread: usize,
+        plan: &OperationPlan,
+        place: Place,
+        buffers: &OriginBuffers,
+    ) -> Result<Posted, String> {
+        if self.workers.is_empty() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.own.post(plan, place, buffers) }.map(|()| Posted::Done);
+        }
+        self.ask(thread, Task::Post(*plan, place, *buffers))?;
+        Ok(Posted::UnderWay)
     }
 
     fn takes_layouts(&self) -> bool {
         true
     }
 
-    fn finished(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.finished)
+    fn finished(&mut self, thread: usize) -> Vec<u64> {
+        let finished = self.workers.get_mut(thread).map(|worker| &mut worker.finished);
+        std::mem::take(finished.unwrap_or(&mut self.own.finished))
     }
 
     fn progress(&mut self) -> Result<Progress, String> {
-        Ok(if self.job.progress() > 0 { Progress::Moved } else { Progress::Waiting })
+        Ok(if self.own.job.progress() > 0 { Progress::Moved } else { Progress::Waiting })
     }
 
     fn exposed(&self, window: usize) -> Exposed {
-        let found = self.windows.get(window).and_then(Option::as_ref);
+        let found = self.own.windows.get(window).and_then(Option::as_ref);
         let base = found.and_then(|window| Some((NonNull::new(window.base())?, window.len())));
         match base {
             // SAFETY: the window's memory stays until it is freed, after which nobody looks.
@@ -393,7 +522,7 @@ impl Library for RawLibrary {
     }
 
     fn describe(&self) -> String {
-        format!("{} windows", self.windows.len())
+        format!("{} windows", self.own.windows.len())
     }
 }
 
@@ -412,15 +541,7 @@ fn run(cli: &Cli) -> Result<(), String> {
     let (rank, ranks) = (job.rank().0, job.size());
     for seed in cli.from..cli.from.saturating_add(cli.seeds) {
         let drawn = plan(seed, Bounds { has_dynamic: false, ..Bounds::of(ranks, ranks) });
-        let library = RawLibrary {
-            job: job.clone(),
-            windows: Vec::new(),
-            testing: None,
-            requests: Vec::new(),
-            names: Vec::new(),
-            finished: Vec::new(),
-            asking: None,
-        };
+        let library = RawLibrary::new(&job);
         let meeting = job.clone();
         let barrier = move || meeting.barrier().map_err(say);
         if let Err(fault) = run_rank(&drawn, rank, library, barrier) {
