@@ -73,6 +73,48 @@ fn programs_fork_in_every_kind_of_epoch() {
     }
 }
 
+/// Whether a rank of a plan loads or stores what is another's, and whether it must find there what that one has left.
+fn direct_accesses(plan: &Plan) -> (Vec<&'static str>, bool) {
+    let (mut phases, mut has_handed) = (Vec::new(), false);
+    for phase in &plan.phases {
+        for (rank, script) in (0..).zip(&phase.scripts) {
+            for action in script {
+                let (at, stored) = match action {
+                    Action::Load { at, stored } => (at, stored),
+                    Action::Store { at, .. } => (at, &None),
+                    _ => continue,
+                };
+                assert!(plan.windows[at.window].is_shared, "seed {}", plan.seed);
+                if at.target != rank {
+                    phases.push(phase.name);
+                    has_handed |= stored.is_some();
+                }
+            }
+        }
+    }
+    (phases, has_handed)
+}
+
+#[test]
+fn programs_load_and_store_shared_memory_in_every_kind_of_epoch() {
+    let (mut census, mut phases, mut handed) = (Census::default(), Vec::new(), 0);
+    for seed in 0..SEEDS {
+        let plan = plan(seed, FEW);
+        census.add(&plan);
+        let (found, has_handed) = direct_accesses(&plan);
+        phases.extend(found);
+        handed += usize::from(has_handed);
+    }
+    let windows = census.count("window shared");
+    assert!((70..130).contains(&windows), "{windows} shared windows in {SEEDS} plans");
+    assert!(census.count("sync") > 0);
+    assert!(handed > 20, "memory is handed over in {handed} programs");
+    for kind in ["locks", "shared locks", "fence", "post and start"] {
+        let count = phases.iter().filter(|phase| **phase == kind).count();
+        assert!(count > 100, "{kind}: {count} accesses to others' memory");
+    }
+}
+
 #[test]
 fn a_death_is_survived_with_clean_hands() {
     for seed in 0..200 {

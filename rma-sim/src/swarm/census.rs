@@ -94,6 +94,7 @@ fn features_of(window: &WindowPlan) -> impl Iterator<Item = &'static str> {
         (window.is_allocated, "allocated"),
         (window.over.is_some(), "over another"),
         (window.is_dynamic, "dynamic"),
+        (window.is_shared, "shared"),
         (options.no_locks, "no_locks"),
         (options.same_size, "same_size"),
         (options.same_disp_unit, "same_disp_unit"),

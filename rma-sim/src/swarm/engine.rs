@@ -4,7 +4,7 @@ use core::task::Poll;
 
 use rma_core::config::Config;
 use rma_core::engine::{
-    Engine, FenceAssert, Notification, Operation, PostAssert, Request, StartAssert, SyncCall,
+    Engine, FenceAssert, Notification, Operation, PostAssert, Request, SharedPart, StartAssert, SyncCall,
 };
 use rma_core::error::{Call as Name, RmaError};
 use rma_core::ghost::Ghost;
@@ -80,24 +80,35 @@ impl EngineLibrary {
         &self.engine
     }
 
+    #[allow(unsafe_code)]
+    fn create(&mut self, call: &Call) -> Result<SyncCall, RmaError> {
+        let engine = &mut self.engine;
+        let Call::Create { memory, len, disp_unit, is_dynamic, is_shared, ref options, .. } = *call else {
+            unreachable!("who calls it has looked")
+        };
+        let (window, sync) = match memory {
+            _ if is_dynamic => engine.start_create_dynamic(options)?,
+            Some(base) if is_shared => {
+                let part = SharedPart { base, len, mapping: Box::new(()) };
+                // SAFETY: the script keeps the memory until the window is freed; all ranks are one thread.
+                unsafe { engine.start_shared(Ok(part), disp_unit, options) }?
+            }
+            Some(base) => {
+                // SAFETY: the script keeps the memory until the window is freed, and accesses it through pointers
+                // only.
+                unsafe { engine.start_create_with(base.as_ptr(), len, disp_unit, options) }?
+            }
+            None => engine.start_allocate_with(len, disp_unit, options)?,
+        };
+        self.windows.push(window);
+        self.said = Some(*options);
+        Ok(sync)
+    }
+
     fn begin(&mut self, call: &Call) -> Result<SyncCall, RmaError> {
         let engine = &mut self.engine;
         match *call {
-            Call::Create { memory, len, disp_unit, is_dynamic, ref options, .. } => {
-                let (window, sync) = match memory {
-                    _ if is_dynamic => engine.start_create_dynamic(options)?,
-                    #[allow(unsafe_code)]
-                    Some(base) => {
-                        // SAFETY: the script keeps the memory until the window is freed, and accesses it
-                        // through pointers only.
-                        unsafe { engine.start_create_with(base.as_ptr(), len, disp_unit, options) }?
-                    }
-                    None => engine.start_allocate_with(len, disp_unit, options)?,
-                };
-                self.windows.push(window);
-                self.said = Some(*options);
-                Ok(sync)
-            }
+            Call::Create { .. } => self.create(call),
             Call::Free { window } => engine.start_free(self.windows[window]),
             Call::Fence { window, assertions } => {
                 engine.start_fence(self.windows[window], assert(assertions))
@@ -138,7 +149,11 @@ impl EngineLibrary {
                 engine.start_wait_notification(self.windows[window], disp, until)
             }
             Call::Detach { window, base } => engine.start_detach(self.windows[window], base.as_ptr()),
-            Call::Await { .. } | Call::Order { .. } | Call::RequestFlush { .. } | Call::Attach { .. } => {
+            Call::Await { .. }
+            | Call::Order { .. }
+            | Call::RequestFlush { .. }
+            | Call::Attach { .. }
+            | Call::Sync { .. } => {
                 unreachable!("they return at once, or are waited for otherwise")
             }
         }
@@ -215,6 +230,7 @@ impl Library for EngineLibrary {
                 #[allow(unsafe_code)]
                 unsafe { engine.attach(self.windows[window], base.as_ptr(), len) }.map_err(say)?;
             }
+            Call::Sync { window } => engine.sync(self.windows[window]).map_err(say)?,
             Call::Order { window, target: None } => engine.order_all(self.windows[window]).map_err(say)?,
             Call::RequestFlush { window, target, is_local, id } => {
                 let request = engine.flush_request(self.windows[window], target.map(Rank), is_local);

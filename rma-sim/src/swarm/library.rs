@@ -15,13 +15,15 @@ use super::plan::{FenceAssertions, Members, OperationPlan, Which};
 #[allow(missing_docs)] // as in `Action`
 pub enum Call {
     /// Collective. `memory` is the rank's part, `len` bytes, or `None` if the library allocates it. Of a
-    /// dynamic window it is the memory of which regions will be attached.
+    /// dynamic window it is the memory of which regions will be attached, of a shared one the rank's part, unless
+    /// the library has memory that processes share.
     Create {
         window: usize,
         memory: Option<NonNull<u8>>,
         len: usize,
         disp_unit: u32,
         is_dynamic: bool,
+        is_shared: bool,
         options: WindowOptions,
     },
     /// Collective.
@@ -103,6 +105,10 @@ pub enum Call {
     Detach {
         window: usize,
         base: NonNull<u8>,
+    },
+    /// Returns at once.
+    Sync {
+        window: usize,
     },
     /// `disp` in units of the rank's own window.
     AwaitNotice {
@@ -221,6 +227,11 @@ pub trait Library {
 
     /// The memory of a window at this rank, after its creation.
     fn exposed(&self, window: usize) -> Exposed;
+
+    /// The memory of a rank's part of a shared window in this process; `None`: the ranks are one process.
+    fn shared_part(&self, _window: usize, _rank: u32) -> Option<Exposed> {
+        None
+    }
 
     /// Checks that nothing is left over, after all windows are freed.
     ///

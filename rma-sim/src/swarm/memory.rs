@@ -3,6 +3,10 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 
 /// The memory that one rank gives to one window.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +49,54 @@ impl Exposed {
         bytes
     }
 
+    /// The same by atomic loads, of words where there are some: for memory of which others may access other places.
+    ///
+    /// # Panics
+    /// When they are not inside.
+    pub fn load(self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= self.len, "the plan stays inside the window");
+        let mut bytes = vec![0; len];
+        let mut rest = &mut bytes[..];
+        while let Some(place) = self.place(offset + len - rest.len()).filter(|_| !rest.is_empty()) {
+            if is_word(place, rest.len()) {
+                // SAFETY: an aligned word inside the memory, valid by the promise to `new`.
+                let word = unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) };
+                rest[..WORD].copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+                rest = &mut rest[WORD..];
+            } else {
+                // SAFETY: inside the memory, valid by the promise to `new`.
+                let byte = unsafe { AtomicU8::from_ptr(place.as_ptr()) };
+                rest[0] = byte.load(Relaxed);
+                rest = &mut rest[1..];
+            }
+        }
+        bytes
+    }
+
+    /// Stores `bytes` at `offset`, in the same way.
+    ///
+    /// # Panics
+    /// When they are not inside.
+    pub fn store(self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len, "the plan stays inside the window");
+        let mut rest = bytes;
+        while let Some(place) = self.place(offset + bytes.len() - rest.len()).filter(|_| !rest.is_empty()) {
+            if is_word(place, rest.len()) {
+                let mut raw = [0; WORD];
+                raw.copy_from_slice(&rest[..WORD]);
+                // SAFETY: an aligned word inside the memory, valid by the promise to `new`.
+                let word = unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) };
+                word.store(u64::from_ne_bytes(raw), Relaxed);
+                rest = &rest[WORD..];
+            } else {
+                // SAFETY: inside the memory, valid by the promise to `new`.
+                let byte = unsafe { AtomicU8::from_ptr(place.as_ptr()) };
+                byte.store(rest[0], Relaxed);
+                rest = &rest[1..];
+            }
+        }
+    }
+
     /// Stores `bytes` at `offset`.
     ///
     /// # Panics
@@ -57,6 +109,11 @@ impl Exposed {
         // SAFETY: writable for the bytes; they are ours.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
+}
+
+/// Whether the next access may be one of a word.
+fn is_word(place: NonNull<u8>, left: usize) -> bool {
+    left >= WORD && place.addr().get() % WORD == 0
 }
 
 /// Owned memory, aligned for every element type, at an address that stays the same.

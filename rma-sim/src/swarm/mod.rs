@@ -25,8 +25,8 @@ pub use haunt::has_ghosts;
 pub use library::{Call, Library, OriginBuffers, Place, Posted, Progress};
 pub use memory::{Buffer, Exposed};
 pub use plan::{
-    Action, FenceAssertions, Form, Members, OperationPlan, Over, Payload, Phase, Plan, Role, Span, Store,
-    Verb, Which, WindowPlan, THREADS_MAX,
+    Action, DirectPlan, FenceAssertions, Form, Members, OperationPlan, Over, Payload, Phase, Plan, Role,
+    Span, Store, Verb, Which, WindowPlan, THREADS_MAX,
 };
 pub use run::{run, run_with_death, Report, Verdict};
 pub use shape::layouts_of;

@@ -48,6 +48,8 @@ enum Mistake {
     DetachedServed,
     /// Flush completes what its own thread has posted.
     OwnThreadOnly,
+    /// Lock and start return at once, and fences that nothing precedes, though memory is shared.
+    SharedUnawaited,
 }
 
 /// The attached regions of a window, with their ranks.
@@ -65,6 +67,8 @@ struct World {
     exposed: Vec<Vec<Option<Members>>>,
     /// Of each window, if it is dynamic.
     regions: Vec<Option<Regions>>,
+    /// Of each window: direct accesses follow the calls that allow them.
+    is_shared: Vec<bool>,
     random: Random,
 }
 
@@ -133,6 +137,18 @@ impl World {
         base.addr().get() - first
     }
 
+    /// Whether calls wait for what allows direct accesses.
+    fn awaits_grants(&self, window: usize) -> bool {
+        self.is_shared[window] && self.mistake != Mistake::SharedUnawaited
+    }
+
+    /// Whether all ranks of the group expose a window to `rank`.
+    fn is_exposed(&self, window: usize, group: Members, rank: u32) -> bool {
+        let exposes =
+            |target: u32| self.exposed[window][target as usize].is_some_and(|origins| origins.contains(rank));
+        group.iter().all(exposes)
+    }
+
     /// Whether all ranks have begun as many as `rank`.
     fn is_collective(begun: &[usize], rank: u32) -> bool {
         begun.iter().all(|&count| count >= begun[rank as usize])
@@ -149,6 +165,16 @@ impl Model {
             queue.push(Request { rank: self.rank, is_exclusive });
         }
         world.is_granted(window, target, self.rank)
+    }
+
+    /// Whether lock or lock_all (of `None`) may return: where memory is shared, when the locks are held.
+    fn may_access(&mut self, window: usize, target: Option<u32>) -> bool {
+        if !self.world.borrow().awaits_grants(window) {
+            return true;
+        }
+        let ranks = self.world.borrow().locks[window].len() as u32;
+        let mut targets = target.map_or(0..ranks, |target| target..target + 1);
+        targets.all(|target| self.acquire(window, target))
     }
 
     /// Executes what was posted to the window and target; false: a lock is not granted yet.
@@ -262,9 +288,11 @@ impl Model {
             Call::Fence { window, assertions } => {
                 let all_here = World::is_collective(&self.world.borrow().fences[window], self.rank);
                 let is_lone = self.world.borrow().mistake == Mistake::LoneFence;
-                assertions.no_precede || all_here || is_lone
+                let no_wait = assertions.no_precede && !self.world.borrow().awaits_grants(window);
+                no_wait || all_here || is_lone
             }
-            Call::Lock { .. } | Call::LockAll { .. } => true,
+            Call::Lock { window, target, .. } => self.may_access(window, Some(target)),
+            Call::LockAll { window, .. } => self.may_access(window, None),
             Call::Unlock { window, target } => {
                 let done = self.acquire(window, target) && self.complete(window, Some(target));
                 if done {
@@ -285,20 +313,15 @@ impl Model {
             }
             Call::Await { which, .. } => self.finish(thread, which),
             Call::AwaitNotice { window, disp, until } => self.noticed(window, disp) >= until,
-            Call::Post { .. } | Call::Start { .. } => true,
-            Call::Order { .. } | Call::RequestFlush { .. } | Call::Attach { .. } | Call::Detach { .. } => {
-                true
+            Call::Start { window, group, .. } => {
+                let world = self.world.borrow();
+                !world.awaits_grants(window) || world.is_exposed(window, group, self.rank)
             }
+            Call::Post { .. } | Call::Order { .. } | Call::Sync { .. } => true,
+            Call::RequestFlush { .. } | Call::Attach { .. } | Call::Detach { .. } => true,
             Call::Complete { window } => {
                 let (rank, targets) = (self.rank, self.targets);
-                let is_exposed = {
-                    let world = self.world.borrow();
-                    let waits = |target: u32| {
-                        let origins = world.exposed[window][target as usize];
-                        !origins.is_some_and(|origins| origins.contains(rank))
-                    };
-                    !targets.iter().any(waits)
-                };
+                let is_exposed = self.world.borrow().is_exposed(window, targets, rank);
                 if is_exposed {
                     self.complete(window, None);
                     let mut world = self.world.borrow_mut();
@@ -408,7 +431,7 @@ impl Library for Model {
         let mut world = self.world.borrow_mut();
         let rank = self.rank as usize;
         match *call {
-            Call::Create { window, memory, len, disp_unit, is_dynamic, .. } => {
+            Call::Create { window, memory, len, disp_unit, is_dynamic, is_shared, .. } => {
                 self.disp_units.push(disp_unit);
                 world.collective[window][rank] += 1;
                 let base = memory.ok_or("the plan lets this model allocate nothing")?;
@@ -416,6 +439,7 @@ impl Library for Model {
                 #[allow(unsafe_code)]
                 let exposed = unsafe { Exposed::new(base, len) };
                 world.memory[window][rank] = exposed;
+                world.is_shared[window] = is_shared;
                 if is_dynamic {
                     world.regions[window].get_or_insert_default();
                 }

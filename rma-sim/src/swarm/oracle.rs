@@ -8,7 +8,7 @@ use rma_core::engine::Change;
 use rma_core::op::ReduceOp;
 
 use super::memory::Exposed;
-use super::plan::{Form, OperationPlan, Over, Phase, Role, Span, Verb, WindowPlan};
+use super::plan::{DirectPlan, Form, OperationPlan, Over, Phase, Role, Span, Verb, WindowPlan};
 use crate::arithmetic;
 
 /// What is known of an operation's result when it is posted.
@@ -117,6 +117,35 @@ impl Oracle {
         self.memory[window][rank as usize].place(0).map_or(0, |base| base.addr().get() as u64)
     }
 
+    /// A rank's part of a window.
+    pub(super) fn part(&self, window: usize, rank: u32) -> Exposed {
+        self.memory[window][rank as usize]
+    }
+
+    /// A rank has stored directly: complete at once.
+    pub(super) fn on_store(&mut self, at: &DirectPlan, bytes: &[u8]) {
+        self.shadow_mut(at.window, at.target, at.offset, at.len).copy_from_slice(bytes);
+    }
+
+    /// A rank has loaded directly: `stored` is what the plan says that another has left for it.
+    pub(super) fn on_load(
+        &mut self,
+        at: &DirectPlan,
+        stored: Option<&[u8]>,
+        found: &[u8],
+    ) -> Result<(), String> {
+        if self.spans[at.span].role == Role::Counter {
+            self.tallies[at.span].tickets.push(number(found));
+            return Ok(());
+        }
+        let shadow = self.shadow_mut(at.window, at.target, at.offset, at.len);
+        if let Some(stored) = stored {
+            // Who left it may be another process, of which nothing else is known.
+            shadow.copy_from_slice(stored);
+        }
+        difference(shadow, found).map_or(Ok(()), |text| Err(format!("loaded {text}")))
+    }
+
     /// A detached span is its owner's alone, who stores something there.
     pub(super) fn on_vanished(&mut self, span: usize, bytes: &[u8]) {
         let Span { window, rank, offset, .. } = self.spans[span];
@@ -192,9 +221,9 @@ impl Oracle {
             }
         }
         match (verb, role) {
-            (Verb::Put | Verb::Accumulate, _) | (_, Role::Shared(..) | Role::Counter | Role::Swap) => {
-                Expectation::Anything
-            }
+            (Verb::Put | Verb::Accumulate, _) | (_, Role::Shared(..) | Role::Swap) => Expectation::Anything,
+            // What is put next is one more.
+            (_, Role::Counter) => Expectation::Ticket,
             (_, Role::Ticket) if op != ReduceOp::NoOp => Expectation::Ticket,
             (_, Role::Ticket) => Expectation::Anything,
             (_, Role::Absent(_) | Role::Vanishing(_)) => Expectation::Anything,
@@ -280,7 +309,7 @@ impl Oracle {
         for index in 0..self.spans.len() {
             let span = self.spans[index];
             match span.role {
-                Role::Ticket => self.check_tickets(index)?,
+                Role::Ticket | Role::Counter => self.check_tickets(index)?,
                 Role::Swap => self.check_swaps(index)?,
                 _ => {}
             }

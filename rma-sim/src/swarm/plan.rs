@@ -40,6 +40,8 @@ pub struct WindowPlan {
     pub is_allocated: bool,
     /// The window is made without memory: each rank attaches regions of its own, and detaches them.
     pub is_dynamic: bool,
+    /// The ranks load and store each other's memory directly.
+    pub is_shared: bool,
     /// The memory is that of another window.
     pub over: Option<Over>,
     /// What the program says about it.
@@ -110,7 +112,7 @@ pub enum Role {
     Ticket,
     /// A `u64` on which everybody compares-and-swaps unique values: the swaps form one chain.
     Swap,
-    /// A `u64` incremented by get and put under an exclusive lock: no increment is lost.
+    /// A `u64` incremented by get and put, or load and store, under an exclusive lock: no increment is lost.
     Counter,
     /// Everybody reads.
     ReadOnly,
@@ -271,6 +273,25 @@ pub enum Action {
         /// Actions of each thread.
         lengths: [usize; THREADS_MAX],
     },
+    /// A load from memory that is shared, by this rank: complete at once.
+    Load {
+        /// What is loaded.
+        at: DirectPlan,
+        /// It must be what its rank has stored there from this seed; `None`: what this rank has left.
+        stored: Option<u64>,
+    },
+    /// A store to such memory, as complete.
+    Store {
+        /// What is stored to.
+        at: DirectPlan,
+        /// What is stored.
+        payload: Payload,
+    },
+    /// `sync`.
+    Sync {
+        /// Which window.
+        window: usize,
+    },
     /// An operation.
     Operation(OperationPlan),
     /// Computation: the rank is away for so many steps, without a call to the library.
@@ -376,6 +397,21 @@ pub struct OperationPlan {
     pub payload: Payload,
     /// How it is called.
     pub form: Form,
+}
+
+/// Memory of a shared window that a rank loads or stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectPlan {
+    /// Which window.
+    pub window: usize,
+    /// Whose part.
+    pub target: u32,
+    /// First byte there.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+    /// Which span of the phase it is inside of.
+    pub span: usize,
 }
 
 /// How an operation is called.

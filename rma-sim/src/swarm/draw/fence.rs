@@ -1,6 +1,7 @@
 //! Phases of fences: all ranks, one window, several epochs.
 
 use super::super::plan::{Action, FenceAssertions, Phase, Span, Verb};
+use super::direct::{given, taken};
 use super::operation::{candidates, Uses};
 use super::thread::outside_forks;
 use super::Draw;
@@ -20,12 +21,19 @@ impl Draw<'_> {
             FenceAssertions { no_precede: self.random.chance(600), ..FenceAssertions::default() };
         let (mut closes, mut parity) = (None, 0);
         for left in (0..self.random.between(1, 4)).rev() {
-            let part = self.epoch(window, &spans, parity);
+            let mut part = self.epoch(window, &spans, parity);
+            let is_empty = part.iter().all(Vec::is_empty);
+            if !is_empty {
+                let handed = self.hand_over(window, &spans, parity, |_, _| true);
+                for (rank, (script, part)) in (0..).zip(scripts.iter_mut().zip(&mut part)) {
+                    script.extend(given(&handed, rank));
+                    part.splice(0..0, taken(&handed, rank));
+                }
+            }
             self.fence(&mut scripts, window, assertions, closes, &part);
             for (script, actions) in scripts.iter_mut().zip(&part) {
                 script.extend(actions);
             }
-            let is_empty = part.iter().all(Vec::is_empty);
             assertions = FenceAssertions {
                 // Only true, and only allowed, if nobody did anything.
                 no_precede: is_empty && left > 0 && self.random.chance(500),
@@ -79,11 +87,12 @@ impl Draw<'_> {
                 _ => false,
             })
         };
+        let is_shared = self.windows[window].is_shared;
         for (rank, script) in scripts.iter_mut().enumerate() {
             let is_first = closes.is_none() && script.is_empty();
             let assertions = FenceAssertions {
-                // Owners store only before the first fence of a phase.
-                no_store: !is_first && self.random.chance(300),
+                // Owners store only before the first fence of a phase, unless others may store too.
+                no_store: !is_first && self.random.chance(300) && !is_shared,
                 no_put: !written(rank as u32) && self.random.chance(300),
                 ..agreed
             };

@@ -1,5 +1,6 @@
 //! Random plans, every one of them a correct MPI program.
 
+mod direct;
 mod fence;
 mod operation;
 mod passive;
@@ -16,6 +17,7 @@ use rma_core::info::MemoryModel;
 pub(super) use span::numbers;
 
 use self::region::Attached;
+use self::window::Wanted;
 use super::plan::{Action, Members, Phase, Plan, WindowPlan};
 use crate::fabric::FabricConfig;
 use crate::random::Random;
@@ -30,13 +32,15 @@ pub struct Bounds {
     pub ranks_max: u32,
     /// There may be dynamic windows: who runs the plan knows where each rank's memory is.
     pub has_dynamic: bool,
+    /// There may be shared windows: the ranks are on one host.
+    pub has_shared: bool,
 }
 
 impl Bounds {
     /// Everything, with so many ranks.
     #[must_use]
     pub const fn of(ranks_min: u32, ranks_max: u32) -> Self {
-        Self { ranks_min, ranks_max, has_dynamic: true }
+        Self { ranks_min, ranks_max, has_dynamic: true, has_shared: true }
     }
 }
 
@@ -66,7 +70,9 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
     let config = region::config(config(&mut random), &mut regions);
     let schedule = Schedule::draw(ranks, &mut random);
     let has_dynamic = regions.chance(250) && bounds.has_dynamic;
-    let windows = window::windows(ranks, has_dynamic, &mut random);
+    // Plans without shared windows too are what they were.
+    let has_shared = Random::new(seed ^ direct::SOURCE).chance(250) && bounds.has_shared;
+    let windows = window::windows(ranks, Wanted { has_dynamic, has_shared }, &mut random);
     let operations = random.pick(&[8, 40, 200, 600]) / u64::from(ranks) + 2;
     let count = random.between(1, 4);
     let attached = Attached::new(&windows);

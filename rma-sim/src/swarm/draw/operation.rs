@@ -30,6 +30,8 @@ enum Use {
 #[derive(Clone, Debug)]
 pub(super) struct Uses {
     uses: Vec<Option<Use>>,
+    /// Something may be under way there, also where an order call lets anything follow.
+    is_unsettled: Vec<bool>,
     /// When each span was used last, in operations.
     stamps: Vec<u64>,
     clock: u64,
@@ -41,8 +43,9 @@ pub(super) struct Uses {
 
 impl Uses {
     pub(super) fn new(spans: &[Span]) -> Self {
-        let stamps = vec![0; spans.len()];
-        Self { uses: vec![None; spans.len()], stamps, clock: 0, flushes: Vec::new(), requests: 0 }
+        let (uses, is_unsettled, stamps) =
+            (vec![None; spans.len()], vec![false; spans.len()], vec![0; spans.len()]);
+        Self { uses, is_unsettled, stamps, clock: 0, flushes: Vec::new(), requests: 0 }
     }
 
     /// What a thread begins with. The requests are the first one's.
@@ -60,6 +63,7 @@ impl Uses {
         for index in 0..self.uses.len() {
             let Some(thread) = whose(index).and_then(|thread| threads.get(thread)) else { continue };
             (self.uses[index], self.stamps[index]) = (thread.uses[index], thread.stamps[index]);
+            self.is_unsettled[index] = thread.is_unsettled[index];
         }
         // Of a flush that a thread began it is not known what others posted before.
         let fork = self.clock;
@@ -78,9 +82,21 @@ impl Uses {
         for (index, (slot, span)) in self.uses.iter_mut().zip(spans).enumerate() {
             let is_meant = span.window == window && target.is_none_or(|target| target == span.rank);
             if is_meant && self.stamps[index] <= stamp && !matches!(slot, Some(Use::Notes(..))) {
-                *slot = None;
+                (*slot, self.is_unsettled[index]) = (None, false);
             }
         }
+    }
+
+    /// Anything may follow, and comes behind what is under way: but for what does not come through the library.
+    pub(super) fn order(&mut self, spans: &[Span], window: usize, target: Option<u32>) {
+        let is_unsettled = self.is_unsettled.clone();
+        self.complete(spans, window, target);
+        self.is_unsettled = is_unsettled;
+    }
+
+    /// Whether nothing of this rank's is under way at a span.
+    pub(super) fn is_settled(&self, index: usize) -> bool {
+        !self.is_unsettled[index]
     }
 
     /// A flush with a request is under way.
@@ -118,7 +134,7 @@ impl Draw<'_> {
         let has_no_op = options.accumulate_ops == AccumulateOps::SameOpNoOp;
         let mut shape = Shape { random: &mut self.random, span, index, unit, is_strict, has_no_op };
         uses.clock += 1;
-        uses.stamps[index] = uses.clock;
+        (uses.stamps[index], uses.is_unsettled[index]) = (uses.clock, true);
         match span.role {
             Role::Owned(owner) | Role::Absent(owner) | Role::Vanishing(owner) if owner == rank => {
                 shape.owned(&mut uses.uses[index])

@@ -154,6 +154,11 @@ impl Draw<'_> {
             })
         };
         script.push(Action::Lock { window, target, is_exclusive: true, no_check: false });
+        if let Some(direct) = self.increments_directly(&spans[index], index) {
+            script.extend(direct);
+            script.push(Action::Unlock { window, target });
+            return;
+        }
         script.push(access(Verb::Get, ReduceOp::NoOp, Payload::Number(0)));
         script.push(Action::Flush { window, target: Some(target), is_local: self.random.chance(500) });
         script.push(access(Verb::Put, ReduceOp::Replace, Payload::LastResultPlusOne));
@@ -196,6 +201,7 @@ impl Draw<'_> {
         // One operation is the case that the design optimizes most.
         let most = if self.random.chance(300) { 1 } else { self.operations };
         for _ in 0..self.random.below(most + 1) {
+            script.extend(self.direct(rank, spans, chosen, uses));
             if let Some(plan) = self.operation(rank, spans, chosen, uses) {
                 let form = self.form(&plan, uses);
                 script.push(Action::Operation(OperationPlan { form, ..plan }));

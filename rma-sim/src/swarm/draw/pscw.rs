@@ -1,6 +1,7 @@
 //! Phases of post, start, complete and wait: on one window, several rounds of random pairs.
 
 use super::super::plan::{Action, FenceAssertions, Members, Phase, Span};
+use super::direct::{given, taken, Handed};
 use super::operation::{candidates, Uses};
 use super::Draw;
 
@@ -31,8 +32,11 @@ impl Draw<'_> {
             let round = self.round();
             // A fence elsewhere, so that every post is known to be over.
             let no_check = number == 0 && self.windows.len() > 1 && self.random.chance(250);
+            let handed = self.hand_over(window, &spans, number, |origin, target| {
+                round.targets[origin as usize].contains(target)
+            });
             for (rank, script) in (0..).zip(&mut scripts) {
-                self.part(rank, window, number, &round, no_check, &spans, script);
+                self.part(rank, window, number, &round, no_check, &spans, &handed, script);
             }
         }
         Phase { name: "post and start", stores, spans, scripts }
@@ -73,6 +77,7 @@ impl Draw<'_> {
         round: &Round,
         no_check: bool,
         spans: &[Span],
+        handed: &[Handed],
         script: &mut Vec<Action>,
     ) {
         let (targets, origins) = (round.targets[rank as usize], round.origins[rank as usize]);
@@ -82,6 +87,7 @@ impl Draw<'_> {
         let is_late = round.is_late[rank as usize] && !no_check;
         let post = Action::Post { window, group: origins, no_check };
         if posts && !is_late {
+            script.extend(given(handed, rank));
             script.push(post);
         }
         if no_check {
@@ -94,6 +100,7 @@ impl Draw<'_> {
         }
         if starts {
             script.push(Action::Start { window, group: targets, no_check });
+            script.extend(taken(handed, rank));
             let mut uses = Uses::new(spans);
             let mut chosen = candidates(rank, spans, window, None, Some(number));
             chosen.retain(|&index| targets.contains(spans[index].rank));
@@ -101,6 +108,7 @@ impl Draw<'_> {
             script.push(Action::Complete { window });
         }
         if posts && is_late {
+            script.extend(given(handed, rank));
             script.push(post);
         }
         if posts {

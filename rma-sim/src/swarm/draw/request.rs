@@ -79,7 +79,7 @@ impl Draw<'_> {
     ) {
         if self.random.chance(60) {
             script.push(Action::Order { window, target });
-            uses.complete(spans, window, target);
+            uses.order(spans, window, target);
         }
     }
 

@@ -138,6 +138,7 @@ impl Draw<'_> {
         script: &mut Vec<Action>,
     ) {
         for _ in 0..self.random.below(self.operations + 1) {
+            script.extend(self.direct(rank, spans, chosen, uses));
             script.extend(self.operation(rank, spans, chosen, uses).map(Action::Operation));
             self.order(window, None, spans, uses, script);
         }

@@ -3,17 +3,30 @@
 use rma_core::info::{AccumulateOps, AccumulateOrdering, WindowOptions};
 
 use super::super::plan::{Over, WindowPlan};
+use super::span::GRAIN;
 use crate::random::Random;
 
-/// One to three windows, sometimes one more whose memory is that of another, and a dynamic one if it is wanted.
-pub(super) fn windows(ranks: u32, has_dynamic: bool, random: &mut Random) -> Vec<WindowPlan> {
+/// Windows that not every plan has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) has_dynamic: bool,
+    pub(super) has_shared: bool,
+}
+
+/// One to three windows, sometimes one more whose memory is that of another, and a dynamic one if it is wanted; one
+/// of them is shared if that is.
+pub(super) fn windows(ranks: u32, wanted: Wanted, random: &mut Random) -> Vec<WindowPlan> {
     let mut windows: Vec<_> = (0..random.between(1, 3)).map(|_| window(ranks, random)).collect();
+    if wanted.has_shared {
+        let one = random.index(windows.len());
+        share(&mut windows[one]);
+    }
     if random.chance(250) {
         let below = random.index(windows.len());
         let upper = over(below, &windows[below], random);
         windows.push(upper);
     }
-    if has_dynamic {
+    if wanted.has_dynamic {
         let disp_unit = vec![1; ranks as usize];
         let mut window = window(ranks, random);
         (window.is_dynamic, window.is_allocated, window.disp_unit) = (true, false, disp_unit);
@@ -21,8 +34,15 @@ pub(super) fn windows(ranks: u32, has_dynamic: bool, random: &mut Random) -> Vec
     }
     for window in &mut windows {
         window.options = options(window, random);
+        window.options.alloc_shared_noncontig = window.is_shared && random.chance(400);
     }
     windows
+}
+
+/// Makes the ranks share a window. Its parts may lie one behind the other.
+fn share(window: &mut WindowPlan) {
+    (window.is_shared, window.is_allocated) = (true, false);
+    window.bytes.iter_mut().for_each(|bytes| *bytes = *bytes / GRAIN * GRAIN);
 }
 
 fn window(ranks: u32, random: &mut Random) -> WindowPlan {
@@ -40,6 +60,7 @@ fn window(ranks: u32, random: &mut Random) -> WindowPlan {
         disp_unit: ranks.map(|_| if is_symmetric { unit } else { random.pick(&[1, 2, 4, 8, 16]) }).collect(),
         is_allocated: random.chance(300),
         is_dynamic: false,
+        is_shared: false,
         over: None,
         options: WindowOptions::DEFAULT,
     }
@@ -54,6 +75,7 @@ fn over(window: usize, lower: &WindowPlan, random: &mut Random) -> WindowPlan {
         disp_unit: lower.disp_unit.iter().map(|_| unit).collect(),
         is_allocated: false,
         is_dynamic: false,
+        is_shared: false,
         over: Some(Over { window, skip }),
         options: WindowOptions::DEFAULT,
     }

@@ -33,6 +33,7 @@ fn run(seed: u64, mistake: Mistake) -> Verdict {
         locks: vec![vec![Vec::new(); ranks as usize]; windows],
         exposed: vec![vec![None; ranks as usize]; windows],
         regions: vec![None; windows],
+        is_shared: vec![false; windows],
         random: Random::new(seed),
     }));
     let shared = Shared::new(&plan);
@@ -81,6 +82,7 @@ fn every_mistake_is_found() {
         Mistake::EarlyRequest,
         Mistake::DetachedServed,
         Mistake::OwnThreadOnly,
+        Mistake::SharedUnawaited,
     ];
     for mistake in mistakes {
         let count = found(mistake);

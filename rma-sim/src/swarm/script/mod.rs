@@ -1,5 +1,6 @@
 //! One rank's part of a plan, run step by step, with the oracle asked at every return.
 
+mod direct;
 mod operation;
 mod regions;
 mod requests;
@@ -141,8 +142,8 @@ impl<L: Library> RankScript<L> {
             Some(Over { window, skip }) => Some(self.library.exposed(window).place(skip).unwrap_or(own)),
             None => is_own.then_some(own),
         };
-        let is_dynamic = plan.is_dynamic;
-        self.call(Call::Create { window, memory, len, disp_unit, is_dynamic, options: plan.options })
+        let (is_dynamic, is_shared, options) = (plan.is_dynamic, plan.is_shared, plan.options);
+        self.call(Call::Create { window, memory, len, disp_unit, is_dynamic, is_shared, options })
     }
 
     /// The last one first: it may lie over the memory of one before it.
@@ -176,6 +177,8 @@ impl<L: Library> RankScript<L> {
         let Some(next) = self.action() else { return self.meet(index + 1) };
         match next {
             Action::Operation(plan) => self.post(&plan),
+            Action::Load { at, stored } => self.load(&at, stored),
+            Action::Store { at, payload } => self.store(&at, payload),
             Action::Fork { lengths } => self.fork(&lengths),
             Action::Away(steps) => {
                 self.thread_mut().away = steps;
@@ -207,6 +210,7 @@ impl<L: Library> RankScript<L> {
             }
             Action::Await { which, by_test } => self.call(Call::Await { which, by_test }),
             Action::Order { window, target } => self.call(Call::Order { window, target }),
+            Action::Sync { window } => self.call(Call::Sync { window }),
             Action::Attach { window, offset, len } => {
                 self.call(Call::Attach { window, base: self.region(window, offset), len })
             }
@@ -295,7 +299,7 @@ impl<L: Library> RankScript<L> {
                 }
             }
             Call::Lock { .. } | Call::LockAll { .. } | Call::Post { .. } | Call::Start { .. } => {}
-            Call::Order { .. } | Call::Attach { .. } => {}
+            Call::Order { .. } | Call::Attach { .. } | Call::Sync { .. } => {}
             Call::Detach { .. } => self.on_detached(),
             Call::RequestFlush { window, target, is_local, id } => {
                 self.flush_requests.push(FlushRequest { id, since, window, target, is_local });

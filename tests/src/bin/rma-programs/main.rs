@@ -80,9 +80,11 @@ impl Caller {
         memory: Option<NonNull<u8>>,
         len: usize,
         disp_unit: u32,
+        is_shared: bool,
         options: &WindowOptions,
     ) -> Result<(), String> {
         let window = match memory {
+            _ if is_shared => RawWindow::allocate_shared(&self.job, len, disp_unit, options),
             // SAFETY: the script keeps the memory until the window is freed, and accesses it through pointers
             // only; after an error the process ends.
             Some(base) => unsafe {
@@ -291,8 +293,8 @@ impl Caller {
 impl Caller {
     fn start(&mut self, call: &Call) -> Result<(), String> {
         let done = match *call {
-            Call::Create { memory, len, disp_unit, ref options, .. } => {
-                return self.create(memory, len, disp_unit, options)
+            Call::Create { memory, len, disp_unit, is_shared, ref options, .. } => {
+                return self.create(memory, len, disp_unit, is_shared, options)
             }
             Call::Attach { .. } | Call::Detach { .. } => {
                 return Err("ranks of a job do not know where each other's regions are".into())
@@ -343,6 +345,7 @@ impl Caller {
             }
             Call::Order { window, target: Some(target) } => self.window(window)?.order(Rank(target)),
             Call::Order { window, target: None } => self.window(window)?.order_all(),
+            Call::Sync { window } => self.window(window)?.sync(),
             Call::AwaitNotice { window, disp, until } => {
                 self.window(window)?.wait_notification(disp, until).map(drop)
             }
@@ -517,6 +520,12 @@ impl Library for RawLibrary {
         }
     }
 
+    fn shared_part(&self, window: usize, rank: u32) -> Option<Exposed> {
+        let part = self.own.window(window).ok()?.shared_query(Rank(rank)).ok()?;
+        // SAFETY: as above; what others access meanwhile are other places of it.
+        NonNull::new(part.base).map(|base| unsafe { Exposed::new(base, part.len) })
+    }
+
     fn check_idle(&self) -> Result<(), String> {
         Ok(())
     }
@@ -539,8 +548,9 @@ fn assert(assertions: FenceAssertions) -> FenceAssert {
 fn run(cli: &Cli) -> Result<(), String> {
     let job = Job::init().map_err(say)?;
     let (rank, ranks) = (job.rank().0, job.size());
+    let has_shared = job.local_size() == ranks;
     for seed in cli.from..cli.from.saturating_add(cli.seeds) {
-        let drawn = plan(seed, Bounds { has_dynamic: false, ..Bounds::of(ranks, ranks) });
+        let drawn = plan(seed, Bounds { has_dynamic: false, has_shared, ..Bounds::of(ranks, ranks) });
         let library = RawLibrary::new(&job);
         let meeting = job.clone();
         let barrier = move || meeting.barrier().map_err(say);
