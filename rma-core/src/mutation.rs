@@ -100,6 +100,12 @@ mutations! {
     RevokeAnsweredEarly,
     /// The failure of a peer is noted and its operations are not ended.
     DeathIgnored,
+    /// A lock of shared memory is not awaited.
+    SharedLockUnawaited,
+    /// Nobody waits for posts before shared memory is accessed.
+    SharedStartUnawaited,
+    /// A fence that nothing precedes waits for nobody, though memory is shared.
+    SharedFenceUnawaited,
     /// COMPLETE goes to a rank before its ghost has acknowledged what comes before it.
     CompleteBeforeGhosts,
 }

@@ -121,7 +121,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         (w.fence_active, w.has_ordered) = (false, false);
         self.process.send_barrier_rounds(w);
         // Shared memory may be accessed as soon as the call returns, by everybody's leave.
-        if assert.no_precede && w.flavor != Flavor::Shared {
+        let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedFenceUnawaited.is_on();
+        if assert.no_precede && !is_direct {
             if assert.no_succeed {
                 let _ = w.transition(|state| state.on_fence_no_succeed());
             }

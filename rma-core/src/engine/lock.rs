@@ -9,6 +9,7 @@ use crate::error::{Call, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
 use crate::info::Flavor;
 use crate::lock::{LockType, Request, Waiter};
+use crate::mutation::Mutation;
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
 use crate::table::{ParkedLock, Sync};
@@ -81,7 +82,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             (false, _) => {
                 self.process.open_lock(w, ParkedLock::called(target, lock_type, no_check));
                 // Its memory may be accessed as soon as the call returns.
-                let is_at_once = w.flavor == Flavor::Shared || target == self.process.rank;
+                let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedLockUnawaited.is_on();
+                let is_at_once = is_direct || target == self.process.rank;
                 if is_at_once {
                     Stage::LockGrant { target }
                 } else {

@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::ids::{Rank, WindowId};
 use crate::info::Flavor;
 use crate::lock::LockType;
+use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
@@ -176,7 +177,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.access.open(group.clone(), assert.no_check, self.process.access_sequence);
         self.process.begin_access(w);
         // Shared memory may be accessed as soon as the call returns.
-        let stage = if w.flavor == Flavor::Shared { Stage::StartGrant } else { Stage::Done };
+        let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedStartUnawaited.is_on();
+        let stage = if is_direct { Stage::StartGrant } else { Stage::Done };
         Ok(SyncCall::new(call, window, stage))
     }
 
