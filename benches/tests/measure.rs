@@ -141,6 +141,21 @@ fn rate_of_pairs_threads_and_patterns() {
 }
 
 #[test]
+fn overlap_is_a_share_of_the_communication() {
+    for sync in ["flush", "lock", "lock_all"] {
+        let arguments = ["overlap", "-o", "put,get,accumulate", "-m", "4K:8K", "--slices", "2", "-s", sync];
+        let rows = rows(2, &[&arguments[..], &FEW[..]].concat());
+        // Three operations of two sizes: three times, and the share.
+        assert_eq!(rows.len(), 3 * 2 * 4, "{sync}");
+        assert_eq!(values(&rows, "measure").len(), 4);
+        for row in rows.iter().filter(|row| row["measure"] == "overlap") {
+            assert!(row["unit"] == "share" && row["median"].as_f64().is_some_and(|share| share <= 1.0), "{row}");
+        }
+    }
+    refused(&["overlap", "-s", "pscw"], "take part");
+}
+
+#[test]
 fn locks_are_counted_and_shared_out() {
     let rows = rows(3, &["locks", "--time", "0.06", "--rounds", "6"]);
     // Two types, one and two origins, three measures.
@@ -204,7 +219,7 @@ fn results_are_compared_and_reported() {
 
 #[test]
 fn one_rank_is_told_how_to_start_more() {
-    for command in ["latency", "bandwidth", "rate", "locks", "windows", "notified"] {
+    for command in ["latency", "bandwidth", "rate", "overlap", "locks", "windows", "notified"] {
         refused(&[command], &format!("rmarun -n 2 rma-bench {command}"));
     }
 }

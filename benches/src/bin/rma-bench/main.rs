@@ -13,6 +13,7 @@ mod locks;
 mod measure;
 mod notified;
 mod optimizations;
+mod overlap;
 mod pattern;
 mod progress;
 mod rate;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Latency(options) => latency::run(&options),
         Command::Bandwidth(options) => bandwidth::run(&options),
         Command::Rate(options) => rate::run(&options),
+        Command::Overlap(options) => overlap::run(&options),
         Command::Locks(options) => locks::run(&options),
         Command::Windows(options) => windows::run(&options),
         Command::Notified(options) => notified::run(&options),

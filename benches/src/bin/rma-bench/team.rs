@@ -43,6 +43,17 @@ pub(crate) enum TargetKind {
     Polling,
 }
 
+impl TargetKind {
+    /// As it is given and stored.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Polling => "polling",
+        }
+    }
+}
+
 impl<'a> Team<'a> {
     /// Collective.
     pub(crate) fn new(job: &'a Job) -> Outcome<Self> {
@@ -168,7 +179,7 @@ impl<'a> Team<'a> {
                 std::thread::sleep(AWAY);
             }
             while away.elapsed() < AWAY {
-                compute();
+                compute(STEPS);
             }
             self.job.progress();
         }
@@ -182,10 +193,14 @@ impl<'a> Team<'a> {
     }
 }
 
-/// A piece of work outside of the library.
-fn compute() {
+/// Steps of a computation between two looks at the clock.
+const STEPS: u64 = 1000;
+
+/// A computation outside of the library.
+#[inline(never)]
+pub(crate) fn compute(steps: u64) {
     let mut state = 1_u64;
-    for _ in 0..1000 {
+    for _ in 0..steps {
         state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
     }
 }

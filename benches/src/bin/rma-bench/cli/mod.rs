@@ -6,7 +6,7 @@ mod special;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use measure::{Bandwidth, Latency, Output, Rate};
+pub(crate) use measure::{Bandwidth, Latency, Measurement, Output, Overlap, Rate};
 pub(crate) use special::{Compare, LockKind, Locks, Notified, Report, Windows};
 
 /// Measures one-sided communication: what it costs on the wire and in time, and what the optimizations
@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// Small operations a second, of 1 to N pairs of ranks and 1 to N threads
     #[command(after_help = measure::RATE_HELP)]
     Rate(Rate),
+    /// How much of an operation's time passes while the origin computes
+    #[command(after_help = measure::OVERLAP_HELP)]
+    Overlap(Overlap),
     /// Contention for one target's lock: throughput and fairness
     #[command(after_help = special::LOCKS_HELP)]
     Locks(Locks),

@@ -7,7 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use rma::LockType;
 
-use super::measure::{seconds, Amount, Output, Sizes};
+use super::measure::{seconds, Amount, Output, Rounds, SizeRange, Sizes};
 use crate::ground::WindowKind;
 
 /// Options of `rma-bench locks`.
@@ -27,10 +27,8 @@ pub(crate) struct Locks {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) time: Duration,
 
-    /// Rounds
-    #[arg(long, short = 'r', value_name = "N", default_value = "11")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
-    pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
 
     #[command(flatten)]
     pub(crate) output: Output,
@@ -73,10 +71,8 @@ pub(crate) struct Windows {
     #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "4K:64M")]
     pub(crate) sizes: Sizes,
 
-    /// Rounds; each makes a window of each size
-    #[arg(long, short = 'r', value_name = "N", default_value = "11")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
-    pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
 
     #[command(flatten)]
     pub(crate) output: Output,
@@ -85,9 +81,8 @@ pub(crate) struct Windows {
 /// Options of `rma-bench notified`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Notified {
-    /// Sizes in bytes: from MIN (1) on, doubled up to MAX; K and M are understood
-    #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "1:4M")]
-    pub(crate) sizes: Sizes,
+    #[command(flatten)]
+    pub(crate) range: SizeRange,
 
     #[command(flatten)]
     pub(crate) amount: Amount,
