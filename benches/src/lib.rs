@@ -12,6 +12,7 @@ pub mod environment;
 pub mod null;
 pub mod output;
 pub mod page;
+pub mod peers;
 pub mod plan;
 pub mod plot;
 pub mod record;

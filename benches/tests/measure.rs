@@ -149,7 +149,10 @@ fn overlap_is_a_share_of_the_communication() {
         assert_eq!(rows.len(), 3 * 2 * 4, "{sync}");
         assert_eq!(values(&rows, "measure").len(), 4);
         for row in rows.iter().filter(|row| row["measure"] == "overlap") {
-            assert!(row["unit"] == "share" && row["median"].as_f64().is_some_and(|share| share <= 1.0), "{row}");
+            assert!(
+                row["unit"] == "share" && row["median"].as_f64().is_some_and(|share| share <= 1.0),
+                "{row}"
+            );
         }
     }
     refused(&["overlap", "-s", "pscw"], "take part");
@@ -180,6 +183,51 @@ fn notified_puts_go_back_and_forth() {
     let rows = rows(2, &[&["notified", "-m", "1:4K"][..], &FEW[..]].concat());
     assert_eq!(rows.len(), 13);
     assert!(rows.iter().all(|row| row["benchmark"] == "notified" && row["unit"] == "us"));
+}
+
+#[test]
+fn what_flush_completes_others_read() {
+    for (ranks, reader) in [(2, "target"), (3, "third rank")] {
+        let rows = rows(ranks, &["stale", "-m", "8:64", "-i", "40"]);
+        assert_eq!(rows.len(), 4);
+        assert!(rows.iter().all(|row| row["reader"] == reader && row["stale"] == 0 && row["median"] == 1.0));
+    }
+}
+
+#[test]
+fn limits_below_the_engine() {
+    let rows = rows(3, &[&["limits", "-m", "1:64"][..], &FEW[..]].concat());
+    // A packet has two bytes at least.
+    assert_eq!(rows.len(), 4 * 7 - 1);
+    assert_eq!(values(&rows, "operation").len(), 4);
+    assert!(rows.iter().all(|row| row["benchmark"] == "limits" && row["unit"] == "us"));
+}
+
+/// A file of one row, measured in three rounds of these many microseconds.
+fn stored(name: &str, size: u64, rounds: [f64; 3]) -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).display().to_string();
+    let rows = rounds.map(|round| {
+        let row = serde_json::json!({
+            "benchmark": "latency", "operation": "put", "size": size, "unit": "us", "rounds": [round],
+        });
+        row.to_string() + "\n"
+    });
+    std::fs::write(&path, rows.concat()).unwrap();
+    path
+}
+
+#[test]
+fn peers_stand_side_by_side() {
+    let own = stored("own.jsonl", 8, [1.0, 2.0, 4.0]);
+    let peer = stored("other.jsonl", 8, [3.0, 6.0, 12.0]);
+    let output = alone(&["peers", &own, &peer], None);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(said.contains("# latency, put (us)"), "{said}");
+    let row: Vec<&str> = said.lines().nth(2).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["8", "2.00", "1.00", "6.00", "3.00", "3.00", "3.00", "3.00"], "{said}");
+    let elsewhere = stored("elsewhere.jsonl", 16, [1.0; 3]);
+    refused(&["peers", &own, &elsewhere], "no measurement in common");
 }
 
 #[test]
@@ -219,7 +267,9 @@ fn results_are_compared_and_reported() {
 
 #[test]
 fn one_rank_is_told_how_to_start_more() {
-    for command in ["latency", "bandwidth", "rate", "overlap", "locks", "windows", "notified"] {
+    for command in
+        ["latency", "bandwidth", "rate", "overlap", "stale", "limits", "locks", "windows", "notified"]
+    {
         refused(&[command], &format!("rmarun -n 2 rma-bench {command}"));
     }
 }

@@ -186,6 +186,20 @@ impl<'a> Team<'a> {
         Ok(())
     }
 
+    /// Waits, making progress, until `other` is as far as `step`.
+    pub(crate) fn wait_for_sign(&self, other: Rank, step: u64) -> Outcome<()> {
+        let begun = Instant::now();
+        while !self.has_signed(other, step) {
+            if self.job.progress() == 0 {
+                std::thread::yield_now();
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("no word from rank {other} for {} s", PATIENCE.as_secs()).into());
+            }
+        }
+        Ok(())
+    }
+
     fn has_signed(&self, origin: Rank, step: u64) -> bool {
         let word = self.signs.base().cast::<AtomicU64>().wrapping_add(origin.0 as usize);
         // SAFETY: the window has an aligned word for each rank, which others write whole.

@@ -7,7 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use measure::{Bandwidth, Latency, Measurement, Output, Overlap, Rate};
-pub(crate) use special::{Compare, LockKind, Locks, Notified, Report, Windows};
+pub(crate) use special::{Compare, Limits, LockKind, Locks, Notified, Peers, Report, Stale, Windows};
 
 /// Measures one-sided communication: what it costs on the wire and in time, and what the optimizations
 /// gain. Start it under rmarun, or under the launcher of your cluster.
@@ -52,6 +52,15 @@ pub(crate) enum Command {
     /// Latency of puts that tell the target of themselves
     #[command(after_help = special::NOTIFIED_HELP)]
     Notified(Notified),
+    /// Whether what flush has completed is what others read
+    #[command(after_help = special::STALE_HELP)]
+    Stale(Stale),
+    /// What is below the engine: the kernel's TCP, the fabric's packets, writes and reads
+    #[command(after_help = special::LIMITS_HELP)]
+    Limits(Limits),
+    /// Own results beside those of others, as ratios
+    #[command(after_help = special::PEERS_HELP)]
+    Peers(Peers),
     /// What has changed beyond noise between two files of results
     #[command(after_help = special::COMPARE_HELP)]
     Compare(Compare),
