@@ -36,7 +36,7 @@ pub(crate) fn section(name: &str, rows: &[Value]) -> String {
         let switches = rows.iter().filter(|row| point_of(row) == points[0]).count();
         let _ = write!(html, "<h3>{}, {}", escape(&group.epoch), escape(&group.path));
         if let ([(operations, size)], false) = (&points[..], switches > BARS_MAX) {
-            let _ = writeln!(html, " ({operations} operations of {size} bytes)</h3>");
+            let _ = writeln!(html, " ({operations} x {size} bytes)</h3>");
             let bar = |row: &&Value| (label(row), row["ratio_all_off"].as_f64().unwrap_or(0.0));
             html.push_str(&bars(&rows.iter().map(bar).collect::<Vec<_>>(), "all off"));
         } else {
@@ -137,7 +137,7 @@ fn sequences(rows: &[&Value], point: Point) -> String {
             let (operations, size) = point;
             let _ = writeln!(
                 html,
-                "<figure><figcaption>{switches}: {operations} operations of {size} bytes</figcaption>\n{}</figure>",
+                "<figure><figcaption>{switches}: {operations} x {size} bytes</figcaption>\n{}</figure>",
                 sequence(&messages)
             );
         }
@@ -169,9 +169,7 @@ mod tests {
         let one = section("a", &[row("all-on", 8, 0.25), row("coalesce", 8, 0.5), row("all-off", 8, 1.0)]);
         assert_eq!(one.matches("<rect").count(), 3, "{one}");
         assert!(
-            one.contains("no coalesce")
-                && one.contains("8 operations of 8 bytes")
-                && !one.contains("class=\"grid\"")
+            one.contains("no coalesce") && one.contains("8 x 8 bytes") && !one.contains("class=\"grid\"")
         );
         let several =
             section("a", &[row("all-on", 8, 0.25), row("all-on", 2, 1.5), row("piggyback+coalesce", 8, 0.5)]);

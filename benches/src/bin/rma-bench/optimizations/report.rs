@@ -102,7 +102,8 @@ fn record(reporter: &Reporter, results: &Results<'_>, line: &Line<'_>) -> Record
     reporter.record(key, Unit::Microseconds, measured.samples.round_medians_us(), details)
 }
 
-/// The messages of an epoch, one after the other, if they are as many as were counted over the fabric; else null.
+/// The messages of an epoch, one after the other, if they are as many packets and bytes as were counted
+/// over the fabric; else null.
 fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
     let Line { row, measured, .. } = line;
     let operations = results.point.operations;
@@ -123,7 +124,9 @@ fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
     };
     let from = |rank| messages.iter().filter(|message| message.from == rank).count() as u64;
     let counts = &measured.counts;
-    if (from(ORIGIN), from(TARGET)) != (counts.packets_out.usual(), counts.packets_back.usual()) {
+    let bytes: usize = messages.iter().map(|message| message.bytes).sum();
+    let counted = [&counts.packets_out, &counts.packets_back, &counts.bytes].map(Tally::usual);
+    if counted != [from(ORIGIN), from(TARGET), bytes as u64] {
         return Value::Null;
     }
     messages.iter().map(Message::to_json).collect()
