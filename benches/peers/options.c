@@ -156,6 +156,8 @@ void options_parse(struct options *options, int argc, char **argv)
     bool is_passive = options->sync != FENCE && options->sync != PSCW;
     if (!is_passive && (options->target != POLLING || benchmark == OVERLAP))
         fail("with fence and pscw targets take part");
+    if (benchmark == STALE && options->window != CREATE && options->window != ALLOCATE)
+        fail("stale is for created and allocated windows");
     if (options->bidirectional && (benchmark != BANDWIDTH || options->target != POLLING))
         fail("both ways is for bandwidth");
     if (!options->rounds || !options->slices || !options->outstanding)

@@ -12,13 +12,16 @@
 #define TARGET 1
 #define EPOCHS 1000
 
-static uint64_t count_stale(size_t size, uint64_t epochs)
+static uint64_t count_stale(const struct options *options, size_t size, uint64_t epochs)
 {
     int reader = ranks - 1, length = (int)size;
-    unsigned char *buffer = allocate(size), *base, *expected = allocate(size);
+    unsigned char *buffer = allocate(size), *own = allocate(size), *base = own, *expected = allocate(size);
     uint64_t stale = 0;
     MPI_Win window;
-    MPI_Win_allocate((MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
+    if (options->window == CREATE)
+        MPI_Win_create(own, (MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    else
+        MPI_Win_allocate((MPI_Aint)size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
     memset(base, 0, size);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_lock_all(0, window);
@@ -48,6 +51,7 @@ static uint64_t count_stale(size_t size, uint64_t epochs)
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_free(&window);
     free(buffer);
+    free(own);
     free(expected);
     MPI_Bcast(&stale, 1, MPI_UINT64_T, reader, MPI_COMM_WORLD);
     return stale;
@@ -57,7 +61,7 @@ void stale(const struct options *options)
 {
     uint64_t epochs = options->iterations ? options->iterations : EPOCHS;
     for (size_t size = options->size_min; size <= options->size_max; size *= 2) {
-        uint64_t found = count_stale(size, epochs);
+        uint64_t found = count_stale(options, size, epochs);
         struct list share = {0};
         list_add(&share, 1.0 - (double)found / (double)epochs);
         char key[128], details[64];

@@ -45,29 +45,33 @@ fn name(path: &Path) -> String {
     path.file_stem().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
+/// A line for each that has the measurement, ours first.
 fn table(own: &str, names: &[String], rows: &[&Comparison<'_>]) -> Table {
-    let mut titles = vec!["Size".to_owned(), own.to_owned(), "best".to_owned()];
-    for name in names {
-        titles.extend([name, "best", "/ median", "/ best", "/ rounds"].map(str::to_owned));
-    }
-    let mut table = Table::new(&titles);
-    for row in rows {
-        let digits = row.own.unit.digits();
-        let mut cells = vec![
-            Cell::Number(row.own.text("size")),
-            Cell::decimal(row.own.series.median(), digits),
-            Cell::decimal(best(row.own), digits),
-        ];
-        for standing in &row.peers {
-            let values = standing.map_or([f64::NAN; 5], |its| {
-                [its.peer.series.median(), best(its.peer), its.medians, its.best, its.rounds]
-            });
-            let digits = [digits, digits, 2, 2, 2];
-            cells.extend(values.iter().zip(digits).map(|(value, digits)| Cell::decimal(*value, digits)));
+    let mut table = Table::new(&["Size", "who", "median", "best", "/ median", "/ best", "/ rounds"]);
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 {
+            table.rule();
         }
-        table.row(cells);
+        table.row(line(row.own, own, [f64::NAN; 3]));
+        for (name, standing) in names.iter().zip(&row.peers) {
+            if let Some(its) = standing {
+                table.row(line(its.peer, name, [its.medians, its.best, its.rounds]));
+            }
+        }
     }
     table
+}
+
+fn line(record: &Record, name: &str, ratios: [f64; 3]) -> Vec<Cell> {
+    let digits = record.unit.digits();
+    let mut cells = vec![
+        Cell::Number(record.text("size")),
+        name.into(),
+        Cell::decimal(record.series.median(), digits),
+        Cell::decimal(best(record), digits),
+    ];
+    cells.extend(ratios.map(|ratio| Cell::decimal(ratio, 2)));
+    cells
 }
 
 fn single(rows: &[&Record]) -> Table {
