@@ -195,6 +195,22 @@ fn what_flush_completes_others_read() {
 }
 
 #[test]
+fn threads_of_one_window() {
+    let rows = rows(2, &["threads", "--threads", "1,2", "--iterations", "64", "--rounds", "6"]);
+    assert_eq!(rows.len(), 2 * 2);
+    assert!(rows.iter().all(|row| row["benchmark"] == "threads" && row["unit"] == "op/s"));
+}
+
+#[test]
+fn what_an_origin_sees_of_each_kind_of_target() {
+    let rows = rows(3, &["agent", "--iterations", "3", "--rounds", "6"]);
+    // Three targets, and what it costs the one that computes.
+    assert_eq!(rows.len(), 3 + 1);
+    assert_eq!(values(&rows, "target").len(), 3);
+    assert!(rows.iter().all(|row| row["unit"] == "us" && row["progress"].is_string()));
+}
+
+#[test]
 fn limits_below_the_engine() {
     let rows = rows(3, &[&["limits", "-m", "1:64"][..], &FEW[..]].concat());
     // A packet has two bytes at least.
@@ -224,8 +240,9 @@ fn peers_stand_side_by_side() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(said.contains("# latency, put (us)"), "{said}");
-    let row: Vec<&str> = said.lines().nth(2).unwrap().split_whitespace().collect();
-    assert_eq!(row, ["8", "2.00", "1.00", "6.00", "3.00", "3.00", "3.00", "3.00"], "{said}");
+    let row = |line: usize| said.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row(2), ["8", "own", "2.00", "1.00", "-", "-", "-"], "{said}");
+    assert_eq!(row(3), ["8", "other", "6.00", "3.00", "3.00", "3.00", "3.00"], "{said}");
     let elsewhere = stored("elsewhere.jsonl", 16, [1.0; 3]);
     refused(&["peers", &own, &elsewhere], "no measurement in common");
 }
@@ -267,9 +284,19 @@ fn results_are_compared_and_reported() {
 
 #[test]
 fn one_rank_is_told_how_to_start_more() {
-    for command in
-        ["latency", "bandwidth", "rate", "overlap", "stale", "limits", "locks", "windows", "notified"]
-    {
+    for command in [
+        "latency",
+        "bandwidth",
+        "rate",
+        "overlap",
+        "stale",
+        "limits",
+        "threads",
+        "agent",
+        "locks",
+        "windows",
+        "notified",
+    ] {
         refused(&[command], &format!("rmarun -n 2 rma-bench {command}"));
     }
 }

@@ -200,7 +200,8 @@ impl<'a> Team<'a> {
         Ok(())
     }
 
-    fn has_signed(&self, origin: Rank, step: u64) -> bool {
+    /// Whether `origin` is as far as `step`.
+    pub(crate) fn has_signed(&self, origin: Rank, step: u64) -> bool {
         let word = self.signs.base().cast::<AtomicU64>().wrapping_add(origin.0 as usize);
         // SAFETY: the window has an aligned word for each rank, which others write whole.
         unsafe { &*word }.load(Ordering::SeqCst) >= step

@@ -6,7 +6,7 @@ mod special;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use measure::{Bandwidth, Latency, Measurement, Output, Overlap, Rate};
+pub(crate) use measure::{Bandwidth, Latency, Measurement, Output, Overlap, Rate, Rounds};
 pub(crate) use special::{Compare, Limits, LockKind, Locks, Notified, Peers, Report, Stale, Windows};
 
 /// Measures one-sided communication: what it costs on the wire and in time, and what the optimizations
@@ -187,27 +187,31 @@ pub(crate) struct Threads {
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     pub(crate) threads: Vec<usize>,
 
-    /// Operations of each thread
-    #[arg(long, short = 'i', value_name = "N", default_value = "20000")]
+    /// Operations of each thread, in each round
+    #[arg(long, short = 'i', value_name = "N", default_value = "2000")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
     pub(crate) iterations: usize,
 
-    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
-    #[arg(long, value_name = "P")]
-    pub(crate) provider: Option<String>,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Options of `rma-bench agent`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Agent {
-    /// Epochs with each kind of target
-    #[arg(long, short = 'i', value_name = "N", default_value = "300")]
+    /// Epochs with each kind of target, in each round
+    #[arg(long, short = 'i', value_name = "N", default_value = "30")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
     pub(crate) iterations: usize,
 
-    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
-    #[arg(long, value_name = "P")]
-    pub(crate) provider: Option<String>,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Options of `rma-bench info`.
