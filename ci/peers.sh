@@ -20,6 +20,7 @@
 # Options:
 #   --rounds N         rounds, at least 5 [11]
 #   --time SECONDS     for each row in each round [0.1]
+#   --ranks N          ranks of the measurements; half of them are origins, in 'locks' all but one [2]
 #   --reads N          reads of each size in the check before [500]
 #   --limit SECONDS    what a single run may take [300]
 #   --command 'WORDS'  an rma-bench command with options, instead of the usual ones; may be given several times
@@ -33,7 +34,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-rounds=11 seconds=0.1 reads=500 limit=300 provider=tcp out='' mpicc='' mpiexec=''
+rounds=11 seconds=0.1 reads=500 limit=300 ranks=2 provider=tcp out='' mpicc='' mpiexec=''
 commands=() prefix=() peers=()
 declare -A dropped=()
 target="$(realpath -m "${CARGO_TARGET_DIR:-target}")"
@@ -49,6 +50,7 @@ while (($# > 0)); do
     --help | -h) usage 0 ;;
     --rounds) rounds="$2" && shift ;;
     --time) seconds="$2" && shift ;;
+    --ranks) ranks="$2" && shift ;;
     --reads) reads="$2" && shift ;;
     --limit) limit="$2" && shift ;;
     --command) commands+=("$2") && shift ;;
@@ -78,6 +80,9 @@ if ((${#commands[@]} == 0)); then
         "bandwidth -w create -o put,get -m 64:64K"
         "rate -w create -o put"
         "overlap -w create -o put,get -m 64K:1M"
+        "windows -w create -m 4K:1M"
+        "windows -w dynamic -m 4K:1M"
+        "locks"
     )
 fi
 ((${#peers[@]} > 0)) || peers=(mpich5 impi openmpi5)
@@ -257,7 +262,10 @@ for ((round = 0; round < rounds; round++)); do
             if [[ -n "${dropped[$candidate]:-}" ]] || ! measures "$candidate" "$command"; then
                 continue
             fi
-            if ! run "$candidate" 2 "${words[@]}" -r 1 --time "$seconds" >>"$out/$candidate.jsonl" \
+            time=(--time "$seconds")
+            # Windows are made as often as there are rounds, whatever that takes.
+            [[ "${words[0]}" == windows ]] && time=()
+            if ! run "$candidate" "$ranks" "${words[@]}" -r 1 "${time[@]}" >>"$out/$candidate.jsonl" \
                 2>>"$out/$candidate.log"; then
                 echo "peers: $candidate failed in '$command': $(tail -n 1 "$out/$candidate.log")" >&2
                 [[ "$candidate" == own ]] && exit 1

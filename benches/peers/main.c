@@ -1,4 +1,4 @@
-/* The measurements of `rma-bench latency`, `bandwidth`, `rate`, `overlap` and `stale` over an MPI library. */
+/* The measurements of `rma-bench` over an MPI library: those of the crate's commands with the same names. */
 #include "peer.h"
 
 #include <math.h>
@@ -224,10 +224,12 @@ int main(int argc, char **argv)
     options_parse(&options, argc, argv);
     if (ranks < 2)
         fail("this takes 2 ranks at least");
-    if (options.benchmark == STALE)
-        stale(&options);
-    else
-        measure(&options);
+    switch (options.benchmark) {
+    case STALE: stale(&options); break;
+    case WINDOWS: windows(&options); break;
+    case LOCKS: locks(&options); break;
+    default: measure(&options);
+    }
     MPI_Finalize();
     return 0;
 }

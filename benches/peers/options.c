@@ -13,7 +13,7 @@ const char *const operation_names[] = {"put",           "get",          "accumul
 const char *const window_names[] = {"create", "allocate", "dynamic", "shared"};
 const char *const sync_names[] = {"lock", "lock_all", "flush", "flush_local", "fence", "pscw"};
 const char *const target_names[] = {"idle", "busy", "polling"};
-const char *const benchmark_names[] = {"latency", "bandwidth", "rate", "overlap", "stale"};
+const char *const benchmark_names[] = {"latency", "bandwidth", "rate", "overlap", "stale", "windows", "locks"};
 
 enum { TARGET = 256, EXCLUSIVE, SECONDS, SIZE, SLICES, JSON };
 
@@ -131,10 +131,18 @@ static void take(struct options *options, int option, const char *value)
     }
 }
 
+/* Those of rma-bench. */
+static const struct {
+    size_t min, max;
+} defaults[] = {
+    [LATENCY] = {1, 4 << 20},    [BANDWIDTH] = {1, 4 << 20},     [RATE] = {8, 8},  [OVERLAP] = {4096, 4 << 20},
+    [STALE] = {8, 4096},         [WINDOWS] = {4096, 64 << 20},   [LOCKS] = {8, 8},
+};
+
 void options_parse(struct options *options, int argc, char **argv)
 {
     if (argc < 2)
-        fail("latency, bandwidth, rate, overlap or stale");
+        fail("latency, bandwidth, rate, overlap, stale, windows or locks");
     enum benchmark benchmark = (enum benchmark)one_of(benchmark_names, BENCHMARKS, argv[1], strlen(argv[1]));
     *options = (struct options){
         .benchmark = benchmark,
@@ -142,11 +150,11 @@ void options_parse(struct options *options, int argc, char **argv)
         .window = ALLOCATE,
         .sync = FLUSH,
         .target = POLLING,
-        .size_min = benchmark == RATE || benchmark == STALE ? 8 : benchmark == OVERLAP ? 4096 : 1,
-        .size_max = benchmark == RATE ? 8 : benchmark == STALE ? 4096 : 4 << 20,
+        .size_min = defaults[benchmark].min,
+        .size_max = defaults[benchmark].max,
         .outstanding = benchmark == BANDWIDTH || benchmark == RATE ? 64 : 1,
         .warm_up = -1,
-        .seconds = 0.5,
+        .seconds = benchmark == LOCKS ? 1 : 0.5,
         .rounds = 11,
         .slices = 1,
     };
@@ -158,6 +166,8 @@ void options_parse(struct options *options, int argc, char **argv)
         fail("with fence and pscw targets take part");
     if (benchmark == STALE && options->window != CREATE && options->window != ALLOCATE)
         fail("stale is for created and allocated windows");
+    if (benchmark == WINDOWS && options->size_min < WORD)
+        fail("windows have at least a word");
     if (options->bidirectional && (benchmark != BANDWIDTH || options->target != POLLING))
         fail("both ways is for bandwidth");
     if (!options->rounds || !options->slices || !options->outstanding)

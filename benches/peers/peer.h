@@ -15,7 +15,7 @@ enum operation { PUT, GET, ACCUMULATE, GET_ACCUMULATE, FETCH_AND_OP, COMPARE_AND
 enum window_kind { CREATE, ALLOCATE, DYNAMIC, SHARED, WINDOW_KINDS };
 enum sync { LOCK, LOCK_ALL, FLUSH, FLUSH_LOCAL, FENCE, PSCW, SYNCS };
 enum target_kind { IDLE, BUSY, POLLING, TARGET_KINDS };
-enum benchmark { LATENCY, BANDWIDTH, RATE, OVERLAP, STALE, BENCHMARKS };
+enum benchmark { LATENCY, BANDWIDTH, RATE, OVERLAP, STALE, WINDOWS, LOCKS, BENCHMARKS };
 
 extern const char *const operation_names[];
 extern const char *const window_names[];
@@ -118,6 +118,12 @@ void ground_check(const struct row *row);
 
 /* Whether what flush has completed is what others read. Collective. */
 void stale(const struct options *options);
+/* What making a window, touching it first and freeing it takes. Collective. */
+void windows(const struct options *options);
+/* Contention for one target's lock. Collective. */
+void locks(const struct options *options);
+/* The extreme or sum over those ranks that have a number; at every rank. */
+double over_ranks(double own, MPI_Op op, double neutral);
 /* One row as `rma-bench` stores it. `key` and `details` are JSON members, `details` begins with a comma or is empty. */
 void print_row(const char *key, const char *unit, const struct list *rounds, const char *details);
 

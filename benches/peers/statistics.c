@@ -130,8 +130,7 @@ static double median_of(const struct times *times, uint64_t count)
     return median;
 }
 
-/* The extreme, sum or number over those ranks that have a number; at every rank. */
-static double over_ranks(double own, MPI_Op op, double neutral)
+double over_ranks(double own, MPI_Op op, double neutral)
 {
     double value = isnan(own) ? neutral : own, all;
     MPI_Allreduce(&value, &all, 1, MPI_DOUBLE, op, MPI_COMM_WORLD);

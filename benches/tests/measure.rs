@@ -219,34 +219,6 @@ fn limits_below_the_engine() {
     assert!(rows.iter().all(|row| row["benchmark"] == "limits" && row["unit"] == "us"));
 }
 
-/// A file of one row, measured in three rounds of these many microseconds.
-fn stored(name: &str, size: u64, rounds: [f64; 3]) -> String {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).display().to_string();
-    let rows = rounds.map(|round| {
-        let row = serde_json::json!({
-            "benchmark": "latency", "operation": "put", "size": size, "unit": "us", "rounds": [round],
-        });
-        row.to_string() + "\n"
-    });
-    std::fs::write(&path, rows.concat()).unwrap();
-    path
-}
-
-#[test]
-fn peers_stand_side_by_side() {
-    let own = stored("own.jsonl", 8, [1.0, 2.0, 4.0]);
-    let peer = stored("other.jsonl", 8, [3.0, 6.0, 12.0]);
-    let output = alone(&["peers", &own, &peer], None);
-    let said = text(&output.stdout);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(said.contains("# latency, put (us)"), "{said}");
-    let row = |line: usize| said.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
-    assert_eq!(row(2), ["8", "own", "2.00", "1.00", "-", "-", "-"], "{said}");
-    assert_eq!(row(3), ["8", "other", "6.00", "3.00", "3.00", "3.00", "3.00"], "{said}");
-    let elsewhere = stored("elsewhere.jsonl", 16, [1.0; 3]);
-    refused(&["peers", &own, &elsewhere], "no measurement in common");
-}
-
 #[test]
 fn results_are_compared_and_reported() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
