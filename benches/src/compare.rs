@@ -1,8 +1,8 @@
 //! What is different between two sets of rows, beyond what differs by chance.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::record::Record;
+use crate::record::{rounded, Record};
 use crate::series::Series;
 
 /// Reads rows, one JSON object a line; lines that hold something else are counted and left out.
@@ -32,11 +32,32 @@ fn merged(records: Vec<Record>) -> Vec<Record> {
             Some(first) => {
                 let rounds = first.series.rounds().iter().chain(record.series.rounds()).copied();
                 first.series = Series::new(rounds.collect::<Vec<_>>());
+                merge_details(&mut first.details, &record.details);
             }
             None => merged.push(record),
         }
     }
     merged
+}
+
+/// Of several runs' numbers about a row those that are true of all of them together; the others stay the first run's.
+fn merge_details(all: &mut Map<String, Value>, more: &Map<String, Value>) {
+    for (name, value) in all {
+        let (Some(own), Some(other)) = (value.as_f64(), more.get(name).and_then(Value::as_f64)) else {
+            continue;
+        };
+        // The 99th percentile of all lies between those of the runs: the greater is a bound.
+        let merged = match name.as_str() {
+            "min" => own.min(other),
+            "max" | "p99" => own.max(other),
+            "epochs" | "stale" | "warm_up" => {
+                *value = Value::from((own + other) as u64);
+                continue;
+            }
+            _ => continue,
+        };
+        *value = rounded(merged);
+    }
 }
 
 /// What has become of a row.
@@ -153,6 +174,11 @@ mod tests {
         assert_eq!(records[0].series.rounds(), [1.0, 3.0]);
         let (changes, alone) = changes(&records, &records[..1], 0.0);
         assert_eq!((changes.len(), alone), (1, 1));
+        let mut other = record(8, &[3.0]);
+        other.details.extend([("p99".to_owned(), rounded(12.5)), ("min".to_owned(), rounded(0.5))]);
+        let text = format!("{}\n{}\n", line(8, &[1.0]), other.to_json());
+        let (records, _) = read(&text).unwrap();
+        assert_eq!((&records[0].details["p99"], records[0].details.get("min")), (&rounded(12.5), None));
         assert!(read("{\n").unwrap_err().starts_with("line 1"));
     }
 }

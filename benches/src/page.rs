@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use crate::environment::Environment;
-use crate::plot::{bars, escape, over_sizes, Line};
+use crate::gains;
+use crate::plot::{escape, over_sizes, Line};
 use crate::record::Record;
 
 /// What one file holds.
@@ -23,7 +24,9 @@ pub struct Source {
 pub fn page(sources: &[Source]) -> String {
     let mut html = HEAD.to_owned();
     environments(&mut html, sources);
-    gains(&mut html, sources);
+    for source in sources {
+        html.push_str(&gains::section(&source.name, &source.gains));
+    }
     for heading in headings(sources) {
         let _ = writeln!(html, "<section>\n<h2>{}</h2>", escape(&heading));
         let rows: Vec<(&Source, &Record)> =
@@ -115,14 +118,19 @@ fn table(html: &mut String, rows: &[(&Source, &Record)], is_one_of_several: bool
 
 /// Each environment once, with the files that come from it.
 fn environments(html: &mut String, sources: &[Source]) {
-    let mut seen: Vec<(&Environment, Vec<&str>)> = Vec::new();
-    for (source, record) in all(sources) {
-        match seen.iter_mut().find(|(other, _)| other.differences(&record.environment).is_empty()) {
+    let of_records = all(sources).map(|(source, record)| (source, record.environment.clone()));
+    let of_gains = sources.iter().flat_map(|source| {
+        source.gains.iter().map(move |row| (source, Environment::from_json(&row["environment"])))
+    });
+    let mut seen: Vec<(Environment, Vec<&str>)> = Vec::new();
+    for (source, environment) in of_records.chain(of_gains) {
+        match seen.iter_mut().find(|(other, _)| other.differences(&environment).is_empty()) {
             Some((_, names)) if names.contains(&source.name.as_str()) => {}
             Some((_, names)) => names.push(&source.name),
-            None => seen.push((&record.environment, vec![&source.name])),
+            None => seen.push((environment, vec![&source.name])),
         }
     }
+    seen.retain(|(environment, _)| !environment.lines().is_empty());
     for (environment, names) in seen {
         let _ = writeln!(html, "<section>\n<h2>Measured on: {}</h2>\n<table>", escape(&names.join(", ")));
         for (name, value) in environment.lines() {
@@ -130,47 +138,6 @@ fn environments(html: &mut String, sources: &[Source]) {
             let _ = writeln!(html, "<tr><td class=\"text\">{name}</td><td class=\"text\">{value}</td></tr>");
         }
         html.push_str("</table>\n</section>\n");
-    }
-}
-
-/// What each optimization gains: the time of an epoch against the one with all of them off.
-fn gains(html: &mut String, sources: &[Source]) {
-    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
-    for source in sources {
-        let group = |row: &Value| (text(row, "epoch"), row["operations"].to_string(), text(row, "path"));
-        let mut groups = Vec::new();
-        for row in &source.gains {
-            if !groups.contains(&group(row)) {
-                groups.push(group(row));
-            }
-        }
-        if groups.is_empty() {
-            continue;
-        }
-        let _ = writeln!(
-            html,
-            "<section>\n<h2>What each optimization gains: {}</h2>\n<p>Time of an epoch with one optimization off, \
-             or all on, against all off; shorter is faster.</p>",
-            escape(&source.name)
-        );
-        for wanted in groups {
-            let rows = source.gains.iter().filter(|row| group(row) == wanted);
-            let bar = |row: &Value| {
-                (switches(&text(row, "switches")), row["ratio_all_off"].as_f64().unwrap_or(0.0))
-            };
-            let (epoch, operations, path) = &wanted;
-            let _ = writeln!(html, "<h3>{} ({operations} operations, {})</h3>", escape(epoch), escape(path));
-            html.push_str(&bars(&rows.map(bar).collect::<Vec<_>>(), "all off"));
-        }
-        html.push_str("</section>\n");
-    }
-}
-
-fn switches(name: &str) -> String {
-    if name.starts_with("all") {
-        name.to_owned()
-    } else {
-        format!("no {name}")
     }
 }
 
@@ -189,8 +156,10 @@ svg text { font: 12px system-ui, sans-serif; fill: #333; }
 .grid { stroke: #ddd; stroke-width: 1; } .one { stroke: #333; stroke-dasharray: 4 3; }
 table { border-collapse: collapse; margin: .7rem 0; font-variant-numeric: tabular-nums; font-size: .85rem; }
 th, td { text-align: right; padding: .1rem .7rem .1rem 0; border-bottom: 1px solid #eee; vertical-align: top; }
+.life { stroke: #999; } .pair { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+figure { margin: .5rem 0; flex: 1 1 20rem; max-width: 29rem; } figcaption { font-size: .85rem; }
 .text { text-align: left; overflow-wrap: anywhere; }
-@media print { body { margin: 0; max-width: none; font-size: 10pt; } svg, tr, h2, h3 { break-inside: avoid; }
+@media print { body { margin: 0; max-width: none; font-size: 10pt; } svg, tr, figure, h2, h3 { break-inside: avoid; }
 h2, h3 { break-after: avoid; } }
 </style>
 </head>

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::sequence::Message;
+
 /// A line of a plot.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
@@ -111,6 +113,41 @@ pub fn bars(bars: &[(String, f64)], unit: &str) -> String {
     svg + "</svg>\n"
 }
 
+/// A chart of messages between two ranks, the earliest on top; dashed is what the fabric executes by itself.
+pub fn sequence(messages: &[Message]) -> String {
+    let (left, right, top): (f64, f64, f64) = (60.0, 400.0, 30.0);
+    let (width, height) = (right + 60.0, top + STEP * messages.len() as f64 + 8.0);
+    let mut svg = format!(
+        "<svg class=\"sequence\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"messages of an epoch\">\n"
+    );
+    for (x, name) in [(left, "rank 0, origin"), (right, "rank 1, target")] {
+        let _ = writeln!(
+            svg,
+            "<text class=\"middle\" x=\"{x}\" y=\"14\">{name}</text>\
+             <line class=\"life\" x1=\"{x}\" y1=\"20\" x2=\"{x}\" y2=\"{height}\"/>"
+        );
+    }
+    for (index, message) in messages.iter().enumerate() {
+        let y = top + STEP * index as f64 + 14.0;
+        let (from, to) = if message.from.0 == 0 { (left, right) } else { (right, left) };
+        // A little downwards, as time goes on meanwhile; the head is on the side where it arrives.
+        let (end, back) = (y + 8.0, (from - to).signum() * 8.0);
+        let dash = if message.is_native { "5 3" } else { "none" };
+        let colour = if message.is_native { COLOURS[1] } else { COLOURS[0] };
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{from} {y} L{to} {end}\" stroke=\"{colour}\" stroke-width=\"1.5\" stroke-dasharray=\"{dash}\" \
+             fill=\"none\"/><path d=\"M{to} {end} l{back} -4.5 l0 8 z\" fill=\"{colour}\"/>\
+             <text class=\"middle\" x=\"{}\" y=\"{:.1}\">{} ({} bytes)</text>",
+            f64::midpoint(left, right),
+            y - 2.0,
+            escape(&message.what),
+            message.bytes
+        );
+    }
+    svg + "</svg>\n"
+}
+
 /// Text for HTML.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -186,6 +223,8 @@ const BOTTOM: f64 = 52.0;
 const LEGEND: f64 = 18.0;
 /// Height of a bar with what is between it and the next.
 const BAR: f64 = 21.0;
+/// Height of a message.
+const STEP: f64 = 30.0;
 const MARKS_MAX: f64 = 12.0;
 /// Told apart by those who do not see red and green alike (Okabe and Ito).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333"];
@@ -223,6 +262,24 @@ mod tests {
         let svg = bars(&[("all-on".to_owned(), 0.25), ("all-off".to_owned(), 1.0)], "all off");
         assert_eq!(svg.matches("<rect").count(), 2);
         assert!(svg.contains(">0.25<") && svg.contains("class=\"one\""));
+    }
+
+    #[test]
+    fn a_sequence_has_an_arrow_for_each_message() {
+        let message = |from, what: &str, is_native| Message {
+            from: rma::Rank(from),
+            what: what.to_owned(),
+            bytes: 40,
+            is_native,
+        };
+        let svg = sequence(&[
+            message(0, "LOCK + put", false),
+            message(0, "write", true),
+            message(1, "<ack>", false),
+        ]);
+        assert_eq!(svg.matches("(40 bytes)").count(), 3);
+        assert_eq!(svg.matches("stroke-dasharray=\"5 3\"").count(), 1);
+        assert!(svg.contains("M400 ") && svg.contains("&lt;ack&gt;"), "{svg}");
     }
 
     #[test]

@@ -29,6 +29,11 @@ impl Samples {
         quantile(&sorted, q) / 1000.0
     }
 
+    /// The median of each round, microseconds.
+    pub fn round_medians_us(&self) -> impl Iterator<Item = f64> + '_ {
+        self.rounds.iter().map(|nanoseconds| nanoseconds / 1000.0)
+    }
+
     /// The median over the rounds of how much longer these took than `other` in the same round: what is
     /// left when the machine's speed changes from round to round. `NaN` when there is no round.
     pub fn ratio_to(&self, other: &Self) -> f64 {
@@ -104,6 +109,7 @@ mod tests {
         }
         assert_eq!(slow.ratio_to(&fast), 1.5);
         assert_eq!(fast.median_us(), 2.0);
+        assert_eq!(fast.round_medians_us().collect::<Vec<_>>(), [2.0, 8.0, 2.0, 2.0, 8.0]);
         assert!(Samples::default().ratio_to(&fast).is_nan());
     }
 

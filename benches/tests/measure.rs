@@ -141,6 +141,24 @@ fn rate_of_pairs_threads_and_patterns() {
 }
 
 #[test]
+fn overlap_is_a_share_of_the_communication() {
+    for sync in ["flush", "lock", "lock_all"] {
+        let arguments = ["overlap", "-o", "put,get,accumulate", "-m", "4K:8K", "--slices", "2", "-s", sync];
+        let rows = rows(2, &[&arguments[..], &FEW[..]].concat());
+        // Three operations of two sizes: three times, and the share.
+        assert_eq!(rows.len(), 3 * 2 * 4, "{sync}");
+        assert_eq!(values(&rows, "measure").len(), 4);
+        for row in rows.iter().filter(|row| row["measure"] == "overlap") {
+            assert!(
+                row["unit"] == "share" && row["median"].as_f64().is_some_and(|share| share <= 1.0),
+                "{row}"
+            );
+        }
+    }
+    refused(&["overlap", "-s", "pscw"], "take part");
+}
+
+#[test]
 fn locks_are_counted_and_shared_out() {
     let rows = rows(3, &["locks", "--time", "0.06", "--rounds", "6"]);
     // Two types, one and two origins, three measures.
@@ -165,6 +183,40 @@ fn notified_puts_go_back_and_forth() {
     let rows = rows(2, &[&["notified", "-m", "1:4K"][..], &FEW[..]].concat());
     assert_eq!(rows.len(), 13);
     assert!(rows.iter().all(|row| row["benchmark"] == "notified" && row["unit"] == "us"));
+}
+
+#[test]
+fn what_flush_completes_others_read() {
+    for (ranks, reader) in [(2, "target"), (3, "third rank")] {
+        let rows = rows(ranks, &["stale", "-m", "8:64", "-i", "40"]);
+        assert_eq!(rows.len(), 4);
+        assert!(rows.iter().all(|row| row["reader"] == reader && row["stale"] == 0 && row["median"] == 1.0));
+    }
+}
+
+#[test]
+fn threads_of_one_window() {
+    let rows = rows(2, &["threads", "--threads", "1,2", "--iterations", "64", "--rounds", "6"]);
+    assert_eq!(rows.len(), 2 * 2);
+    assert!(rows.iter().all(|row| row["benchmark"] == "threads" && row["unit"] == "op/s"));
+}
+
+#[test]
+fn what_an_origin_sees_of_each_kind_of_target() {
+    let rows = rows(3, &["agent", "--iterations", "3", "--rounds", "6"]);
+    // Three targets, and what it costs the one that computes.
+    assert_eq!(rows.len(), 3 + 1);
+    assert_eq!(values(&rows, "target").len(), 3);
+    assert!(rows.iter().all(|row| row["unit"] == "us" && row["progress"].is_string()));
+}
+
+#[test]
+fn limits_below_the_engine() {
+    let rows = rows(3, &[&["limits", "-m", "1:64"][..], &FEW[..]].concat());
+    // A packet has two bytes at least.
+    assert_eq!(rows.len(), 4 * 7 - 1);
+    assert_eq!(values(&rows, "operation").len(), 4);
+    assert!(rows.iter().all(|row| row["benchmark"] == "limits" && row["unit"] == "us"));
 }
 
 #[test]
@@ -204,7 +256,19 @@ fn results_are_compared_and_reported() {
 
 #[test]
 fn one_rank_is_told_how_to_start_more() {
-    for command in ["latency", "bandwidth", "rate", "locks", "windows", "notified"] {
+    for command in [
+        "latency",
+        "bandwidth",
+        "rate",
+        "overlap",
+        "stale",
+        "limits",
+        "threads",
+        "agent",
+        "locks",
+        "windows",
+        "notified",
+    ] {
         refused(&[command], &format!("rmarun -n 2 rma-bench {command}"));
     }
 }

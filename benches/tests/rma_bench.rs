@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::Value;
 
 use common::{alone, bench, text};
@@ -18,20 +21,6 @@ fn rows(ranks: u32, arguments: &[&str]) -> Vec<Value> {
 
 fn row<'a>(rows: &'a [Value], epoch: &str, switches: &str) -> &'a Value {
     rows.iter().find(|row| row["epoch"] == epoch && row["switches"] == switches).unwrap()
-}
-
-/// The commands about threads and the agent print a row for each kind.
-#[test]
-fn threads_and_the_agent_are_measured() {
-    let output = bench(2, &["threads", "--threads", "1,2", "--iterations", "64"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    // A title, the names of the columns, and a row for each number of threads.
-    assert_eq!(text(&output.stdout).lines().count(), 1 + 1 + 2, "{}", text(&output.stdout));
-    let output = bench(2, &["agent", "--iterations", "5"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    for target in ["polls", "computes", "sleeps"] {
-        assert!(text(&output.stdout).contains(target), "{}", text(&output.stdout));
-    }
 }
 
 #[test]
@@ -56,6 +45,51 @@ fn one_packet_each_way_with_the_optimizations_and_more_without() {
     for switches in switches {
         row(&rows, "fence-put-fence", switches);
     }
+}
+
+#[test]
+fn each_epoch_has_its_messages_as_they_were_counted() {
+    let rows = rows(2, &["--epoch", "lock-put-unlock", "--epoch", "lock-puts-get-unlock"]);
+    for row in &rows {
+        let messages =
+            row["messages"].as_array().unwrap_or_else(|| panic!("other messages than were counted: {row}"));
+        let bytes: u64 = messages.iter().map(|message| message["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(row["bytes"], bytes, "{row}");
+    }
+    let on = row(&rows, "lock-put-unlock", "all-on")["messages"].as_array().unwrap();
+    let said: Vec<&str> = on.iter().map(|message| message["what"].as_str().unwrap()).collect();
+    assert_eq!(said, ["LOCK + put + UNLOCK", "UNLOCK_ACK"]);
+}
+
+#[test]
+fn a_grid_has_every_combination_of_switches_and_is_reported() {
+    let epochs = ["--epoch", "lock-put-unlock", "--epoch", "lock-puts-unlock"];
+    let rows = rows(2, &[&epochs[..], &["--grid", "-k", "2,4", "-s", "8"]].concat());
+    let paths = rows.iter().map(|row| row["path"].to_string()).collect::<BTreeSet<_>>().len();
+    // The epoch of a single operation is measured once, the other with both numbers.
+    assert_eq!(rows.len(), 32 * 3 * paths);
+    for row in &rows {
+        assert!(
+            row["environment"]["host"].is_string() && row["rounds"].as_array().unwrap().len() == 5,
+            "{row}"
+        );
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let [results, page] = ["grid.jsonl", "grid.html"].map(|name| folder.join(name).display().to_string());
+    std::fs::write(&results, rows.iter().map(|row| row.to_string() + "\n").collect::<String>()).unwrap();
+    let reported = alone(&["report", &results, "--output", &page], None);
+    assert!(reported.status.success(), "{}", text(&reported.stderr));
+    let html = std::fs::read_to_string(&page).unwrap();
+    for part in [
+        "<th>2 x 8</th><th>4 x 8</th>",
+        "no piggyback, coalesce",
+        "LOCK + put + UNLOCK (40 bytes)",
+        "Measured on",
+    ] {
+        assert!(html.contains(part), "{part} is not in the page");
+    }
+    let compared = alone(&["compare", &results, &results], None);
+    assert!(text(&compared.stdout).contains(&format!("{} the same within noise", rows.len())));
 }
 
 #[test]

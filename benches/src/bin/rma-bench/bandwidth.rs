@@ -3,12 +3,12 @@
 use rma_bench::record::{Record, Unit};
 use serde_json::json;
 
-use crate::cli::Bandwidth;
-use crate::exchange::{Exchange, Manner, Row};
+use crate::cli::{Bandwidth, Measurement};
+use crate::exchange::{Exchange, Row};
 use crate::ground::{Operation, Room};
 use crate::pattern::Pattern;
 use crate::session::{self, Reporter};
-use crate::team::{TargetKind, Team};
+use crate::team::Team;
 use crate::{measure, Outcome};
 
 /// Bytes that are outstanding at once at most: larger operations have fewer at once, so that windows stay within
@@ -17,38 +17,37 @@ const OUTSTANDING_BYTES: usize = 64 << 20;
 
 /// Runs the command.
 pub(crate) fn run(options: &Bandwidth) -> Outcome<()> {
-    if let Some(other) = options.operation.iter().find(|op| !matches!(op, Operation::Put | Operation::Get)) {
+    if let Some(other) =
+        options.measurement.operation.iter().find(|op| !matches!(op, Operation::Put | Operation::Get))
+    {
         return Err(
             format!("bandwidth is of put and get; '{}' has 'rate' and 'latency'", other.name()).into()
         );
     }
-    session::run("bandwidth", 2, &options.output, |team, reporter| measure(team, reporter, options))
+    session::run("bandwidth", 2, &options.measurement.output, |team, reporter| {
+        measure(team, reporter, options)
+    })
 }
 
 fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Bandwidth) -> Outcome<()> {
+    let Measurement { operation: operations, epochs, amount, .. } = &options.measurement;
+    let sizes = options.range.sizes.all();
     let rows_of = |operation: Operation| -> Vec<Row> {
-        let row = |size| Row { operation, size, outstanding: outstanding(options.outstanding, size) };
-        options.sizes.all().into_iter().map(row).collect()
+        let row = |&size| Row::new(operation, size, outstanding(options.outstanding, size));
+        sizes.iter().map(row).collect()
     };
     let bytes_max = rows_of(Operation::Put).iter().map(|row| row.size * row.outstanding).max().unwrap_or(0);
     let room = Room {
-        kind: options.epochs.window,
+        kind: epochs.window,
         pattern: if options.bidirectional { Pattern::Exchange } else { Pattern::Pairs },
         pairs: u32::MAX,
-        size_max: options.sizes.all().last().copied().unwrap_or(0),
+        size_max: sizes.last().copied().unwrap_or(0),
         bytes_max,
     };
-    let manner = Manner {
-        sync: options.epochs.sync,
-        lock_type: options.epochs.lock_type(),
-        target: TargetKind::Polling,
-        takes_turns: false,
-        threads: 1,
-    };
-    let mut exchange = Exchange::new(team, manner, &room)?;
-    for &operation in &options.operation {
+    let mut exchange = Exchange::new(team, epochs.manner(), &room)?;
+    for &operation in operations {
         let rows = rows_of(operation);
-        let measured = measure::rows(&mut exchange, &rows, &options.amount.effort())?;
+        let measured = measure::rows(&mut exchange, &rows, &amount.effort())?;
         let records: Vec<Record> = rows
             .iter()
             .zip(&measured)
@@ -57,8 +56,8 @@ fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Bandwidth) -> Out
                     "benchmark": "bandwidth",
                     "operation": operation.name(),
                     "direction": if options.bidirectional { "both ways" } else { "one way" },
-                    "window": options.epochs.window.name(),
-                    "sync": options.epochs.name(),
+                    "window": epochs.window.name(),
+                    "sync": epochs.name(),
                     "size": row.size,
                     "outstanding": row.outstanding,
                 }));

@@ -39,7 +39,8 @@ pub(crate) fn run(options: &Compare) -> Outcome<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> Outcome<Vec<Record>> {
+/// The rows of a file, of which there is at least one.
+pub(crate) fn read(path: &Path) -> Outcome<Vec<Record>> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
     let (records, _) = compare::read(&text).map_err(|error| format!("{name}: {error}"))?;

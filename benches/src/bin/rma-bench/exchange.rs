@@ -4,12 +4,12 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use rma::raw::RawWindow;
-use rma::{FenceAssert, Group, LockType, Rank};
+use rma::{FenceAssert, Group, Job, LockType, Rank};
 
 use crate::ground::{Ground, Operation, Room};
 use crate::measure::Subject;
 use crate::pattern::{Part, Side};
-use crate::team::{TargetKind, Team};
+use crate::team::{compute, TargetKind, Team};
 use crate::Outcome;
 
 /// What completes the operations that are measured.
@@ -56,6 +56,38 @@ pub(crate) struct Row {
     pub(crate) size: usize,
     /// Operations to each partner in an epoch.
     pub(crate) outstanding: usize,
+    pub(crate) work: Work,
+}
+
+impl Row {
+    /// Without a computation.
+    pub(crate) const fn new(operation: Operation, size: usize, outstanding: usize) -> Self {
+        Self { operation, size, outstanding, work: Work { steps: 0, slices: 1 } }
+    }
+}
+
+/// What an origin computes between its operations and what completes them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Work {
+    /// 0: nothing.
+    pub(crate) steps: u64,
+    /// Pieces, between two of which the library makes progress.
+    pub(crate) slices: u32,
+}
+
+impl Work {
+    #[inline]
+    fn run(self, job: &Job) {
+        if self.steps == 0 {
+            return;
+        }
+        for slice in 0..self.slices {
+            if slice > 0 {
+                job.progress();
+            }
+            compute(self.steps / u64::from(self.slices));
+        }
+    }
 }
 
 /// How it is measured.
@@ -131,6 +163,8 @@ impl<'a> Exchange<'a> {
     fn run(&mut self, row: &Row, batches: Batches) -> Outcome<Times> {
         let side = Origin {
             operation: row.operation,
+            work: row.work,
+            job: self.team.job(),
             manner: self.manner,
             group: &self.group,
             // Both ranks of an exchange access at once, and turns are for one after the other.
@@ -200,6 +234,8 @@ impl<'a> Exchange<'a> {
 }
 
 impl Subject for Exchange<'_> {
+    type Row = Row;
+
     fn team(&self) -> &Team<'_> {
         self.team
     }
@@ -248,6 +284,8 @@ impl Subject for Exchange<'_> {
 /// What an origin does, the same in each thread.
 struct Origin<'a> {
     operation: Operation,
+    work: Work,
+    job: &'a Job,
     manner: Manner,
     group: &'a Group,
     is_exposed: bool,
@@ -295,15 +333,18 @@ impl Origin<'_> {
             Sync::Lock => {
                 each(ground, |window, rank| window.lock(self.manner.lock_type, rank, false))?;
                 issue(ground, self.operation)?;
+                self.work.run(self.job);
                 each(ground, RawWindow::unlock)
             }
             Sync::LockAll => {
                 ground.window.lock_all(false)?;
                 issue(ground, self.operation)?;
+                self.work.run(self.job);
                 ground.window.unlock_all()
             }
             Sync::Flush => {
                 issue(ground, self.operation)?;
+                self.work.run(self.job);
                 match ground.partners[..] {
                     [(rank, _)] => ground.window.flush(rank),
                     _ => ground.window.flush_all(),
@@ -311,6 +352,7 @@ impl Origin<'_> {
             }
             Sync::FlushLocal => {
                 issue(ground, self.operation)?;
+                self.work.run(self.job);
                 match ground.partners[..] {
                     [(rank, _)] => ground.window.flush_local(rank),
                     _ => ground.window.flush_local_all(),

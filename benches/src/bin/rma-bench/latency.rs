@@ -3,7 +3,7 @@
 use rma_bench::record::{Record, Unit};
 use serde_json::json;
 
-use crate::cli::Latency;
+use crate::cli::{Latency, Measurement};
 use crate::exchange::{Exchange, Manner, Row, Sync};
 use crate::ground::{Operation, Room};
 use crate::measure;
@@ -14,8 +14,9 @@ use crate::Outcome;
 
 /// Runs the command.
 pub(crate) fn run(options: &Latency) -> Outcome<()> {
-    check(options.epochs.sync, options.target, options.pattern)?;
-    session::run("latency", 2, &options.output, |team, reporter| measure(team, reporter, options))
+    let Latency { measurement, meanwhile, partners, .. } = options;
+    check(measurement.epochs.sync, meanwhile.target, partners.pattern)?;
+    session::run("latency", 2, &measurement.output, |team, reporter| measure(team, reporter, options))
 }
 
 /// Refuses what would measure something else than it says.
@@ -33,32 +34,21 @@ fn check(sync: Sync, target: TargetKind, pattern: Pattern) -> Outcome<()> {
 }
 
 fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Latency) -> Outcome<()> {
-    let sizes = options.sizes.all();
+    let Measurement { operation: operations, epochs, amount, .. } = &options.measurement;
+    let (target, pattern, sizes) =
+        (options.meanwhile.target, options.partners.pattern, options.range.sizes.all());
     let rows_of = |operation: Operation| -> Vec<Row> {
         let sizes = operation.sizes(&sizes);
-        sizes.into_iter().map(|size| Row { operation, size, outstanding: 1 }).collect()
+        sizes.into_iter().map(|size| Row::new(operation, size, 1)).collect()
     };
-    let size_max =
-        options.operation.iter().flat_map(|&operation| rows_of(operation)).map(|row| row.size).max();
+    let size_max = operations.iter().flat_map(|&operation| rows_of(operation)).map(|row| row.size).max();
     let size_max = size_max.ok_or("no operation to measure")?;
-    let room = Room {
-        kind: options.epochs.window,
-        pattern: options.pattern,
-        pairs: u32::MAX,
-        size_max,
-        bytes_max: size_max,
-    };
-    let manner = Manner {
-        sync: options.epochs.sync,
-        lock_type: options.epochs.lock_type(),
-        target: options.target,
-        takes_turns: true,
-        threads: 1,
-    };
+    let room = Room { kind: epochs.window, pattern, pairs: u32::MAX, size_max, bytes_max: size_max };
+    let manner = Manner { target, takes_turns: true, ..epochs.manner() };
     let mut exchange = Exchange::new(team, manner, &room)?;
-    for &operation in &options.operation {
+    for &operation in operations {
         let rows = rows_of(operation);
-        let measured = measure::rows(&mut exchange, &rows, &options.amount.effort())?;
+        let measured = measure::rows(&mut exchange, &rows, &amount.effort())?;
         let records: Vec<Record> = rows
             .iter()
             .zip(&measured)
@@ -66,10 +56,10 @@ fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Latency) -> Outco
                 let key = session::key(json!({
                     "benchmark": "latency",
                     "operation": operation.name(),
-                    "window": options.epochs.window.name(),
-                    "sync": options.epochs.name(),
-                    "target": name(options.target),
-                    "pattern": options.pattern.name(),
+                    "window": epochs.window.name(),
+                    "sync": epochs.name(),
+                    "target": target.name(),
+                    "pattern": pattern.name(),
                     "size": row.size,
                 }));
                 let times = measured.times.iter().copied();
@@ -79,14 +69,6 @@ fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Latency) -> Outco
         reporter.group(&records, &["size"])?;
     }
     exchange.free()
-}
-
-const fn name(target: TargetKind) -> &'static str {
-    match target {
-        TargetKind::Idle => "idle",
-        TargetKind::Busy => "busy",
-        TargetKind::Polling => "polling",
-    }
 }
 
 #[cfg(test)]

@@ -72,9 +72,9 @@ fn row(
     }
     let mut rounds = Rounds::default();
     let mut waits = Distribution::new();
-    let time = options.time / u32::try_from(options.rounds)?;
+    let time = options.time / u32::try_from(options.rounds.rounds)?;
     // The first round warms up.
-    for round in 0..=options.rounds {
+    for round in 0..=options.rounds.rounds {
         reset(job, window)?;
         let (mut epochs, mut took) = (0, Duration::ZERO);
         let mut own = Distribution::new();

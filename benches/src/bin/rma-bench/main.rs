@@ -9,16 +9,20 @@ mod ground;
 mod info;
 mod job;
 mod latency;
+mod limits;
 mod locks;
 mod measure;
 mod notified;
 mod optimizations;
+mod overlap;
 mod pattern;
+mod peers;
 mod progress;
 mod rate;
 mod raw;
 mod report;
 mod session;
+mod stale;
 mod team;
 mod threads;
 mod windows;
@@ -38,9 +42,13 @@ fn main() -> ExitCode {
         Command::Latency(options) => latency::run(&options),
         Command::Bandwidth(options) => bandwidth::run(&options),
         Command::Rate(options) => rate::run(&options),
+        Command::Overlap(options) => overlap::run(&options),
         Command::Locks(options) => locks::run(&options),
         Command::Windows(options) => windows::run(&options),
         Command::Notified(options) => notified::run(&options),
+        Command::Stale(options) => stale::run(&options),
+        Command::Limits(options) => limits::run(&options),
+        Command::Peers(options) => peers::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::Report(options) => report::run(&options),
         Command::Optimizations(options) => optimizations::run(&options),

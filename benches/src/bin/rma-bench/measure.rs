@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 use rma_bench::plan::{self, WarmUp};
 use rma_bench::series::{Distribution, Series};
 
-use crate::exchange::{Batches, Row, Times};
+use crate::exchange::{Batches, Times};
 use crate::progress::Progress;
 use crate::team::Team;
 use crate::Outcome;
 
 /// Something that can be measured in rows.
 pub(crate) trait Subject {
+    /// What tells rows apart.
+    type Row;
+
     /// All ranks.
     fn team(&self) -> &Team<'_>;
 
@@ -22,7 +25,7 @@ pub(crate) trait Subject {
     fn turns(&self) -> f64;
 
     /// Batches of one row, checked. Collective; times at those who measure.
-    fn segment(&mut self, row: &Row, batches: Batches) -> Outcome<Times>;
+    fn segment(&mut self, row: &Self::Row, batches: Batches) -> Outcome<Times>;
 }
 
 /// How much is measured.
@@ -55,7 +58,7 @@ pub(crate) struct Measured {
 
 /// Measures all rows in each of the rounds, so that a machine which changes its speed does so for all of them.
 /// Collective.
-pub(crate) fn rows(subject: &mut impl Subject, rows: &[Row], effort: &Effort) -> Outcome<Vec<Measured>> {
+pub(crate) fn rows<S: Subject>(subject: &mut S, rows: &[S::Row], effort: &Effort) -> Outcome<Vec<Measured>> {
     let mut progress = Progress::new(rows.len() * (effort.rounds + 1), subject.team().leads());
     let mut measured = vec![Measured::default(); rows.len()];
     let mut plans = Vec::with_capacity(rows.len());
@@ -85,9 +88,9 @@ pub(crate) fn rows(subject: &mut impl Subject, rows: &[Row], effort: &Effort) ->
 }
 
 /// Warms a row up and finds how many of its epochs are timed together, and how often. Collective.
-fn warm_up(
-    subject: &mut impl Subject,
-    row: &Row,
+fn warm_up<S: Subject>(
+    subject: &mut S,
+    row: &S::Row,
     effort: &Effort,
     measured: &mut Measured,
 ) -> Outcome<Batches> {

@@ -22,8 +22,8 @@ pub(crate) fn run(options: &Notified) -> Outcome<()> {
 }
 
 fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Notified) -> Outcome<()> {
-    let sizes = options.sizes.all();
-    let row = |&size: &usize| Row { operation: Operation::Put, size, outstanding: 1 };
+    let sizes = options.range.sizes.all();
+    let row = |&size: &usize| Row::new(Operation::Put, size, 1);
     let rows: Vec<Row> = sizes.iter().map(row).collect();
     let size_max = sizes.last().copied().ok_or("no size to measure")?;
     let mut table_tennis = TableTennis::new(team, size_max)?;
@@ -100,6 +100,8 @@ impl<'a> TableTennis<'a> {
 }
 
 impl Subject for TableTennis<'_> {
+    type Row = Row;
+
     fn team(&self) -> &Team<'_> {
         self.team
     }

@@ -9,26 +9,26 @@ use crate::exchange::{Exchange, Manner, Row};
 use crate::ground::{Operation, Room};
 use crate::pattern::{Part, Pattern};
 use crate::session::{self, Reporter};
-use crate::team::{TargetKind, Team};
+use crate::team::Team;
 use crate::{measure, Outcome};
 
 /// Runs the command.
 pub(crate) fn run(options: &Rate) -> Outcome<()> {
-    if !options.epochs.sync.is_passive() && options.threads.iter().any(|&threads| threads > 1) {
+    if !options.measurement.epochs.sync.is_passive() && options.threads.iter().any(|&threads| threads > 1) {
         return Err("threads need a --sync in which the target takes no part: flush, lock or lock_all".into());
     }
-    session::run("rate", 2, &options.output, |team, reporter| measure(team, reporter, options))
+    session::run("rate", 2, &options.measurement.output, |team, reporter| measure(team, reporter, options))
 }
 
 fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Rate) -> Outcome<()> {
-    for &operation in &options.operation {
+    for &operation in &options.measurement.operation {
         let mut records = Vec::new();
         for pairs in numbers_of_pairs(options, team.job().size()) {
             for &threads in &options.threads {
                 records.push(row(team, reporter, options, operation, (pairs, threads))?);
             }
         }
-        let is_pairs = options.pattern == Pattern::Pairs;
+        let is_pairs = options.partners.pattern == Pattern::Pairs;
         reporter.group(&records, if is_pairs { &["pairs", "threads"] } else { &["threads"] })?;
     }
     Ok(())
@@ -37,7 +37,7 @@ fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Rate) -> Outcome<
 /// Those that were asked for and exist: 1, 2, 4 ... and all, if nothing was asked for.
 fn numbers_of_pairs(options: &Rate, ranks: u32) -> Vec<u32> {
     let all = ranks / 2;
-    if options.pattern != Pattern::Pairs {
+    if options.partners.pattern != Pattern::Pairs {
         return vec![all];
     }
     let doubled = std::iter::successors(Some(1), |pairs: &u32| pairs.checked_mul(2));
@@ -56,36 +56,30 @@ fn row(
     operation: Operation,
     (pairs, threads): (u32, usize),
 ) -> Outcome<Record> {
+    let (epochs, pattern) = (&options.measurement.epochs, options.partners.pattern);
     let size = operation.sizes(&[options.size]).first().copied().unwrap_or(options.size);
-    let row = Row { operation, size, outstanding: options.outstanding };
+    let row = Row::new(operation, size, options.outstanding);
     let bytes_max = size.checked_mul(options.outstanding).ok_or("more bytes than memory can hold")?;
-    let room =
-        Room { kind: options.epochs.window, pattern: options.pattern, pairs, size_max: size, bytes_max };
-    let manner = Manner {
-        sync: options.epochs.sync,
-        lock_type: options.epochs.lock_type(),
-        target: TargetKind::Polling,
-        takes_turns: false,
-        threads,
-    };
+    let room = Room { kind: epochs.window, pattern, pairs, size_max: size, bytes_max };
+    let manner = Manner { threads, ..epochs.manner() };
     let mut exchange = Exchange::new(team, manner, &room)?;
-    let measured = measure::rows(&mut exchange, &[row], &options.amount.effort())?;
+    let measured = measure::rows(&mut exchange, &[row], &options.measurement.amount.effort())?;
     exchange.free()?;
     let measured = measured.first().ok_or("nothing was measured")?;
     let mut key = session::key(json!({
         "benchmark": "rate",
         "operation": operation.name(),
         "size": size,
-        "window": options.epochs.window.name(),
-        "sync": options.epochs.name(),
+        "window": epochs.window.name(),
+        "sync": epochs.name(),
         "outstanding": options.outstanding,
-        "pattern": options.pattern.name(),
+        "pattern": pattern.name(),
     }));
-    if options.pattern == Pattern::Pairs {
+    if pattern == Pattern::Pairs {
         key.insert("pairs".to_owned(), json!(pairs));
     }
     key.insert("threads".to_owned(), json!(threads));
-    let each = (options.outstanding * partners_of_an_origin(options.pattern, team.job().size())) as f64;
+    let each = (options.outstanding * partners_of_an_origin(pattern, team.job().size())) as f64;
     let values = measured.rates.iter().map(|rate| rate * each);
     Ok(reporter.record(key, Unit::Operations, values, session::counts(measured)))
 }

@@ -1,10 +1,15 @@
-//! The reference: a ping-pong of packets over the job's own endpoint, below the engine.
+//! The reference: a ping-pong of packets, and writes and reads, over the job's own endpoint, below the engine.
 
 use std::time::{Duration, Instant};
 
 use rma::{Engine, Job, Rank};
-use rma_core::provider::{Completion, CompletionBatch, Endpoint, PostError, SendClass};
+use rma_core::ids::{PeerAddr, Tag};
+use rma_core::provider::{
+    Completion, CompletionBatch, CompletionScope, Endpoint, Post, PostError, RemoteAddr, SendClass,
+};
+use rma_ofi::OfiEndpoint;
 
+use crate::exchange::Batches;
 use crate::Outcome;
 
 /// First byte of the ping-pong's packets: no kind of packet that the engine knows.
@@ -23,8 +28,15 @@ const READY_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of an answer: as many as the engine's shortest.
 pub(crate) const ANSWER_BYTES: usize = 16;
 
+/// Bytes that every packet of the ping-pong begins with.
+pub(crate) const MARK_BYTES: usize = 2;
+
+/// Tags of the raw accesses. The engine's have two bits of kind above 28 of generation, which leaves bits 60 and 61.
+const ACCESS_TAG: Tag = Tag(3 << 60);
+const FLUSH_TAG: Tag = Tag(3 << 60 | 1);
+
 /// How long a packet may be under way.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Polls between two looks at the clock.
 const POLLS: u32 = 32;
@@ -48,7 +60,7 @@ const OPERATION_HEADER_BYTES: usize = 16;
 /// answer took, in nanoseconds.
 pub(crate) fn ask(job: &Job, target: Rank, bytes: usize, count: usize) -> Outcome<Vec<u64>> {
     let mut question = vec![0; bytes];
-    question[..2].copy_from_slice(&[MARK, BALL]);
+    question[..MARK_BYTES].copy_from_slice(&[MARK, BALL]);
     let mut times = Vec::with_capacity(count);
     borrow(job, |line| {
         line.wait_for_other()?;
@@ -66,7 +78,7 @@ pub(crate) fn ask(job: &Job, target: Rank, bytes: usize, count: usize) -> Outcom
 /// Answers `count` questions of `bytes` bytes from `origin`.
 pub(crate) fn answer(job: &Job, origin: Rank, bytes: usize, count: usize) -> Outcome<()> {
     let mut answer = [0; ANSWER_BYTES];
-    answer[..2].copy_from_slice(&[MARK, BALL]);
+    answer[..MARK_BYTES].copy_from_slice(&[MARK, BALL]);
     borrow(job, |line| {
         line.announce(origin)?;
         for _ in 0..count {
@@ -77,12 +89,60 @@ pub(crate) fn answer(job: &Job, origin: Rank, bytes: usize, count: usize) -> Out
     })
 }
 
+/// What a raw access does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Write,
+    Read,
+}
+
+/// Writes `memory` to the target, or reads it from there, one access after the other, each until it is complete at the
+/// target. Nanoseconds of each batch.
+///
+/// # Safety
+/// When this fails, `memory` stays valid, and unused, until the process ends.
+pub(crate) unsafe fn access(
+    job: &Job,
+    target: Rank,
+    access: Access,
+    memory: &mut [u8],
+    at: RemoteAddr,
+    batches: Batches,
+) -> Outcome<Vec<u64>> {
+    let mut times = Vec::with_capacity(usize::try_from(batches.count)?);
+    borrow(job, |line| {
+        let peer = line.peer(target)?;
+        let must_flush =
+            access == Access::Write && line.engine.limits().put_completes != CompletionScope::Remote;
+        for _ in 0..batches.count {
+            let start = Instant::now();
+            for _ in 0..batches.epochs {
+                line.complete(ACCESS_TAG, |endpoint| {
+                    let (bytes, len) = (memory.as_mut_ptr(), memory.len());
+                    match access {
+                        // SAFETY: the memory is borrowed until the tag has come back, or left alone by the caller.
+                        Access::Write => unsafe { endpoint.put(peer, bytes, len, at, ACCESS_TAG) },
+                        // SAFETY: as above.
+                        Access::Read => unsafe { endpoint.get(peer, bytes, len, at, ACCESS_TAG) },
+                    }
+                })?;
+                if must_flush {
+                    line.complete(FLUSH_TAG, |endpoint| endpoint.flush(peer, FLUSH_TAG))?;
+                }
+            }
+            times.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+        Ok(())
+    })?;
+    Ok(times)
+}
+
 fn borrow(job: &Job, body: impl FnOnce(&mut Line<'_>) -> Outcome<()>) -> Outcome<()> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let spin = if job.local_size() as usize <= processors { SPIN } else { Duration::ZERO };
     let body = |engine: &mut Engine| {
         let batch = CompletionBatch::new();
-        let mut line = Line { engine, batch, spin, is_other_ready: false, ball: None };
+        let mut line = Line { engine, batch, spin, is_other_ready: false, ball: None, done: None };
         let outcome = body(&mut line);
         let emptied = line.empty();
         outcome.and(emptied)
@@ -102,14 +162,34 @@ struct Line<'a> {
     is_other_ready: bool,
     /// Length of a question or answer that came and was not yet received.
     ball: Option<usize>,
+    /// The raw access that has completed last.
+    done: Option<Tag>,
 }
 
 impl Line<'_> {
+    fn peer(&mut self, rank: Rank) -> Outcome<PeerAddr> {
+        let peer = self.engine.peer(rank);
+        Ok(peer.ok_or_else(|| format!("rank {rank} has not been contacted before the raw loop"))?)
+    }
+
+    /// Posts an operation with this tag, and waits until it comes back.
+    #[inline]
+    fn complete(&mut self, tag: Tag, mut post: impl FnMut(&mut OfiEndpoint) -> Post) -> Outcome<()> {
+        let start = Instant::now();
+        self.done = None;
+        loop {
+            match post(self.engine.endpoint()) {
+                Ok(()) => break,
+                Err(PostError::Again) if start.elapsed() < PATIENCE => self.poll()?,
+                Err(error) => return Err(format!("raw access: {error:?}").into()),
+            }
+        }
+        self.wait("completion of a raw access", |line| line.done.take().filter(|&done| done == tag))?;
+        Ok(())
+    }
+
     fn send(&mut self, to: Rank, packet: &[u8], class: SendClass) -> Outcome<()> {
-        let peer = self
-            .engine
-            .peer(to)
-            .ok_or_else(|| format!("rank {to} has not been contacted before the ping-pong"))?;
+        let peer = self.peer(to)?;
         let start = Instant::now();
         loop {
             match self.engine.endpoint().send(peer, packet, &[], class) {
@@ -153,18 +233,26 @@ impl Line<'_> {
     /// Waits for a question or answer of this length.
     #[inline]
     fn receive(&mut self, bytes: usize) -> Outcome<()> {
+        match self.wait("raw packet", |line| line.ball.take())? {
+            len if len == bytes => Ok(()),
+            len => Err(format!("a raw packet of {len} bytes came, not {bytes}").into()),
+        }
+    }
+
+    /// Polls until there is what is looked for.
+    #[inline]
+    fn wait<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> Outcome<T> {
         let mut start = None;
         let mut polls = 0_u32;
         loop {
             self.poll()?;
-            match self.ball.take() {
-                Some(len) if len == bytes => return Ok(()),
-                Some(len) => return Err(format!("a raw packet of {len} bytes came, not {bytes}").into()),
-                None => polls += 1,
+            if let Some(found) = look(self) {
+                return Ok(found);
             }
+            polls = polls.wrapping_add(1);
             if polls % POLLS == 0 {
                 match start.get_or_insert_with(Instant::now).elapsed() {
-                    waited if waited > PATIENCE => return Err(late("raw packet")),
+                    waited if waited > PATIENCE => return Err(late(what)),
                     waited if waited > self.spin => std::thread::yield_now(),
                     _ => {}
                 }
@@ -199,6 +287,13 @@ impl Line<'_> {
                 }
                 self.engine.endpoint().release(packet);
                 return Ok(());
+            }
+            Completion::Done(tag) if tag.0 & ACCESS_TAG.0 == ACCESS_TAG.0 => {
+                self.done = Some(tag);
+                return Ok(());
+            }
+            Completion::Failed(tag, code) if tag.0 & ACCESS_TAG.0 == ACCESS_TAG.0 => {
+                return Err(format!("a raw access failed: {code}").into());
             }
             Completion::PeerDown(_, code) => Some(format!("a rank is gone: {code}")),
             Completion::EndpointDown(code) => Some(format!("the endpoint is broken: {code}")),

@@ -31,7 +31,9 @@ pub(crate) fn run(options: &Report) -> Outcome<()> {
 fn read(path: &Path) -> Outcome<Source> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-    let (records, _) = compare::read(&text).map_err(|error| format!("{name}: {error}"))?;
+    let (mut records, _) = compare::read(&text).map_err(|error| format!("{name}: {error}"))?;
+    // What optimizations gain has bars and grids instead of a curve.
+    records.retain(|record| !record.key.contains_key("switches"));
     let rows = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let gains = rows.filter(|row| row["switches"].is_string() && row["ratio_all_off"].is_number()).collect();
     let name = path.file_name().map_or_else(|| name.to_string(), |name| name.to_string_lossy().into_owned());

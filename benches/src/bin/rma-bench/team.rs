@@ -43,6 +43,17 @@ pub(crate) enum TargetKind {
     Polling,
 }
 
+impl TargetKind {
+    /// As it is given and stored.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Polling => "polling",
+        }
+    }
+}
+
 impl<'a> Team<'a> {
     /// Collective.
     pub(crate) fn new(job: &'a Job) -> Outcome<Self> {
@@ -168,24 +179,43 @@ impl<'a> Team<'a> {
                 std::thread::sleep(AWAY);
             }
             while away.elapsed() < AWAY {
-                compute();
+                compute(STEPS);
             }
             self.job.progress();
         }
         Ok(())
     }
 
-    fn has_signed(&self, origin: Rank, step: u64) -> bool {
+    /// Waits, making progress, until `other` is as far as `step`.
+    pub(crate) fn wait_for_sign(&self, other: Rank, step: u64) -> Outcome<()> {
+        let begun = Instant::now();
+        while !self.has_signed(other, step) {
+            if self.job.progress() == 0 {
+                std::thread::yield_now();
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("no word from rank {other} for {} s", PATIENCE.as_secs()).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `origin` is as far as `step`.
+    pub(crate) fn has_signed(&self, origin: Rank, step: u64) -> bool {
         let word = self.signs.base().cast::<AtomicU64>().wrapping_add(origin.0 as usize);
         // SAFETY: the window has an aligned word for each rank, which others write whole.
         unsafe { &*word }.load(Ordering::SeqCst) >= step
     }
 }
 
-/// A piece of work outside of the library.
-fn compute() {
+/// Steps of a computation between two looks at the clock.
+const STEPS: u64 = 1000;
+
+/// A computation outside of the library.
+#[inline(never)]
+pub(crate) fn compute(steps: u64) {
     let mut state = 1_u64;
-    for _ in 0..1000 {
+    for _ in 0..steps {
         state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
     }
 }

@@ -28,9 +28,9 @@ fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Windows) -> Outco
     for &kind in &options.window {
         let mut records = Vec::new();
         for size in options.sizes.all() {
-            let mut times = vec![Vec::with_capacity(options.rounds); STEPS.len()];
+            let mut times = vec![Vec::with_capacity(options.rounds.rounds); STEPS.len()];
             // The first round warms up.
-            for round in 0..=options.rounds {
+            for round in 0..=options.rounds.rounds {
                 let steps = life(team, kind, size)?;
                 let said = team.gather(&steps)?;
                 if round == 0 {

@@ -8,7 +8,7 @@ use clap::Args;
 use rma::LockType;
 use rma_bench::output::Format;
 
-use crate::exchange::Sync;
+use crate::exchange::{Manner, Sync};
 use crate::ground::{Operation, WindowKind};
 use crate::measure::Effort;
 use crate::pattern::Pattern;
@@ -17,92 +17,42 @@ use crate::team::TargetKind;
 /// Options of `rma-bench latency`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Latency {
-    /// What to measure; several with commas
-    #[arg(
-        long,
-        short = 'o',
-        value_enum,
-        value_name = "OP,...",
-        value_delimiter = ',',
-        default_value = "put"
-    )]
-    pub(crate) operation: Vec<Operation>,
+    #[command(flatten)]
+    pub(crate) measurement: Measurement,
 
     #[command(flatten)]
-    pub(crate) epochs: Epochs,
-
-    /// Sizes in bytes: from MIN (1) on, doubled up to MAX; K and M are understood
-    #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "1:4M")]
-    pub(crate) sizes: Sizes,
-
-    /// What targets do meanwhile; not with fence and pscw, in which they take part
-    #[arg(long, value_enum, value_name = "STATE", default_value = "polling")]
-    pub(crate) target: TargetKind,
-
-    /// Who accesses whom
-    #[arg(long, value_enum, value_name = "PATTERN", default_value = "pairs")]
-    pub(crate) pattern: Pattern,
+    pub(crate) range: SizeRange,
 
     #[command(flatten)]
-    pub(crate) amount: Amount,
+    pub(crate) meanwhile: Meanwhile,
 
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) partners: Partners,
 }
 
 /// Options of `rma-bench bandwidth`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Bandwidth {
-    /// put, get, or both with a comma
-    #[arg(
-        long,
-        short = 'o',
-        value_enum,
-        value_name = "OP,...",
-        value_delimiter = ',',
-        default_value = "put"
-    )]
-    pub(crate) operation: Vec<Operation>,
+    #[command(flatten)]
+    pub(crate) measurement: Measurement,
 
     #[command(flatten)]
-    pub(crate) epochs: Epochs,
-
-    /// Sizes in bytes: from MIN (1) on, doubled up to MAX; K and M are understood
-    #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "1:4M")]
-    pub(crate) sizes: Sizes,
+    pub(crate) range: SizeRange,
 
     /// Operations between two synchronizations, as far as they fit in 64 MiB
-    #[arg(long, short = 'W', value_name = "N", default_value = "64")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    #[arg(long, short = 'W', value_name = "N", default_value = "64", value_parser = outstanding())]
     pub(crate) outstanding: usize,
 
     /// Both ranks of a pair at the same time
     #[arg(long, short = 'b')]
     pub(crate) bidirectional: bool,
-
-    #[command(flatten)]
-    pub(crate) amount: Amount,
-
-    #[command(flatten)]
-    pub(crate) output: Output,
 }
 
 /// Options of `rma-bench rate`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Rate {
-    /// What to measure; several with commas
-    #[arg(
-        long,
-        short = 'o',
-        value_enum,
-        value_name = "OP,...",
-        value_delimiter = ',',
-        default_value = "put"
-    )]
-    pub(crate) operation: Vec<Operation>,
-
     #[command(flatten)]
-    pub(crate) epochs: Epochs,
+    pub(crate) measurement: Measurement,
 
     /// Bytes of an operation; fetch_and_op and compare_and_swap have 8
     #[arg(long, value_name = "BYTES", default_value = "8")]
@@ -110,8 +60,7 @@ pub(crate) struct Rate {
     pub(crate) size: usize,
 
     /// Operations to each target between two synchronizations
-    #[arg(long, short = 'W', value_name = "N", default_value = "64")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    #[arg(long, short = 'W', value_name = "N", default_value = "64", value_parser = outstanding())]
     pub(crate) outstanding: usize,
 
     /// Numbers of pairs that work at once [default: 1, 2, 4 ... and all]
@@ -124,15 +73,73 @@ pub(crate) struct Rate {
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     pub(crate) threads: Vec<usize>,
 
-    /// Who accesses whom
-    #[arg(long, value_enum, value_name = "PATTERN", default_value = "pairs")]
-    pub(crate) pattern: Pattern,
+    #[command(flatten)]
+    pub(crate) partners: Partners,
+}
+
+/// Options of `rma-bench overlap`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Overlap {
+    #[command(flatten)]
+    pub(crate) measurement: Measurement,
+
+    /// Sizes in bytes: from MIN (1) on, doubled up to MAX; K and M are understood
+    #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "4K:4M")]
+    pub(crate) sizes: Sizes,
+
+    #[command(flatten)]
+    pub(crate) meanwhile: Meanwhile,
+
+    /// Pieces of the computation; between two of them the origin lets the library make progress
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    pub(crate) slices: u32,
+}
+
+/// What the commands that measure operations have in common.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Measurement {
+    /// What to measure; several with commas
+    #[arg(long, short = 'o', value_enum, value_name = "OP,...", value_delimiter = ',')]
+    #[arg(default_value = "put")]
+    pub(crate) operation: Vec<Operation>,
+
+    #[command(flatten)]
+    pub(crate) epochs: Epochs,
 
     #[command(flatten)]
     pub(crate) amount: Amount,
 
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Sizes of operations.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SizeRange {
+    /// Sizes in bytes: from MIN (1) on, doubled up to MAX; K and M are understood
+    #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "1:4M")]
+    pub(crate) sizes: Sizes,
+}
+
+/// What others do while an origin measures.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Meanwhile {
+    /// What targets do meanwhile; not with fence and pscw, in which they take part
+    #[arg(long, value_enum, value_name = "STATE", default_value = "polling")]
+    pub(crate) target: TargetKind,
+}
+
+/// How ranks are matched.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Partners {
+    /// Who accesses whom
+    #[arg(long, value_enum, value_name = "PATTERN", default_value = "pairs")]
+    pub(crate) pattern: Pattern,
+}
+
+fn outstanding() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=65_536)
 }
 
 /// Windows and epochs.
@@ -158,12 +165,11 @@ impl Epochs {
         format!("{}{lock}", self.sync.name())
     }
 
-    pub(crate) const fn lock_type(&self) -> LockType {
-        if self.exclusive {
-            LockType::Exclusive
-        } else {
-            LockType::Shared
-        }
+    /// By one thread, which takes no turns with a target that polls.
+    pub(crate) const fn manner(&self) -> Manner {
+        let lock_type = if self.exclusive { LockType::Exclusive } else { LockType::Shared };
+        let target = TargetKind::Polling;
+        Manner { sync: self.sync, lock_type, target, takes_turns: false, threads: 1 }
     }
 }
 
@@ -184,16 +190,24 @@ pub(crate) struct Amount {
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
     pub(crate) time: Duration,
 
-    /// Rounds; each one measures every row, and the intervals are over rounds
-    #[arg(long, short = 'r', value_name = "N", default_value = "11")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
-    pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
 }
 
 impl Amount {
     pub(crate) const fn effort(&self) -> Effort {
-        Effort { iterations: self.iterations, warm_up: self.warmup, time: self.time, rounds: self.rounds }
+        let rounds = self.rounds.rounds;
+        Effort { iterations: self.iterations, warm_up: self.warmup, time: self.time, rounds }
     }
+}
+
+/// How often everything is measured.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Rounds {
+    /// Rounds; each one measures every row, and the intervals are over rounds
+    #[arg(long, short = 'r', value_name = "N", default_value = "11")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    pub(crate) rounds: usize,
 }
 
 /// How results are printed, and over what.
@@ -323,6 +337,18 @@ Examples:
   rmarun -n 2 rma-bench rate -o put,fetch_and_op --threads 1,2,4
   rmarun --host node1:8,node2:8 -n 16 rma-bench rate --pairs 1,2,4,8
   rmarun -n 8 rma-bench rate --pattern all-to-one";
+
+pub(crate) const OVERLAP_HELP: &str = "\
+How much of an operation's time goes on while the origin computes: in each round the operation and what completes it
+alone, a computation that takes as long, and both, with the computation between the operation and what completes it.
+
+Rows: communication, computation, both; overlap, the share of the communication that both have not taken longer than
+the computation (1: all of it was hidden; 0: none), from the three times of the same round.
+
+Examples:
+  rmarun -n 2 rma-bench overlap
+  rmarun -n 2 rma-bench overlap -o put,get -m 64K:4M --slices 8
+  RMA_PROGRESS=none rmarun -n 2 rma-bench overlap --target busy -m 64K:64K";
 
 #[cfg(test)]
 mod tests {

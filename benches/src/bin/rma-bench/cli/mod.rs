@@ -6,8 +6,8 @@ mod special;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use measure::{Bandwidth, Latency, Output, Rate};
-pub(crate) use special::{Compare, LockKind, Locks, Notified, Report, Windows};
+pub(crate) use measure::{Bandwidth, Latency, Measurement, Output, Overlap, Rate, Rounds};
+pub(crate) use special::{Compare, Limits, LockKind, Locks, Notified, Peers, Report, Stale, Windows};
 
 /// Measures one-sided communication: what it costs on the wire and in time, and what the optimizations
 /// gain. Start it under rmarun, or under the launcher of your cluster.
@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// Small operations a second, of 1 to N pairs of ranks and 1 to N threads
     #[command(after_help = measure::RATE_HELP)]
     Rate(Rate),
+    /// How much of an operation's time passes while the origin computes
+    #[command(after_help = measure::OVERLAP_HELP)]
+    Overlap(Overlap),
     /// Contention for one target's lock: throughput and fairness
     #[command(after_help = special::LOCKS_HELP)]
     Locks(Locks),
@@ -49,6 +52,15 @@ pub(crate) enum Command {
     /// Latency of puts that tell the target of themselves
     #[command(after_help = special::NOTIFIED_HELP)]
     Notified(Notified),
+    /// Whether what flush has completed is what others read
+    #[command(after_help = special::STALE_HELP)]
+    Stale(Stale),
+    /// What is below the engine: the kernel's TCP, the fabric's packets, writes and reads
+    #[command(after_help = special::LIMITS_HELP)]
+    Limits(Limits),
+    /// Own results beside those of others, as ratios
+    #[command(after_help = special::PEERS_HELP)]
+    Peers(Peers),
     /// What has changed beyond noise between two files of results
     #[command(after_help = special::COMPARE_HELP)]
     Compare(Compare),
@@ -85,6 +97,7 @@ Examples:
   rmarun -n 2 rma-bench optimizations
   rmarun -n 2 rma-bench optimizations --operations 32 --size 64
   rmarun -n 2 rma-bench optimizations --epoch lock-put-unlock --rounds 21 --iterations 1000
+  rmarun -n 2 rma-bench optimizations --grid --json > grid.jsonl
   rmarun -n 2 --provider 'tcp;ofi_rxm' rma-bench optimizations --json > results.jsonl
 
 benches/README.md explains each column.";
@@ -99,15 +112,20 @@ Examples:
 /// Options of `rma-bench optimizations`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Optimizations {
-    /// Operations in an epoch that has several (K); at least 2
-    #[arg(long, short = 'k', value_name = "K", default_value = "8")]
+    /// Operations in an epoch that has several (K), at least 2; several numbers with commas
+    /// [default: 8, with --grid 2,8,32]
+    #[arg(long, short = 'k', value_name = "K,...", value_delimiter = ',')]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(2..=65_536))]
-    pub(crate) operations: usize,
+    operations: Vec<usize>,
 
-    /// Bytes that each operation moves
-    #[arg(long, short = 's', value_name = "BYTES", default_value = "8")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 30))]
-    pub(crate) size: usize,
+    /// Bytes that each operation moves; several with commas, K and M are understood
+    /// [default: 8, with --grid 8,512,16K]
+    #[arg(long, short = 's', value_name = "BYTES,...", value_delimiter = ',', value_parser = operation_bytes)]
+    size: Vec<usize>,
+
+    /// Every combination of switches, on both paths, instead of all, each one off, and none
+    #[arg(long)]
+    pub(crate) grid: bool,
 
     /// Epochs that are timed in each round, for each row
     #[arg(long, short = 'i', value_name = "N", default_value = "200")]
@@ -128,13 +146,37 @@ pub(crate) struct Optimizations {
     #[arg(long = "epoch", value_name = "NAME")]
     pub(crate) epochs: Vec<EpochKind>,
 
-    /// Print one JSON object a line instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
 
-    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
-    #[arg(long, value_name = "P")]
-    pub(crate) provider: Option<String>,
+impl Optimizations {
+    /// The numbers of operations to measure.
+    pub(crate) fn operations(&self) -> Vec<usize> {
+        self.asked_or(&self.operations, &[2, 8, 32])
+    }
+
+    /// The sizes to measure, in bytes.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        self.asked_or(&self.size, &[8, 512, 16 << 10])
+    }
+
+    fn asked_or(&self, asked: &[usize], grid: &[usize]) -> Vec<usize> {
+        match (asked.is_empty(), self.grid) {
+            (false, _) => asked.to_vec(),
+            (true, true) => grid.to_vec(),
+            (true, false) => vec![8],
+        }
+    }
+}
+
+fn operation_bytes(text: &str) -> Result<usize, String> {
+    let bytes = measure::bytes(text)?;
+    if (1..=1 << 30).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("from 1 byte to 1G".to_owned())
+    }
 }
 
 /// Options of `rma-bench threads`.
@@ -145,27 +187,31 @@ pub(crate) struct Threads {
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     pub(crate) threads: Vec<usize>,
 
-    /// Operations of each thread
-    #[arg(long, short = 'i', value_name = "N", default_value = "20000")]
+    /// Operations of each thread, in each round
+    #[arg(long, short = 'i', value_name = "N", default_value = "2000")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
     pub(crate) iterations: usize,
 
-    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
-    #[arg(long, value_name = "P")]
-    pub(crate) provider: Option<String>,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Options of `rma-bench agent`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Agent {
-    /// Epochs with each kind of target
-    #[arg(long, short = 'i', value_name = "N", default_value = "300")]
+    /// Epochs with each kind of target, in each round
+    #[arg(long, short = 'i', value_name = "N", default_value = "30")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000_000))]
     pub(crate) iterations: usize,
 
-    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
-    #[arg(long, value_name = "P")]
-    pub(crate) provider: Option<String>,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Options of `rma-bench info`.

@@ -1,5 +1,6 @@
 //! Options of the commands about locks, windows and notified puts, and of those that read results.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use rma::LockType;
 
-use super::measure::{seconds, Amount, Output, Sizes};
+use super::measure::{seconds, Amount, Output, Rounds, SizeRange, Sizes};
 use crate::ground::WindowKind;
+use crate::limits::Limit;
 
 /// Options of `rma-bench locks`.
 #[derive(Args, Clone, Debug)]
@@ -27,10 +29,8 @@ pub(crate) struct Locks {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) time: Duration,
 
-    /// Rounds
-    #[arg(long, short = 'r', value_name = "N", default_value = "11")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
-    pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
 
     #[command(flatten)]
     pub(crate) output: Output,
@@ -73,10 +73,8 @@ pub(crate) struct Windows {
     #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "4K:64M")]
     pub(crate) sizes: Sizes,
 
-    /// Rounds; each makes a window of each size
-    #[arg(long, short = 'r', value_name = "N", default_value = "11")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
-    pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
 
     #[command(flatten)]
     pub(crate) output: Output,
@@ -85,15 +83,63 @@ pub(crate) struct Windows {
 /// Options of `rma-bench notified`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Notified {
-    /// Sizes in bytes: from MIN (1) on, doubled up to MAX; K and M are understood
-    #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "1:4M")]
-    pub(crate) sizes: Sizes,
+    #[command(flatten)]
+    pub(crate) range: SizeRange,
 
     #[command(flatten)]
     pub(crate) amount: Amount,
 
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Options of `rma-bench stale`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Stale {
+    /// Sizes in bytes: from MIN (1) on, doubled up to MAX; K and M are understood
+    #[arg(long, short = 'm', value_name = "[MIN:]MAX", default_value = "8:4K")]
+    pub(crate) sizes: Sizes,
+
+    /// Reads of each size
+    #[arg(long, short = 'i', value_name = "N", default_value = "1000")]
+    #[arg(value_parser = RangedU64ValueParser::<u64>::new().range(1..=1_000_000_000))]
+    pub(crate) iterations: u64,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Options of `rma-bench limits`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Limits {
+    /// What to measure; several with commas
+    #[arg(long, short = 'l', value_enum, value_name = "LIMIT,...", value_delimiter = ',')]
+    #[arg(default_value = "tcp,packet,write,read")]
+    pub(crate) limit: Vec<Limit>,
+
+    #[command(flatten)]
+    pub(crate) range: SizeRange,
+
+    /// Where rank 0 finds rank 1 for TCP; not needed on one host
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<IpAddr>,
+
+    #[command(flatten)]
+    pub(crate) amount: Amount,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Options of `rma-bench peers`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Peers {
+    /// Own results of --json, of several alternated runs one behind the other
+    pub(crate) own: PathBuf,
+
+    /// The same of others
+    #[arg(required = true)]
+    pub(crate) peers: Vec<PathBuf>,
 }
 
 /// Options of `rma-bench compare`.
@@ -165,6 +211,31 @@ trip. The data are in it: who sees the notification sees them.
 
 Example:
   rmarun -n 2 rma-bench notified -m 8:64K";
+
+pub(crate) const STALE_HELP: &str = "\
+Rank 0 puts to rank 1, flushes, and tells the last rank, which reads rank 1's memory: with get, or, of two ranks, by
+loads. Every read must see the put; the command fails where one does not. The share is of reads that did.
+
+Examples:
+  rmarun -n 3 rma-bench stale
+  rmarun -n 2 rma-bench stale -m 8:64K -i 10000";
+
+pub(crate) const LIMITS_HELP: &str = "\
+What no runtime over the same fabric can beat, by loops of this program, without the engine, measured as everything else
+is. Ranks 0 and 1 measure; sizes that a packet cannot have are left out.
+
+Examples:
+  rmarun -n 2 rma-bench limits -m 8:64K
+  rmarun --host node1,node2 -n 2 rma-bench limits -l tcp --address 10.0.0.2";
+
+pub(crate) const PEERS_HELP: &str = "\
+Puts rows of the same measurement side by side: the median and the best of their rounds, and how many times as good the
+own is (more than 1: less time, or a higher rate), by the ratio of medians, of the best, and the median of the ratios
+of rounds with the same number, which is the one to trust where the machine changes its speed and runs were alternated.
+Rows that others do not have, such as limits, follow by themselves. ci/peers.sh makes such files.
+
+Example:
+  rma-bench peers own.jsonl mpich.jsonl impi.jsonl";
 
 pub(crate) const COMPARE_HELP: &str = "\
 A row has changed if its two 95 % confidence intervals do not overlap and the medians differ by --at-least. Intervals

@@ -39,8 +39,10 @@ impl Ground {
         let offered = window(job, &settings, bytes)?;
         let is_native = offered.paths(Dtype::U8)[0] == Path::Native;
         let by_message = if is_native {
-            let settings = Config { force_message_path: true, ..settings };
-            Some(window(job, &settings, bytes)?)
+            let forced = window(job, &Config { force_message_path: true, ..settings.clone() }, bytes)?;
+            // The next windows are offered what the fabric has again.
+            job.set_switches(&settings);
+            Some(forced)
         } else {
             None
         };

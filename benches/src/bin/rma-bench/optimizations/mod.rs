@@ -13,9 +13,10 @@ use rma::{Counters, Job, Rank};
 use rma_bench::stats::{Samples, Tally};
 use rma_core::wire::PacketKind;
 
-use crate::cli::Optimizations;
+use crate::cli::{EpochKind, Optimizations};
 use crate::progress::Progress;
-use crate::{job, raw, Outcome};
+use crate::session::{self, Reporter};
+use crate::{raw, Outcome};
 
 use epochs::Ground;
 use rows::Row;
@@ -27,9 +28,15 @@ const TARGET: Rank = Rank(1);
 
 /// Runs the command.
 pub(crate) fn run(options: &Optimizations) -> Outcome<()> {
-    let job = job::join(options.provider.as_deref())?;
-    let outcome = measure(&job, options);
-    job::leave(job, outcome)
+    session::run("optimizations", 2, &options.output, |team, reporter| measure(team.job(), reporter, options))
+}
+
+/// One point of what is measured.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    /// Operations in an epoch that has several.
+    operations: usize,
+    size: usize,
 }
 
 /// What was measured of one row.
@@ -71,13 +78,31 @@ impl Counts {
     }
 }
 
-fn measure(job: &Job, options: &Optimizations) -> Outcome<()> {
-    if job.size() < 2 {
-        return Err("this takes two ranks at least: rmarun -n 2 rma-bench optimizations".into());
+fn measure(job: &Job, reporter: &mut Reporter, options: &Optimizations) -> Outcome<()> {
+    for size in options.sizes() {
+        for (index, operations) in options.operations().into_iter().enumerate() {
+            let point = Point { operations, size };
+            // Epochs of a single operation are the same for all numbers of operations.
+            let is_wanted = |epoch: EpochKind| {
+                let is_asked = options.epochs.is_empty() || options.epochs.contains(&epoch);
+                is_asked && (index == 0 || Ground::operations(epoch, operations) > 1)
+            };
+            measure_point(job, reporter, options, point, is_wanted)?;
+        }
     }
-    let mut ground = Ground::new(job, options.operations, options.size)?;
-    let rows = rows::plan(&options.epochs, ground.is_native());
-    let question_bytes = raw::question_bytes(options.size, job.provider().limits.send_bytes_max);
+    Ok(())
+}
+
+fn measure_point(
+    job: &Job,
+    reporter: &mut Reporter,
+    options: &Optimizations,
+    point: Point,
+    is_wanted: impl Fn(EpochKind) -> bool,
+) -> Outcome<()> {
+    let mut ground = Ground::new(job, point.operations, point.size)?;
+    let rows = rows::plan(is_wanted, options.grid, ground.is_native());
+    let question_bytes = raw::question_bytes(point.size, job.provider().limits.send_bytes_max);
     let mut raw_samples = Samples::default();
     let mut measured: Vec<Measured> = rows.iter().map(|_| Measured::default()).collect();
     let mut progress = Progress::new(options.rounds * rows.len(), job.rank() == ORIGIN);
@@ -94,10 +119,24 @@ fn measure(job: &Job, options: &Optimizations) -> Outcome<()> {
         }
     }
     progress.clear();
-    if job.rank() == ORIGIN {
-        report::print(job, options, question_bytes, &raw_samples, &rows, &measured)?;
+    if !rows.is_empty() {
+        report::print(
+            reporter,
+            &Results { job, options, point, question_bytes, raw_samples },
+            &rows,
+            &measured,
+        )?;
     }
     ground.free()
+}
+
+/// What the rows of a point have in common.
+struct Results<'a> {
+    job: &'a Job,
+    options: &'a Optimizations,
+    point: Point,
+    question_bytes: usize,
+    raw_samples: Samples,
 }
 
 /// The raw round trip; times at the origin only.

@@ -2,15 +2,19 @@
 
 use std::io::Write;
 
-use rma::Job;
-use rma_bench::stats::{Samples, Tally};
+use rma::Config;
+use rma_bench::output::Format;
+use rma_bench::record::{Record, Unit};
+use rma_bench::sequence::{self, Epoch, Message};
+use rma_bench::stats::Tally;
 use rma_bench::table::{Cell, Table};
 use serde_json::{json, Value};
 
 use super::epochs::Ground;
 use super::rows::{Row, Switches};
-use super::Measured;
-use crate::cli::Optimizations;
+use super::{Measured, Results, ORIGIN, TARGET};
+use crate::cli::EpochKind;
+use crate::session::{self, Reporter};
 use crate::{raw, Outcome};
 
 /// The raw round trip's median is this many times its fastest hundredth: then something else runs.
@@ -27,56 +31,60 @@ struct Line<'a> {
     ratio_all_off: f64,
 }
 
-/// Prints the results.
-pub(super) fn print(
-    job: &Job,
-    options: &Optimizations,
-    question_bytes: usize,
-    raw_samples: &Samples,
-    rows: &[Row],
-    measured: &[Measured],
+/// Prints the results of a point.
+pub(super) fn print<'a>(
+    reporter: &mut Reporter,
+    results: &Results<'_>,
+    rows: &'a [Row],
+    measured: &'a [Measured],
 ) -> Outcome<()> {
     let all_off = |row: &Row| {
         let same = |other: &Row| {
-            (other.epoch, other.is_native, other.switches) == (row.epoch, row.is_native, Switches::AllOff)
+            (other.epoch, other.is_native, other.switches) == (row.epoch, row.is_native, Switches::ALL_OFF)
         };
         rows.iter().position(same).map(|index| &measured[index].samples)
     };
-    let lines = rows.iter().zip(measured).map(|(row, measured)| Line {
+    let line = |(row, measured): (&'a Row, &'a Measured)| Line {
         row,
         measured,
-        ratio_raw: measured.samples.ratio_to(raw_samples),
+        ratio_raw: measured.samples.ratio_to(&results.raw_samples),
         ratio_all_off: all_off(row).map_or(f64::NAN, |other| measured.samples.ratio_to(other)),
-    });
+    };
+    let lines: Vec<Line<'a>> = rows.iter().zip(measured).map(line).collect();
+    if results.options.output.format() != Format::Table {
+        let records: Vec<Record> = lines.iter().map(|line| record(reporter, results, line)).collect();
+        return reporter.group(&records, &[]);
+    }
+    if results.job.rank() != ORIGIN {
+        return Ok(());
+    }
     let mut out = std::io::stdout().lock();
-    if options.json {
-        for line in lines {
-            writeln!(out, "{}", object(job, options, raw_samples, &line))?;
-        }
-    } else {
-        let lines: Vec<Line<'_>> = lines.collect();
-        write!(out, "{}", heading(job, options, question_bytes, raw_samples))?;
-        write!(out, "\n{}", table(options, &lines))?;
-        write!(out, "{}", notes(&lines))?;
-        if raw_samples.median_us() > BUSY * raw_samples.quantile_us(0.01) {
-            writeln!(out, "{BUSY_NOTE}")?;
-        }
+    write!(out, "{}", heading(results))?;
+    write!(out, "\n{}", table(results, &lines))?;
+    writeln!(out, "{}", notes(&lines))?;
+    let raw_samples = &results.raw_samples;
+    if raw_samples.median_us() > BUSY * raw_samples.quantile_us(0.01) {
+        writeln!(out, "{BUSY_NOTE}")?;
     }
     out.flush()?;
     Ok(())
 }
 
-fn object(job: &Job, options: &Optimizations, raw_samples: &Samples, line: &Line<'_>) -> Value {
+fn record(reporter: &Reporter, results: &Results<'_>, line: &Line<'_>) -> Record {
     let Line { row, measured, .. } = line;
+    let Results { job, options, point, raw_samples, .. } = results;
     let counts = &measured.counts;
-    json!({
+    let key = session::key(json!({
+        "benchmark": "optimizations",
         "epoch": row.epoch.name(),
         "switches": row.switches.name(),
         "path": row.path(),
+        "operations": Ground::operations(row.epoch, point.operations),
+        "size": point.size,
+    }));
+    let details = json!({
         "provider": job.provider().provider,
         "ranks": job.size(),
-        "operations": Ground::operations(row.epoch, options.operations),
-        "size": options.size,
         "packets_out": counts.packets_out.usual(),
         "packets_back": counts.packets_back.usual(),
         "bytes": counts.bytes.usual(),
@@ -88,18 +96,53 @@ fn object(job: &Job, options: &Optimizations, raw_samples: &Samples, line: &Line
         "raw_round_trip_us": micro(raw_samples.median_us()),
         "ratio_raw": micro(line.ratio_raw),
         "ratio_all_off": micro(line.ratio_all_off),
-        "rounds": options.rounds,
         "iterations": options.iterations,
-    })
+        "messages": messages(results, line),
+    });
+    reporter.record(key, Unit::Microseconds, measured.samples.round_medians_us(), details)
 }
+
+/// The messages of an epoch, one after the other, if they are as many packets and bytes as were counted
+/// over the fabric; else null.
+fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
+    let Line { row, measured, .. } = line;
+    let operations = results.point.operations;
+    if operations > SHOWN_MAX {
+        return Value::Null;
+    }
+    let epoch = match row.epoch {
+        EpochKind::LockPutUnlock => Epoch::Puts(1),
+        EpochKind::LockPutsUnlock => Epoch::Puts(operations),
+        EpochKind::LockPutsGetUnlock => Epoch::PutsAndGet(operations),
+        EpochKind::FencePutFence => Epoch::Fences,
+    };
+    let config = Config { force_message_path: !row.is_native, ..row.config(&results.job.config()) };
+    let provider = results.job.provider();
+    let fabric = (provider.native, &provider.limits);
+    let Ok(messages) = sequence::of_epoch(epoch, results.point.size, &config, fabric) else {
+        return Value::Null;
+    };
+    let from = |rank| messages.iter().filter(|message| message.from == rank).count() as u64;
+    let counts = &measured.counts;
+    let bytes: usize = messages.iter().map(|message| message.bytes).sum();
+    let counted = [&counts.packets_out, &counts.packets_back, &counts.bytes].map(Tally::usual);
+    if counted != [from(ORIGIN), from(TARGET), bytes as u64] {
+        return Value::Null;
+    }
+    messages.iter().map(Message::to_json).collect()
+}
+
+/// Epochs of more operations are not shown message by message.
+const SHOWN_MAX: usize = 64;
 
 /// To the nanosecond, or the thousandth.
 fn micro(value: f64) -> Value {
     json!((value * 1000.0).round() / 1000.0)
 }
 
-fn heading(job: &Job, options: &Optimizations, question_bytes: usize, raw_samples: &Samples) -> String {
-    let answer_bytes = raw::ANSWER_BYTES.min(question_bytes);
+fn heading(results: &Results<'_>) -> String {
+    let Results { job, options, point, question_bytes, raw_samples } = results;
+    let answer_bytes = raw::ANSWER_BYTES.min(*question_bytes);
     format!(
         "provider {}, {} ranks; {} bytes an operation, {} operations in an epoch that has several\n\
          {} rounds of {} epochs a row; times in microseconds, of rank 0, while rank 1 polls inside of the \
@@ -108,8 +151,8 @@ fn heading(job: &Job, options: &Optimizations, question_bytes: usize, raw_sample
          in every round: median {:.2}, 99 % below {:.2}\n",
         job.provider().provider,
         job.size(),
-        options.size,
-        options.operations,
+        point.size,
+        point.operations,
         options.rounds,
         options.iterations,
         raw_samples.median_us(),
@@ -117,7 +160,7 @@ fn heading(job: &Job, options: &Optimizations, question_bytes: usize, raw_sample
     )
 }
 
-fn table(options: &Optimizations, lines: &[Line<'_>]) -> Table {
+fn table(results: &Results<'_>, lines: &[Line<'_>]) -> Table {
     let mut table = Table::new(&[
         "epoch",
         "ops",
@@ -141,12 +184,12 @@ fn table(options: &Optimizations, lines: &[Line<'_>]) -> Table {
         last = Some(row.epoch);
         let Measured { samples, counts } = measured;
         let switches = match row.switches {
-            Switches::Without(_) => format!("no {}", row.switches.name()),
-            _ => row.switches.name().to_owned(),
+            Switches::ALL_ON | Switches::ALL_OFF => row.switches.name(),
+            some => format!("no {}", some.name()),
         };
         table.row(vec![
             row.epoch.name().into(),
-            Cell::Number(Ground::operations(row.epoch, options.operations).to_string()),
+            Cell::Number(Ground::operations(row.epoch, results.point.operations).to_string()),
             row.path().into(),
             Cell::Text(switches),
             count(&counts.packets_out),

@@ -15,7 +15,7 @@ pub(super) enum Switch {
 }
 
 impl Switch {
-    const ALL: [Self; 5] =
+    pub(super) const ALL: [Self; 5] =
         [Self::SingleOpLock, Self::Piggyback, Self::Coalesce, Self::GetToTail, Self::LazyTargets];
 
     fn field(self, config: &mut Config) -> &mut bool {
@@ -27,27 +27,50 @@ impl Switch {
             Self::LazyTargets => &mut config.lazy_targets,
         }
     }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::SingleOpLock => "single-op-lock",
+            Self::Piggyback => "piggyback",
+            Self::Coalesce => "coalesce",
+            Self::GetToTail => "get-to-tail",
+            Self::LazyTargets => "lazy-targets",
+        }
+    }
 }
 
-/// Which switches are on.
+/// Which switches are off: a bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Switches {
-    AllOn,
-    Without(Switch),
-    AllOff,
-}
+pub(super) struct Switches(u8);
 
 impl Switches {
-    /// As it is printed: what is on or off, or the one that is off.
-    pub(super) const fn name(self) -> &'static str {
+    pub(super) const ALL_ON: Self = Self(0);
+    pub(super) const ALL_OFF: Self = Self((1 << Switch::ALL.len()) - 1);
+
+    pub(super) const fn without(switch: Switch) -> Self {
+        Self(1 << switch as u8)
+    }
+
+    /// Every combination, fewer that are off first.
+    fn combinations() -> Vec<Self> {
+        let mut all: Vec<Self> = (0..=Self::ALL_OFF.0).map(Self).collect();
+        all.sort_by_key(|switches| switches.0.count_ones());
+        all
+    }
+
+    const fn is_off(self, switch: Switch) -> bool {
+        self.0 >> switch as u8 & 1 == 1
+    }
+
+    /// As it is stored: what is on or off, or those that are off.
+    pub(super) fn name(self) -> String {
         match self {
-            Self::AllOn => "all-on",
-            Self::Without(Switch::SingleOpLock) => "single-op-lock",
-            Self::Without(Switch::Piggyback) => "piggyback",
-            Self::Without(Switch::Coalesce) => "coalesce",
-            Self::Without(Switch::GetToTail) => "get-to-tail",
-            Self::Without(Switch::LazyTargets) => "lazy-targets",
-            Self::AllOff => "all-off",
+            Self::ALL_ON => "all-on".to_owned(),
+            Self::ALL_OFF => "all-off".to_owned(),
+            some => {
+                let off = Switch::ALL.into_iter().filter(|&switch| some.is_off(switch));
+                off.map(Switch::name).collect::<Vec<_>>().join("+")
+            }
         }
     }
 }
@@ -75,30 +98,27 @@ impl Row {
     pub(super) fn config(&self, settings: &Config) -> Config {
         let mut config = settings.clone();
         for switch in Switch::ALL {
-            *switch.field(&mut config) = match self.switches {
-                Switches::AllOn => true,
-                Switches::Without(off) => off != switch,
-                Switches::AllOff => false,
-            };
+            *switch.field(&mut config) = !self.switches.is_off(switch);
         }
         config
     }
 }
 
-/// The rows to measure: every switch on the path that the fabric offers, and with that path native, the
-/// two extremes by message too.
-pub(super) fn plan(epochs: &[EpochKind], is_native: bool) -> Vec<Row> {
+/// The rows to measure of epochs that `is_wanted`: every switch alone off on the path that the fabric offers, and with
+/// that path native, the two extremes by message too; or, as a `grid`, every combination on both.
+pub(super) fn plan(is_wanted: impl Fn(EpochKind) -> bool, grid: bool, is_native: bool) -> Vec<Row> {
+    let extremes = [Switches::ALL_ON, Switches::ALL_OFF];
+    let (offered, by_message) = if grid {
+        (Switches::combinations(), Switches::combinations())
+    } else {
+        let alone = Switch::ALL.map(Switches::without);
+        ([&extremes[..1], &alone, &extremes[1..]].concat(), extremes.to_vec())
+    };
     let mut rows = Vec::new();
-    for epoch in EpochKind::ALL {
-        if !epochs.is_empty() && !epochs.contains(&epoch) {
-            continue;
-        }
-        let alone = Switch::ALL.map(Switches::Without);
-        let all = [Switches::AllOn].into_iter().chain(alone).chain([Switches::AllOff]);
-        rows.extend(all.map(|switches| Row { epoch, switches, is_native }));
+    for epoch in EpochKind::ALL.into_iter().filter(|&epoch| is_wanted(epoch)) {
+        rows.extend(offered.iter().map(|&switches| Row { epoch, switches, is_native }));
         if is_native {
-            let extremes = [Switches::AllOn, Switches::AllOff];
-            rows.extend(extremes.map(|switches| Row { epoch, switches, is_native: false }));
+            rows.extend(by_message.iter().map(|&switches| Row { epoch, switches, is_native: false }));
         }
     }
     rows
@@ -110,19 +130,33 @@ mod tests {
 
     #[test]
     fn every_epoch_has_every_switch_and_the_extremes_by_message() {
-        let rows = plan(&[], true);
+        let rows = plan(|_| true, false, true);
         assert_eq!(rows.len(), 4 * 9);
         assert_eq!(rows.iter().filter(|row| !row.is_native).count(), 4 * 2);
-        assert_eq!(plan(&[EpochKind::FencePutFence], false).len(), 7);
+        assert_eq!(plan(|epoch| epoch == EpochKind::FencePutFence, false, false).len(), 7);
+    }
+
+    #[test]
+    fn a_grid_has_every_combination_once_with_a_name_of_its_own() {
+        let rows = plan(|epoch| epoch == EpochKind::LockPutUnlock, true, true);
+        assert_eq!(rows.len(), 2 * 32);
+        let mut names: Vec<String> =
+            rows.iter().filter(|row| row.is_native).map(|row| row.switches.name()).collect();
+        assert_eq!(names[0], "all-on");
+        assert_eq!(names[31], "all-off");
+        assert!(names.contains(&"piggyback+coalesce".to_owned()));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 32);
     }
 
     #[test]
     fn a_row_turns_off_what_it_says_and_nothing_else() {
         let settings = Config { slots: 3, ..Config::all_off() };
         let row = |switches| Row { epoch: EpochKind::LockPutUnlock, switches, is_native: true };
-        assert_eq!(row(Switches::AllOn).config(&settings), Config { slots: 3, ..Config::default() });
-        assert_eq!(row(Switches::AllOff).config(&settings), settings);
+        assert_eq!(row(Switches::ALL_ON).config(&settings), Config { slots: 3, ..Config::default() });
+        assert_eq!(row(Switches::ALL_OFF).config(&settings), settings);
         let expected = Config { slots: 3, coalesce: false, ..Config::default() };
-        assert_eq!(row(Switches::Without(Switch::Coalesce)).config(&settings), expected);
+        assert_eq!(row(Switches::without(Switch::Coalesce)).config(&settings), expected);
     }
 }
