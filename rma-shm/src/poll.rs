@@ -1,0 +1,291 @@
+//! What happens in `poll`: tags and losses are said, packets are taken from the rings.
+
+use core::sync::atomic::{fence, Ordering};
+use std::sync::Arc;
+
+use rma_core::provider::{Completion, CompletionBatch, ReceivedPacket, SendClass};
+use rustix::event::{epoll, Timespec};
+use rustix::io::Errno;
+
+use crate::bell;
+use crate::endpoint::ShmEndpoint;
+use crate::error::NONSENSE;
+use crate::head::CLASSES;
+use crate::lane;
+use crate::mapping::open_pipe;
+use crate::own::Own;
+use crate::peer::strike;
+use crate::ring::{Nonsense, Reader};
+
+impl ShmEndpoint {
+    /// See [`rma_core::provider::Endpoint::poll`].
+    #[inline]
+    pub(crate) fn poll_all(&mut self, out: &mut CompletionBatch) -> usize {
+        let room = out.room();
+        if room == 0 {
+            return 0;
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls % POLLS_TO_WATCH == 0 {
+            self.watch();
+        }
+        while out.room() > 0 {
+            let Some(completion) = self.next_ready() else { break };
+            say(out, completion);
+        }
+        if self.take_marks() {
+            self.receive(out);
+        }
+        room - out.room()
+    }
+
+    /// Notes which lanes have news; whether any lane is to be looked at.
+    #[inline]
+    fn take_marks(&mut self) -> bool {
+        let mut any = 0;
+        for (index, todo) in self.inbox.todo.iter_mut().enumerate() {
+            *todo |= self.own.head.take_marks(index);
+            any |= *todo;
+        }
+        any != 0
+    }
+
+    /// Takes packets from the lanes that have some, a few from each, and goes on with the next lane the next time.
+    fn receive(&mut self, out: &mut CompletionBatch) {
+        let first = self.inbox.next;
+        let mut from = first;
+        let mut has_wrapped = false;
+        while out.room() > 0 {
+            let Some(lane) = next_lane(&self.inbox.todo, from) else {
+                if has_wrapped {
+                    return;
+                }
+                (from, has_wrapped) = (0, true);
+                continue;
+            };
+            if has_wrapped && lane >= first {
+                return;
+            }
+            self.visit(lane, out);
+            from = lane + 1;
+            self.inbox.next = from;
+        }
+    }
+
+    /// Takes a few packets of each class from a lane, replies first.
+    fn visit(&mut self, lane: usize, out: &mut CompletionBatch) {
+        let (word, bit) = (lane / 64, 1 << (lane % 64));
+        let own = Arc::clone(&self.own);
+        let body = own.head.mapping.at(own.head.shape.body_at(lane), own.head.shape.body_bytes());
+        let mut has_more = false;
+        for class in [SendClass::Reply as usize, SendClass::Request as usize] {
+            let ring = own.head.ring(lane, class, body);
+            let mut taken = 0;
+            let is_left = loop {
+                if !self.inbox.readers[lane][class].has_packet(&ring) {
+                    break false;
+                }
+                if !self.buffers.has_free(class) {
+                    self.inbox.blocked[class][word] |= bit;
+                    break false;
+                }
+                if taken == BURST || out.room() == 0 {
+                    break true;
+                }
+                match self.take(lane, class, &ring) {
+                    Ok(packet) => {
+                        if let Some(packet) = packet {
+                            say(out, Completion::Packet(packet));
+                        }
+                        taken += 1;
+                    }
+                    Err(Nonsense) => {
+                        self.on_nonsense(&own, lane);
+                        return;
+                    }
+                }
+            };
+            has_more |= is_left;
+            if taken > 0 {
+                tell_of_room(&own, lane, class);
+            }
+        }
+        if !has_more {
+            self.inbox.todo[word] &= !bit;
+        }
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        lane: usize,
+        class: usize,
+        ring: &impl crate::ring::Ring,
+    ) -> Result<Option<ReceivedPacket>, Nonsense> {
+        let reader: &mut Reader = &mut self.inbox.readers[lane][class];
+        let Some(buffer) = self.buffers.next(class) else { return Ok(None) };
+        let Some(len) = reader.pop(ring, buffer)? else { return Ok(None) };
+        let Some((data, buffer)) = self.buffers.lend(class) else { return Ok(None) };
+        Ok(Some(ReceivedPacket { data, len, buffer }))
+    }
+
+    /// The lane is read no more, and its sender is a peer no more.
+    #[cold]
+    #[inline(never)]
+    fn on_nonsense(&mut self, own: &Own, lane: usize) {
+        let by = lane::break_off(&own.head, lane).by;
+        self.inbox.todo[lane / 64] &= !(1 << (lane % 64));
+        for index in 0..self.places() {
+            let Some((name, peer)) = self.at_place(index) else { continue };
+            if peer.location.pid == by.pid {
+                self.peer_lost(name, NONSENSE);
+            }
+        }
+    }
+
+    /// See [`rma_core::provider::Endpoint::release`].
+    #[inline]
+    pub(crate) fn take_back(&mut self, packet: &ReceivedPacket) {
+        let class = self.buffers.take_back(packet.buffer);
+        for (todo, blocked) in self.inbox.todo.iter_mut().zip(&mut self.inbox.blocked[class]) {
+            *todo |= core::mem::take(blocked);
+        }
+    }
+
+    /// Looks for peers that have ended or closed their endpoints, and forgets regions that are gone.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn watch(&mut self) {
+        if self.watched > 0 {
+            let nothing =
+                epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+            let mut events = [nothing; EVENTS];
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let found = epoll::wait(&self.events, &mut events[..], Some(&at_once)).unwrap_or(0);
+            for event in &events[..found.min(EVENTS)] {
+                self.process_ended(event.data.u64());
+            }
+        }
+        for index in 0..self.places() {
+            let Some((name, peer)) = self.at_place(index) else { continue };
+            if let (None, Some(code)) = (peer.down, peer.loss()) {
+                self.peer_lost(name, code);
+            }
+        }
+        if self.places() > 0 {
+            self.next_swept = (self.next_swept + 1) % self.places();
+            if let Some((_, peer)) = self.at_place(self.next_swept) {
+                peer.sweep();
+            }
+        }
+    }
+
+    /// See [`rma_core::provider::Endpoint::arm_wait`].
+    pub(crate) fn arm(&mut self) -> bool {
+        // Wake-ups of the past; those that come from here on stay.
+        let mut sink = [0; 64];
+        loop {
+            match rustix::io::read(&self.own.listener, &mut sink) {
+                Ok(count) if count == sink.len() => {}
+                Err(Errno::INTR) => {}
+                _ => break,
+            }
+        }
+        self.watch();
+        let has_work =
+            !self.ready.is_empty() || !self.downs.is_empty() || self.inbox.todo.iter().any(|&word| word != 0);
+        if has_work || self.has_room_again() {
+            return false;
+        }
+        bell::may_sleep(&self.own.head, &mut self.sleeps)
+    }
+
+    /// Asks the peers that had no room for a packet to wake this process when there is some; whether there is by now.
+    fn has_room_again(&mut self) -> bool {
+        if !self.is_refused {
+            return false;
+        }
+        let mut has_room = false;
+        for index in 0..self.places() {
+            let Some((_, peer)) = self.at_place(index) else { continue };
+            for class in 0..CLASSES {
+                let Some(needed) = peer.refused[class].filter(|_| peer.down.is_none()) else { continue };
+                peer.head.wants_room(peer.lane, class).store(1, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                let (ring, writer) = peer.ring(class);
+                has_room |= writer.has_room(&ring, needed).unwrap_or(true);
+            }
+        }
+        self.is_refused = !has_room;
+        has_room
+    }
+}
+
+/// Wakes the sender of a lane that sleeps until there is room.
+#[inline]
+fn tell_of_room(own: &Own, lane: usize, class: usize) {
+    // Between giving back and looking, as there is one between asking and looking at the other side.
+    fence(Ordering::SeqCst);
+    let wants = own.head.wants_room(lane, class);
+    if wants.load(Ordering::Relaxed) != 0 {
+        wants.store(0, Ordering::Relaxed);
+        wake_sender(own, lane);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wake_sender(own: &Own, lane: usize) {
+    let claim = crate::head::Claim::decode(own.head.claim(lane).load(Ordering::Acquire));
+    let bell = own.head.sender_bell(lane);
+    if let Ok(bell) = open_pipe(claim.by.pid, bell.fd, bell.inode) {
+        strike(&bell);
+    }
+}
+
+/// The first lane from `from` on that has its bit set.
+#[inline]
+fn next_lane(todo: &[u64], from: usize) -> Option<usize> {
+    let first = from / 64;
+    let behind = todo.get(first)? & (u64::MAX << (from % 64));
+    if behind != 0 {
+        return Some(first * 64 + behind.trailing_zeros() as usize);
+    }
+    let word = (first + 1..todo.len()).find(|&word| todo[word] != 0)?;
+    Some(word * 64 + todo[word].trailing_zeros() as usize)
+}
+
+/// Hands a completion out; callers have looked that there is room.
+#[inline]
+fn say(out: &mut CompletionBatch, completion: Completion) {
+    let pushed = out.push(completion);
+    debug_assert!(pushed.is_ok(), "there was room");
+}
+
+/// Polls between two looks at whether peers are still there.
+const POLLS_TO_WATCH: u32 = 128;
+/// Packets of a class that one visit takes from a lane.
+const BURST: usize = 8;
+/// Ended processes that one look finds.
+const EVENTS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_found_in_turn() {
+        let todo = [1 << 63 | 1 << 3, 0, 1];
+        for (from, expected) in [
+            (0, Some(3)),
+            (3, Some(3)),
+            (4, Some(63)),
+            (64, Some(128)),
+            (128, Some(128)),
+            (129, None),
+            (192, None),
+        ] {
+            assert_eq!(next_lane(&todo, from), expected, "from {from}");
+        }
+    }
+}
