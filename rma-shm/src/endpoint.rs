@@ -66,6 +66,8 @@ pub(crate) struct Inbox {
     pub(crate) todo: Vec<u64>,
     /// By class: lanes with packets for which there was no buffer.
     pub(crate) blocked: [Vec<u64>; CLASSES],
+    /// By class: the lane that was the first of these.
+    pub(crate) held: [Option<usize>; CLASSES],
     /// The lane that is next.
     pub(crate) next: usize,
 }
@@ -110,6 +112,7 @@ impl ShmEndpoint {
                 readers: (0..shape.lanes).map(|_| [Reader::new(), Reader::new()]).collect(),
                 todo: words(),
                 blocked: [words(), words()],
+                held: [None; CLASSES],
                 next: 0,
             },
             is_refused: false,

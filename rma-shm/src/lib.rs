@@ -29,6 +29,8 @@ mod endpoint;
 mod error;
 mod guard;
 mod head;
+#[cfg(test)]
+mod interleavings;
 mod lane;
 mod mapping;
 mod memory;

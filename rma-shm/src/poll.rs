@@ -68,7 +68,11 @@ impl ShmEndpoint {
             }
             self.visit(lane, out);
             from = lane + 1;
-            self.inbox.next = from;
+            // Who found no buffer is first when there is one.
+            if self.inbox.held == [None; CLASSES] {
+                let is_cut_off = out.room() == 0 && self.inbox.todo[lane / 64] & 1 << (lane % 64) != 0;
+                self.inbox.next = lane + usize::from(!is_cut_off);
+            }
         }
     }
 
@@ -87,6 +91,7 @@ impl ShmEndpoint {
                 }
                 if !self.buffers.has_free(class) {
                     self.inbox.blocked[class][word] |= bit;
+                    self.inbox.held[class].get_or_insert(lane);
                     break false;
                 }
                 if taken == BURST || out.room() == 0 {
@@ -147,6 +152,8 @@ impl ShmEndpoint {
     #[inline]
     pub(crate) fn take_back(&mut self, packet: &ReceivedPacket) {
         let class = self.buffers.take_back(packet.buffer);
+        let Some(first) = self.inbox.held[class].take() else { return };
+        self.inbox.next = first;
         for (todo, blocked) in self.inbox.todo.iter_mut().zip(&mut self.inbox.blocked[class]) {
             *todo |= core::mem::take(blocked);
         }
@@ -271,7 +278,94 @@ const EVENTS: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use rma_core::ids::{RemoteKey, Tag};
+    use rma_core::provider::{Endpoint, PostError, RemoteAddr};
+
     use super::*;
+    use crate::bell::Bell;
+    use crate::options::{Options, Reach};
+    use crate::ring::Ring;
+
+    /// Two endpoints that know each other, with little room.
+    fn pair() -> [ShmEndpoint; 2] {
+        let options = Options {
+            reach: Some(Reach::Attached),
+            senders_max: 3,
+            regions_max: 4,
+            ring_bytes: 2048,
+            packet_bytes: 512,
+            receive_buffers: 4,
+            ..Options::default()
+        };
+        let mut both = [0; 2].map(|_| ShmEndpoint::open(&options).unwrap());
+        let addresses = both.each_ref().map(|endpoint| endpoint.address());
+        for (endpoint, other) in both.iter_mut().zip(addresses.iter().rev()) {
+            endpoint.connect(other).unwrap();
+        }
+        both
+    }
+
+    #[test]
+    fn a_position_that_cannot_be_makes_the_peer_be_down() {
+        let [mut one, mut other] = pair();
+        let head = &one.own.head;
+        let body = head.mapping.at(head.shape.body_at(0), head.shape.body_bytes());
+        head.ring(0, 0, body).publish(u64::MAX - 7);
+        head.mark(0);
+        let mut out = CompletionBatch::new();
+        assert_eq!(one.poll(&mut out), 0);
+        one.poll(&mut out);
+        let Some(Completion::PeerDown(peer, code)) = out.pop() else { panic!("the peer is down") };
+        assert_eq!(code, NONSENSE);
+        assert_eq!(one.send(peer, b"x", b"", SendClass::Reply), Err(PostError::Failed(NONSENSE)));
+        assert_eq!(other.poll(&mut out), 0);
+    }
+
+    /// Whatever a process of this user writes there: no call panics, and nothing is lent that is not a packet.
+    #[test]
+    fn any_bytes_in_the_shared_memory_do_no_harm() {
+        let mut random = 1_u64;
+        let mut next = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        for _ in 0..60 {
+            let both = pair();
+            let [mut one, other] = both;
+            let peer = other.own.location;
+            let (name, _) = one.at_place(0).unwrap();
+            let mut out = CompletionBatch::new();
+            let mut bytes = [7; 64];
+            for _ in 0..40 {
+                for head in [&one.own.head, &other.own.head] {
+                    let words = head.mapping.len() / 8;
+                    // Everything but the word that says that the endpoint is closed, mostly where the lanes are.
+                    let at = if next() % 2 == 0 {
+                        32 + next() as usize % 200
+                    } else {
+                        32 + next() as usize % (words - 32)
+                    };
+                    let value = [next(), next() % 4096, next() % 8, u64::MAX][next() as usize % 4];
+                    head.mapping.word(8 * at).store(value, Ordering::Relaxed);
+                }
+                let _ = one.send(name, b"header", &bytes[..next() as usize % 64], SendClass::Request);
+                let at = RemoteAddr { addr: next() % 100, key: RemoteKey(next() % 8) };
+                // SAFETY: the buffer outlives the call, in which everything happens.
+                let _ = unsafe { one.get(name, bytes.as_mut_ptr(), 8, at, Tag(1)) };
+                one.poll(&mut out);
+                while let Some(completion) = out.pop() {
+                    if let Completion::Packet(packet) = completion {
+                        assert!(packet.len <= 512);
+                        one.release(packet);
+                    }
+                }
+                one.arm_wait();
+            }
+            assert_eq!(peer.pid, std::process::id());
+        }
+    }
 
     #[test]
     fn lanes_are_found_in_turn() {

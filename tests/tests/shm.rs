@@ -24,11 +24,12 @@ fn forced(spec: Spec) -> Spec {
 
 /// As little of everything as there may be.
 fn scarce(options: &mut Options) {
-    (options.packet_bytes, options.ring_bytes, options.receive_buffers) = (512, 2048, 2);
+    (options.packet_bytes, options.ring_bytes, options.receive_buffers) = (4096, 16_384, 2);
     (options.outstanding, options.senders_max) = (2, 64);
 }
 
 suite!(attached, ShmWorld, |spec| world(spec, Reach::Attached, |_| ()));
-suite!(attached_messages, ShmWorld, |spec| world(forced(spec), Reach::Attached, |_| ()));
-suite!(packets, ShmWorld, |spec| world(spec, Reach::Packets, |_| ()));
-suite!(scarce_packets, ShmWorld, |spec| world(spec, Reach::Packets, scarce));
+// A ring holds a few packets, so that large puts as packets wait for room.
+suite!(attached_messages, ShmWorld, |spec| world(forced(spec), Reach::Attached, |_| ()), differ: large_puts);
+suite!(packets, ShmWorld, |spec| world(spec, Reach::Packets, |options| options.ring_bytes = 1 << 18));
+suite!(scarce_packets, ShmWorld, |spec| world(spec, Reach::Packets, scarce), differ: large_puts);

@@ -3,8 +3,10 @@
 
 #[path = "../../../rma-ofi/tests/contract/helper.rs"]
 mod helper;
+mod lanes;
 #[path = "../../../rma-ofi/tests/contract/one_process.rs"]
 mod one_process;
+mod regions;
 #[path = "../../../rma-ofi/tests/contract/two_processes.rs"]
 mod two_processes;
 #[path = "../../../rma-ofi/tests/contract/vectors.rs"]
@@ -128,6 +130,26 @@ contract! { processes:
     line_3_a_peer_that_died_is_noticed_by_replies;
     a_sleeping_peer_is_not_taken_for_dead;
     line_6_a_third_process_reads_completed_puts;
+}
+
+#[test]
+fn regions_that_are_gone_are_refused() {
+    regions::regions_that_are_gone_are_refused(Setup.world(2));
+}
+
+#[test]
+fn nothing_outside_of_a_region_is_touched() {
+    regions::nothing_outside_of_a_region_is_touched(Setup.world(2));
+}
+
+#[test]
+fn more_regions_than_are_remembered() {
+    regions::more_regions_than_are_remembered(Setup.world(2));
+}
+
+#[test]
+fn packets_keep_their_order_across_connections() {
+    lanes::packets_keep_their_order_across_connections(Setup.world(3));
 }
 
 #[test]
