@@ -15,7 +15,7 @@ pub(crate) trait Bell {
     fn is_marked(&self) -> bool;
     /// The word of the owner that sleeps; 0 while it is awake.
     fn sleeping(&self) -> u32;
-    /// Sets it.
+    /// Sets it, by an exchange: all changes of the word stand in one row.
     fn set_sleeping(&self, word: u32);
     /// Takes it back, if it is still the same.
     fn take_back(&self, word: u32);

@@ -193,7 +193,10 @@ impl Head {
         if marks.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        marks.swap(0, TAKE)
+        // Bits of lanes that there are not are nobody's.
+        let lanes = self.shape.lanes - word * MARKS_PER_WORD;
+        let mask = if lanes < MARKS_PER_WORD { (1 << lanes) - 1 } else { u64::MAX };
+        marks.swap(0, TAKE) & mask
     }
 
     /// Lanes that were ever claimed; the others were not.
@@ -293,7 +296,7 @@ impl Bell for Head {
 
     #[inline]
     fn set_sleeping(&self, word: u32) {
-        self.mapping.half(SLEEPING).store(word, Ordering::Relaxed);
+        self.mapping.half(SLEEPING).swap(word, Ordering::Relaxed);
     }
 
     fn take_back(&self, word: u32) {

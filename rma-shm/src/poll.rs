@@ -212,7 +212,7 @@ impl ShmEndpoint {
         if !self.is_refused {
             return false;
         }
-        let mut has_room = false;
+        let (mut has_room, mut still_wants) = (false, false);
         for index in 0..self.places() {
             let Some((_, peer)) = self.at_place(index) else { continue };
             for class in 0..CLASSES {
@@ -220,10 +220,16 @@ impl ShmEndpoint {
                 peer.head.wants_room(peer.lane, class).store(1, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
                 let (ring, writer) = peer.ring(class);
-                has_room |= writer.has_room(&ring, needed).unwrap_or(true);
+                if writer.has_room(&ring, needed).unwrap_or(true) {
+                    // Said once: whoever wanted it may want it no more.
+                    peer.refused[class] = None;
+                    has_room = true;
+                } else {
+                    still_wants = true;
+                }
             }
         }
-        self.is_refused = !has_room;
+        self.is_refused = still_wants;
         has_room
     }
 }
