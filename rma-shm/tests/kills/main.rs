@@ -173,7 +173,7 @@ fn holdings() -> (usize, usize) {
 /// One process after the other is killed in the middle of everything, and another takes its place.
 #[test]
 fn killed_processes_harm_nobody() {
-    const KILLS: u32 = 16;
+    const KILLS: u32 = 12;
     let before = holdings();
     let mut listener = Listener::new();
     let alone = holdings();
