@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
@@ -81,7 +81,7 @@ impl ShmEndpoint {
         options.check()?;
         let reach = match options.reach {
             Some(reach) => reach,
-            None if attach::is_allowed() => Reach::Attached,
+            None if *IS_ALLOWED.get_or_init(attach::is_allowed) => Reach::Attached,
             None => Reach::Packets,
         };
         let shape = Shape::of(options);
@@ -172,12 +172,12 @@ impl ShmEndpoint {
         let process = slot.peer.insert(peer).process.as_ref();
         let name = PeerAddr(u64::from(slot.generation) << 32 | index as u64);
         if let Some(process) = process {
+            self.watched += 1;
             let data = epoll::EventData::new_u64(name.0);
             if let Err(error) = epoll::add(&self.events, process, data, epoll::EventFlags::IN) {
                 self.disconnect_from(name);
                 return Err(call_failed("epoll_ctl", error));
             }
-            self.watched += 1;
         }
         // So that poll never has to allocate to say that a peer is down.
         self.downs.reserve(self.slots.len().saturating_sub(self.downs.len()));
@@ -278,6 +278,7 @@ impl Drop for ShmEndpoint {
         for peer in self.slots.iter().filter_map(|slot| slot.peer.as_deref()) {
             peer.leave(&self.own);
         }
+        self.own.wake_senders();
     }
 }
 
@@ -321,6 +322,8 @@ fn native(reach: Reach) -> NativeOps {
     native
 }
 
+/// What the kernel has said, asked once in a process.
+static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
 /// Names the bell among the watched processes; no peer has this name.
 const BELL: u64 = u64::MAX;
 /// Largest put or get: one call copies no more.

@@ -110,6 +110,11 @@ pub(crate) fn open_pipe(pid: u32, fd: u32, inode: u64) -> Result<OwnedFd, Errno>
     Ok(pipe)
 }
 
+/// Puts something into a bell's pipe. When there is something already, nothing is lost.
+pub(crate) fn strike(bell: &OwnedFd) {
+    while rustix::io::write(bell, &[1]) == Err(Errno::INTR) {}
+}
+
 /// The number that tells a file from others.
 pub(crate) fn inode(file: &impl AsFd) -> Result<u64, ProviderError> {
     fs::fstat(file).map(|status| status.st_ino).map_err(|error| call_failed("fstat", error))

@@ -14,7 +14,7 @@ use crate::address::{Host, Identity, Location};
 use crate::error::{call_failed, refused};
 use crate::guard;
 use crate::head::{Claim, ClaimState, Head, Pipe, Shape};
-use crate::mapping::{inode, new_file, Mapping};
+use crate::mapping::{inode, new_file, open_pipe, strike, Mapping};
 use crate::memory;
 use crate::process::is_running;
 
@@ -83,6 +83,25 @@ impl Own {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the sender of a lane, if it sleeps.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wake_sender(&self, lane: usize) {
+        let claim = Claim::decode(self.head.claim(lane).load(Ordering::Acquire));
+        let bell = self.head.sender_bell(lane);
+        if claim.state != ClaimState::Open {
+            return;
+        }
+        if let Ok(bell) = open_pipe(claim.by.pid, bell.fd, bell.inode) {
+            strike(&bell);
+        }
+    }
+
+    /// Wakes everybody who has connected, to see that the endpoint is closed.
+    pub(crate) fn wake_senders(&self) {
+        (0..self.head.lanes_used()).for_each(|lane| self.wake_sender(lane));
     }
 
     /// Takes back a region: no access is under way when this returns, and none will be.

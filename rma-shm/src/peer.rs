@@ -5,14 +5,13 @@ use std::os::fd::OwnedFd;
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ids::RemoteKey;
 use rma_core::provider::{FabricCode, ProviderError};
-use rustix::io::Errno;
 
 use crate::address::Location;
 use crate::attach;
 use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
 use crate::head::{Head, LaneRing, Pipe, CLASSES};
 use crate::lane;
-use crate::mapping::{open_file, open_pipe, Mapping};
+use crate::mapping::{open_file, open_pipe, strike, Mapping};
 use crate::memory::InFile;
 use crate::options::Reach;
 use crate::own::{self, Own};
@@ -251,11 +250,6 @@ impl Peer {
     pub(crate) fn leave(&self, own: &Own) {
         lane::close(&self.head, self.lane, own.identity);
     }
-}
-
-/// Puts something into a bell's pipe. When there is something already, nothing is lost.
-pub(crate) fn strike(bell: &OwnedFd) {
-    while rustix::io::write(bell, &[1]) == Err(Errno::INTR) {}
 }
 
 fn decode(own: &Own, address: &AddressBytes) -> Result<Location, ProviderError> {

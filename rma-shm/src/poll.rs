@@ -12,9 +12,7 @@ use crate::endpoint::ShmEndpoint;
 use crate::error::NONSENSE;
 use crate::head::CLASSES;
 use crate::lane;
-use crate::mapping::open_pipe;
 use crate::own::Own;
-use crate::peer::strike;
 use crate::ring::{Nonsense, Reader};
 
 impl ShmEndpoint {
@@ -242,17 +240,7 @@ fn tell_of_room(own: &Own, lane: usize, class: usize) {
     let wants = own.head.wants_room(lane, class);
     if wants.load(Ordering::Relaxed) != 0 {
         wants.store(0, Ordering::Relaxed);
-        wake_sender(own, lane);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn wake_sender(own: &Own, lane: usize) {
-    let claim = crate::head::Claim::decode(own.head.claim(lane).load(Ordering::Acquire));
-    let bell = own.head.sender_bell(lane);
-    if let Ok(bell) = open_pipe(claim.by.pid, bell.fd, bell.inode) {
-        strike(&bell);
+        own.wake_sender(lane);
     }
 }
 

@@ -65,7 +65,8 @@ impl Writer {
     /// Whether the reader has left room for so many bytes.
     #[inline]
     pub(crate) fn has_room(&mut self, ring: &impl Ring, needed: usize) -> Result<bool, Nonsense> {
-        let free = |consumed: u64| ring.capacity().checked_sub(self.written.wrapping_sub(consumed) as usize);
+        let (capacity, needed) = (ring.capacity() as u64, needed as u64);
+        let free = |consumed: u64| capacity.checked_sub(self.written.wrapping_sub(consumed));
         if free(self.consumed).is_some_and(|free| free >= needed) {
             return Ok(true);
         }

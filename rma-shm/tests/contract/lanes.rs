@@ -99,8 +99,15 @@ fn closed_endpoints_are_down() {
     let mut world = Setup.world(3);
     world.send(1, 0, b"last words", b"");
     let peer = world.nodes[0].peers[1];
-    drop(world.nodes.remove(1));
     assert_eq!(world.receive(0), b"last words");
+    world.send(1, 0, b"very last words", b"");
+    world.nodes[0].poll();
+    while !world.nodes[0].ep.arm_wait() {
+        world.nodes[0].poll();
+    }
+    drop(world.nodes.remove(1));
+    assert!(is_woken(&world.nodes[0].ep), "who sleeps must see that the peer is closed");
+    assert_eq!(world.receive(0), b"very last words");
     world.until("the peer is down", |world| !world.nodes[0].downs.is_empty());
     assert!(matches!(world.nodes[0].ep.flush(peer, Tag(1)), Err(PostError::Failed(_))));
     for _ in 0..1000 {
