@@ -1,4 +1,5 @@
-//! Reductions on a peer's mapped memory, by this process's processor: the code is that of the target's engine.
+//! Reductions on a peer's mapped memory, by this process's processor: the code is that of the target's
+//! engine.
 
 use core::slice;
 
@@ -38,7 +39,8 @@ pub(crate) unsafe fn execute(
         if !known.is_there(head) {
             return Err(NO_REGION);
         }
-        // SAFETY: inside of a region, whose owner has agreed to such accesses, for as long as the guard is held.
+        // SAFETY: inside of a region, whose owner has agreed to such accesses, for as long as the guard is
+        // held.
         let memory = unsafe { WindowMemory::new(place, len) };
         // SAFETY: by the caller's promise.
         unsafe { apply(&memory, atomic, len, dtype, op) }

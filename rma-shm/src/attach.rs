@@ -1,4 +1,5 @@
-//! Copies between this process's memory and another's by the kernel (`process_vm_readv`, `process_vm_writev`).
+//! Copies between this process's memory and another's by the kernel (`process_vm_readv`,
+//! `process_vm_writev`).
 
 use libc::{c_ulong, iovec, pid_t};
 use rma_core::provider::FabricCode;
@@ -17,8 +18,8 @@ pub(crate) enum Direction {
 /// Copies between the pieces at both sides, which have as many bytes. The lists are used up.
 ///
 /// # Safety
-/// The pieces of `local` are readable, and writable for [`Direction::Get`]. At the other side whoever owns the memory
-/// has agreed: the kernel checks only that it is mapped.
+/// The pieces of `local` are readable, and writable for [`Direction::Get`]. At the other side whoever owns
+/// the memory has agreed: the kernel checks only that it is mapped.
 pub(crate) unsafe fn copy(
     direction: Direction,
     pid: u32,
@@ -76,13 +77,16 @@ pub(crate) fn read_word(pid: u32, at: u64) -> Result<u64, FabricCode> {
     unsafe { copy(Direction::Get, pid, &mut local, &mut remote) }.map(|()| word)
 }
 
-/// Whether the kernel lets another process of this user, which is no parent of this one, copy from its memory: asked by
-/// a child, since rules for debuggers (Yama's `ptrace_scope`) let a parent at its children and not the reverse.
+/// Whether the kernel lets another process of this user, which is no parent of this one, copy from its
+/// memory: asked by a child, since rules for debuggers (Yama's `ptrace_scope`) let a parent at its children
+/// and not the reverse.
 pub(crate) fn is_allowed() -> bool {
     static WORD: u64 = u64::from_le_bytes(*b"attached");
     let own = std::process::id();
-    // A child that sends no signal when it ends, so that the program does not notice it, and runs no handlers of fork.
-    // SAFETY: without flags and with a null stack this is fork. The child makes two calls to the kernel and ends.
+    // A child that sends no signal when it ends, so that the program does not notice it, and runs no handlers
+    // of fork.
+    // SAFETY: without flags and with a null stack this is fork. The child makes two calls to the kernel and
+    // ends.
     let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     if child == 0 {
         let is_read = read_word(own, (&raw const WORD).addr() as u64) == Ok(WORD);

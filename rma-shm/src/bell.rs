@@ -1,9 +1,9 @@
 //! How a process learns that there is something for it, awake or asleep.
 //!
-//! Each sender has a bit, set behind what it has published. Before the owner sleeps it says so, and then looks at the
-//! bits once more; a sender sets its bit, and then looks whether the owner sleeps. With a full fence between at both
-//! sides, one of the two sees the other. The sender wakes the owner first and takes the word back after that, so that
-//! one that dies in between leaves an owner that others wake.
+//! Each sender has a bit, set behind what it has published. Before the owner sleeps it says so, and then
+//! looks at the bits once more; a sender sets its bit, and then looks whether the owner sleeps. With a full
+//! fence between at both sides, one of the two sees the other. The sender wakes the owner first and takes the
+//! word back after that, so that one that dies in between leaves an owner that others wake.
 
 use core::sync::atomic::Ordering;
 
@@ -23,7 +23,8 @@ pub(crate) trait Bell {
     fn fence(&self);
 }
 
-/// A sender has published something. `Some`: the owner sleeps and must be woken, and then told by [`Bell::take_back`].
+/// A sender has published something. `Some`: the owner sleeps and must be woken, and then told by
+/// [`Bell::take_back`].
 #[inline]
 pub(crate) fn announce(bell: &impl Bell, sender: usize) -> Option<u32> {
     bell.mark(sender);

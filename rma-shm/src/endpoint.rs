@@ -76,7 +76,8 @@ impl ShmEndpoint {
     /// Makes the endpoint's shared memory. Pages are taken when they are used.
     ///
     /// # Errors
-    /// When an option is out of range, or the kernel refuses what is needed; the message says what can be done.
+    /// When an option is out of range, or the kernel refuses what is needed; the message says what can be
+    /// done.
     pub fn open(options: &Options) -> Result<Self, ProviderError> {
         options.check()?;
         let reach = match options.reach {
@@ -304,8 +305,8 @@ fn limits(options: &Options, reach: Reach) -> Limits {
     }
 }
 
-/// The processors' atomics are those of the target's engine, too: what is executed here and what is executed there are
-/// atomic towards each other.
+/// The processors' atomics are those of the target's engine, too: what is executed here and what is executed
+/// there are atomic towards each other.
 fn native(reach: Reach) -> NativeOps {
     let mut native =
         NativeOps { put: reach != Reach::Packets, get: reach != Reach::Packets, ..NativeOps::default() };

@@ -1,5 +1,5 @@
-//! The head of an endpoint's shared memory: who it is, its bell, its lanes and its regions. The lanes' rings follow it,
-//! so that a peer maps the head and its own lane's, and nobody else's.
+//! The head of an endpoint's shared memory: who it is, its bell, its lanes and its regions. The lanes' rings
+//! follow it, so that a peer maps the head and its own lane's, and nobody else's.
 //!
 //! | from | what | written by |
 //! | --- | --- | --- |
@@ -368,8 +368,9 @@ impl Ring for LaneRing<'_> {
     #[inline]
     fn write(&self, at: usize, src: &[u8]) {
         debug_assert!(at + src.len() <= self.capacity);
-        // SAFETY: inside of the ring, which is mapped as long as `self` lives, and by the protocol these bytes are
-        // the writer's. A process that breaks the protocol spoils the bytes of its own packets only.
+        // SAFETY: inside of the ring, which is mapped as long as `self` lives, and by the protocol these
+        // bytes are the writer's. A process that breaks the protocol spoils the bytes of its own packets
+        // only.
         unsafe { self.data.wrapping_add(at).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
     }
 
@@ -397,7 +398,8 @@ const SLEEPING: usize = 2 * LINE;
 const LANES_USED: usize = 3 * LINE;
 const REGIONS_USED: usize = LANES_USED + 4;
 const MARKS: usize = 4 * LINE;
-// A lane: its claim and its sender's bell, its word during accesses, and of each ring the writer's line and the reader's.
+// A lane: its claim and its sender's bell, its word during accesses, and of each ring the writer's line and
+// the reader's.
 const CLAIM: usize = 0;
 const SENDER_FD: usize = WORD;
 const SENDER_INODE: usize = 2 * WORD;

@@ -1,6 +1,6 @@
-//! The protocols between processes, model-checked: every interleaving of two or three threads, and every value that
-//! the memory model lets a load see. The code is that of the provider; the words and bytes are the checker's, which
-//! reports bytes that are accessed from two sides at a time.
+//! The protocols between processes, model-checked: every interleaving of two or three threads, and every
+//! value that the memory model lets a load see. The code is that of the provider; the words and bytes are the
+//! checker's, which reports bytes that are accessed from two sides at a time.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
@@ -114,7 +114,8 @@ impl Door {
         }
     }
 
-    /// The owner looks twice, and goes to sleep when there is nothing: whom it has heard, and whether it sleeps.
+    /// The owner looks twice, and goes to sleep when there is nothing: whom it has heard, and whether it
+    /// sleeps.
     fn listen(&self) -> (u64, bool) {
         let (mut heard, mut turn) = (0, 0);
         for _ in 0..2 {
@@ -149,8 +150,8 @@ impl Bell for Door {
     }
 }
 
-/// Of two senders nobody is left unheard by an owner that sleeps and is not woken. The first may die when it has seen
-/// the sleeper and before it wakes it: the other does.
+/// Of two senders nobody is left unheard by an owner that sleeps and is not woken. The first may die when it
+/// has seen the sleeper and before it wakes it: the other does.
 #[test]
 fn a_sleeper_is_woken() {
     for dies in [false, true] {
@@ -198,8 +199,8 @@ impl Busy for Region {
     }
 }
 
-/// An origin writes to a region twice while its owner takes it back: when the owner has it, nobody writes there, and
-/// an access that came too late says so.
+/// An origin writes to a region twice while its owner takes it back: when the owner has it, nobody writes
+/// there, and an access that came too late says so.
 #[test]
 fn a_region_that_was_taken_back_is_left_alone() {
     check(|| {

@@ -1,8 +1,8 @@
 //! Who sends on which lane of an endpoint.
 //!
-//! Senders claim lanes by themselves, with one compare-and-swap, and the owner is not asked. Who comes again takes its
-//! own lane again, so that packets keep their order; a lane is another's only when it is empty and its sender has
-//! closed it or died.
+//! Senders claim lanes by themselves, with one compare-and-swap, and the owner is not asked. Who comes again
+//! takes its own lane again, so that packets keep their order; a lane is another's only when it is empty and
+//! its sender has closed it or died.
 
 use core::sync::atomic::Ordering;
 

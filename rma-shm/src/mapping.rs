@@ -77,8 +77,8 @@ impl Drop for Mapping {
     }
 }
 
-/// A new anonymous file of `len` bytes, all zeros, whose length nobody can change: an access to a mapping of it never
-/// finds it shorter. Pages are taken when they are touched.
+/// A new anonymous file of `len` bytes, all zeros, whose length nobody can change: an access to a mapping of
+/// it never finds it shorter. Pages are taken when they are touched.
 pub(crate) fn new_file(name: &str, len: usize) -> Result<OwnedFd, ProviderError> {
     let failed = |what: &str, error| call_failed(&format!("{what} of {len} bytes for {name}"), error);
     let file = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)

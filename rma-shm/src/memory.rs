@@ -14,8 +14,8 @@ use crate::mapping::{inode, new_file, Mapping};
 
 /// Memory for windows, all zeros, that lies in a file of its own, so that peers load and store it themselves.
 ///
-/// What is registered of it with any endpoint of this process is mapped by peers. The file has no name: it is gone with
-/// the last process that has it. Its pages are taken when they are touched.
+/// What is registered of it with any endpoint of this process is mapped by peers. The file has no name: it is
+/// gone with the last process that has it. Its pages are taken when they are touched.
 #[derive(Debug)]
 pub struct Memory {
     mapping: Mapping,
@@ -58,7 +58,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         registry().remove(&self.mapping.base().as_ptr().addr());
-        // Peers may have it mapped for a while yet: the pages are given back now. A failure keeps them till then.
+        // Peers may have it mapped for a while yet: the pages are given back now. A failure keeps them till
+        // then.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = fallocate(&self.file, flags, 0, self.mapping.len() as u64);
     }

@@ -7,8 +7,8 @@ use crate::error::refused;
 /// How peers get at registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// All registered memory lies in [`crate::Memory`], which peers map. Registering any other is an error. The only
-    /// reach with atomics, because a processor's atomics want memory that is mapped.
+    /// All registered memory lies in [`crate::Memory`], which peers map. Registering any other is an error.
+    /// The only reach with atomics, because a processor's atomics want memory that is mapped.
     Mapped,
     /// Any memory: what lies in [`crate::Memory`] is mapped, and into other memory the kernel copies
     /// (`process_vm_writev`), where it lets processes of one user do that.
@@ -17,7 +17,8 @@ pub enum Reach {
     Packets,
 }
 
-/// How an endpoint is made. What the fields from `packet_bytes` to `regions_max` say must be the same at all ranks.
+/// How an endpoint is made. What the fields from `packet_bytes` to `regions_max` say must be the same at all
+/// ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// `None`: [`Reach::Attached`] where a child process can read this one's memory, else [`Reach::Packets`].

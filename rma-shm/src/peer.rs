@@ -102,7 +102,8 @@ impl Peer {
         let location = decode(own, address)?;
         let Location { pid, fd, inode, nonce, .. } = location;
         let failed = |what: &str, error| call_failed(&format!("connect to process {pid}: {what}"), error);
-        // Before anything is opened: what is found then is this process's and not a later one's of that number.
+        // Before anything is opened: what is found then is this process's and not a later one's of that
+        // number.
         let process = match pid == own.identity.pid {
             true => None,
             false => Some(watch(pid).map_err(|error| failed("pidfd_open", error))?),

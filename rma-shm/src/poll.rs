@@ -48,7 +48,8 @@ impl ShmEndpoint {
         any != 0
     }
 
-    /// Takes packets from the lanes that have some, a few from each, and goes on with the next lane the next time.
+    /// Takes packets from the lanes that have some, a few from each, and goes on with the next lane the next
+    /// time.
     fn receive(&mut self, out: &mut CompletionBatch) {
         let first = self.inbox.next;
         let mut from = first;
@@ -205,7 +206,8 @@ impl ShmEndpoint {
         bell::may_sleep(&self.own.head, &mut self.sleeps)
     }
 
-    /// Asks the peers that had no room for a packet to wake this process when there is some; whether there is by now.
+    /// Asks the peers that had no room for a packet to wake this process when there is some; whether there is
+    /// by now.
     fn has_room_again(&mut self) -> bool {
         if !self.is_refused {
             return false;
@@ -315,7 +317,8 @@ mod tests {
         assert_eq!(other.poll(&mut out), 0);
     }
 
-    /// Whatever a process of this user writes there: no call panics, and nothing is lent that is not a packet.
+    /// Whatever a process of this user writes there: no call panics, and nothing is lent that is not a
+    /// packet.
     #[test]
     fn any_bytes_in_the_shared_memory_do_no_harm() {
         let mut random = 1_u64;
@@ -335,7 +338,8 @@ mod tests {
             for _ in 0..40 {
                 for head in [&one.own.head, &other.own.head] {
                     let words = head.mapping.len() / 8;
-                    // Everything but the word that says that the endpoint is closed, mostly where the lanes are.
+                    // Everything but the word that says that the endpoint is closed, mostly where the lanes
+                    // are.
                     let at = if next() % 2 == 0 {
                         32 + next() as usize % 200
                     } else {

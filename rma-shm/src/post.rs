@@ -83,9 +83,9 @@ impl ShmEndpoint {
     }
 }
 
-// SAFETY: line 3: an accepted operation puts its tag into `ready` once, and is over by then, so that its memory is not
-// touched any more. Line 4: packets are copied in the call. Received packets point to `len` bytes of a buffer that is
-// not lent again until it is released. The tests in tests/contract show every line.
+// SAFETY: line 3: an accepted operation puts its tag into `ready` once, and is over by then, so that its
+// memory is not touched any more. Line 4: packets are copied in the call. Received packets point to `len`
+// bytes of a buffer that is not lent again until it is released. The tests in tests/contract show every line.
 unsafe impl Endpoint for ShmEndpoint {
     type Region = ShmRegion;
 

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-/// A descriptor that becomes readable when the process ends. It goes on naming this process when another gets its
-/// number.
+/// A descriptor that becomes readable when the process ends. It goes on naming this process when another gets
+/// its number.
 pub(crate) fn watch(pid: u32) -> rustix::io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(rustix::io::Errno::SRCH)?;
     pidfd_open(pid, PidfdFlags::empty())

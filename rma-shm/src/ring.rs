@@ -1,8 +1,8 @@
 //! A ring of packets from one process to another: one writes, one reads, and neither waits for the other.
 //!
-//! Both ends keep their own position to themselves and publish it: what a process that dies has not published was
-//! never sent, and stands in nobody's way. A packet is a word with its length, then its bytes, padded to a word;
-//! it may wrap around the end. Positions count bytes and never go back.
+//! Both ends keep their own position to themselves and publish it: what a process that dies has not published
+//! was never sent, and stands in nobody's way. A packet is a word with its length, then its bytes, padded to
+//! a word; it may wrap around the end. Positions count bytes and never go back.
 //!
 //! What the other end publishes is not believed: a position that cannot be is [`Nonsense`].
 
@@ -45,7 +45,8 @@ impl Writer {
         Self { written: ring.written(), consumed: ring.consumed() }
     }
 
-    /// Writes a packet of two parts, one behind the other. `false`: there is no room, and nothing has happened.
+    /// Writes a packet of two parts, one behind the other. `false`: there is no room, and nothing has
+    /// happened.
     #[inline]
     pub(crate) fn push(&mut self, ring: &impl Ring, parts: [&[u8]; 2]) -> Result<bool, Nonsense> {
         let len = parts[0].len() + parts[1].len();

@@ -1,5 +1,5 @@
-//! Conformance over shared memory: real endpoints, all in this process, driven by one thread. The windows are any memory,
-//! which the kernel copies to and from; `shm_mapped` has them in memory that peers map.
+//! Conformance over shared memory: real endpoints, all in this process, driven by one thread. The windows are
+//! any memory, which the kernel copies to and from; `shm_mapped` has them in memory that peers map.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use rma_shm::{Options, Reach, ShmEndpoint};
 
 type ShmWorld = World<ShmEndpoint, InProcess>;
 
-/// A test that takes longer than this hangs; under a sanitizer beside other programs the longest ones take minutes.
+/// A test that takes longer than this hangs; under a sanitizer beside other programs the longest ones take
+/// minutes.
 const LIMIT: Duration = Duration::from_secs(600);
 
 fn world(spec: Spec, reach: Reach, change: fn(&mut Options)) -> ShmWorld {

@@ -1,5 +1,6 @@
-//! Conformance over shared memory where peers map each other's windows, and do atomics on them themselves. All memory of
-//! this process is in one file that can be mapped, so that the windows are, whoever allocates them.
+//! Conformance over shared memory where peers map each other's windows, and do atomics on them themselves.
+//! All memory of this process is in one file that can be mapped, so that the windows are, whoever allocates
+//! them.
 #![allow(unsafe_code)] // an allocator
 
 #[path = "../../rma-shm/tests/contract/heap.rs"]
@@ -17,7 +18,8 @@ static HEAP: Heap = Heap::new();
 
 type ShmWorld = World<ShmEndpoint, InProcess>;
 
-/// A test that takes longer than this hangs; under a sanitizer beside other programs the longest ones take minutes.
+/// A test that takes longer than this hangs; under a sanitizer beside other programs the longest ones take
+/// minutes.
 const LIMIT: Duration = Duration::from_secs(600);
 
 fn world(spec: Spec) -> ShmWorld {

@@ -7,13 +7,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rma_shm::Memory;
 
-/// What is allocated from [`Heap::begin`] on lies in one [`Memory`]: pieces of powers of two, each size with a list of
-/// those that came back.
+/// What is allocated from [`Heap::begin`] on lies in one [`Memory`]: pieces of powers of two, each size with
+/// a list of those that came back.
 pub(crate) struct Heap {
     memory: OnceLock<Memory>,
     /// Bytes that were ever handed out.
     used: AtomicUsize,
-    /// By the logarithm of the size, the address of the first free piece, which has that of the next; 0: none.
+    /// By the logarithm of the size, the address of the first free piece, which has that of the next; 0:
+    /// none.
     free: [Mutex<usize>; usize::BITS as usize],
 }
 
@@ -56,7 +57,8 @@ impl Heap {
             *first = unsafe { piece.cast::<usize>().read() };
             return piece;
         }
-        // Pieces are aligned to their size, as the memory's beginning is to a page and their order does not matter.
+        // Pieces are aligned to their size, as the memory's beginning is to a page and their order does not
+        // matter.
         let add = |used: usize| {
             used.checked_next_multiple_of(bytes)?.checked_add(bytes).filter(|&end| end <= memory.len())
         };
@@ -67,8 +69,8 @@ impl Heap {
     }
 }
 
-// SAFETY: a piece is handed out once until it comes back, is as long as its layout wants, and as aligned up to a page,
-// above which the system's allocator serves.
+// SAFETY: a piece is handed out once until it comes back, is as long as its layout wants, and as aligned up
+// to a page, above which the system's allocator serves.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.memory.get() {

@@ -8,7 +8,8 @@ use crate::helper::Helper;
 use crate::world::World;
 use crate::Setup;
 
-/// Packets of a class keep their order when their sender forgets the receiver and connects again, read or not.
+/// Packets of a class keep their order when their sender forgets the receiver and connects again, read or
+/// not.
 pub(crate) fn packets_keep_their_order_across_connections<E: Endpoint>(mut world: World<E>) {
     let address = world.nodes[1].ep.address();
     let mut expected = 0_u64;

@@ -1,5 +1,5 @@
-//! The provider contract of `rma_core::provider` over shared memory: the bodies are those of `rma-ofi`, run on memory
-//! that the kernel copies to, and on memory that peers map.
+//! The provider contract of `rma_core::provider` over shared memory: the bodies are those of `rma-ofi`, run
+//! on memory that the kernel copies to, and on memory that peers map.
 
 #[path = "../../../rma-ofi/tests/contract/helper.rs"]
 mod helper;

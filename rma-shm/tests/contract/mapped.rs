@@ -1,5 +1,5 @@
-//! The provider contract over shared memory where peers map each other's windows: all memory of these processes is in
-//! files that can be mapped.
+//! The provider contract over shared memory where peers map each other's windows: all memory of these
+//! processes is in files that can be mapped.
 
 #[path = "../../../rma-verbs/tests/contract/atomics.rs"]
 #[allow(dead_code)] // what only devices refuse

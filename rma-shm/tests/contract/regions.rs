@@ -16,8 +16,8 @@ fn is_put<E: Endpoint>(world: &mut World<E>, value: u64, at: RemoteAddr) -> bool
     world.nodes[0].outcomes[0].1.is_ok()
 }
 
-/// A region that was taken back is refused at once, also while it is remembered; another with the same key is not
-/// taken for it.
+/// A region that was taken back is refused at once, also while it is remembered; another with the same key is
+/// not taken for it.
 pub(crate) fn regions_that_are_gone_are_refused<E: Endpoint>(mut world: World<E>) {
     for round in 1..=50_u64 {
         let old = Window::<E>::new(&mut world.nodes[1].ep, 4096, 7);

@@ -123,14 +123,18 @@ impl Sender {
     }
 }
 
+/// What a process that was started was told; `None` in any other.
+pub(crate) fn address_of_parent() -> Option<AddressBytes> {
+    let digits = std::env::var(PARENT).ok()?;
+    let byte = |at: usize| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap();
+    AddressBytes::new(&(0..digits.len() / 2).map(byte).collect::<Vec<_>>())
+}
+
 pub(crate) fn run() {
     let Some(number) = std::env::var(CHILD).ok() else { return };
-    let address = std::env::var(PARENT).unwrap();
-    let address: Vec<u8> = (0..address.len() / 2)
-        .map(|at| u8::from_str_radix(&address[2 * at..2 * at + 2], 16).unwrap())
-        .collect();
+    let Some(address) = address_of_parent() else { return };
     let mut ep = ShmEndpoint::open(&crate::options()).unwrap();
-    let peer = ep.connect(&AddressBytes::new(&address).unwrap()).unwrap();
+    let peer = ep.connect(&address).unwrap();
     let mut sender = Sender {
         ep,
         peer,

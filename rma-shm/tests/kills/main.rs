@@ -1,10 +1,13 @@
-//! Several processes at a time, of which some are killed in the middle of sends, puts and atomics: the others notice
-//! nothing, what the dead have sent arrives in order or not at all, their places are others', and nothing is left.
+//! Several processes at a time, of which some are killed in the middle of sends, puts and atomics: the others
+//! notice nothing, what the dead have sent arrives in order or not at all, their places are others', and
+//! nothing is left.
 
+mod atomics;
 mod child;
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rma_core::ids::{PeerAddr, RemoteKey};
@@ -70,14 +73,7 @@ impl Listener {
     }
 
     fn start(&mut self, number: u32) {
-        let address: String = self.ep.address().as_slice().iter().map(|byte| format!("{byte:02x}")).collect();
-        let process = Command::new(std::env::current_exe().unwrap())
-            .args(["child_process", "--exact", "--ignored", "--nocapture"])
-            .env(CHILD, number.to_string())
-            .env(PARENT, address)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let process = start_process("child_process", &self.ep, number);
         let known = Known { process, peer: None, come: [0; 2], may_end: false, is_said_to_be_down: false };
         self.known.insert(number, known);
     }
@@ -163,6 +159,18 @@ impl Listener {
     }
 }
 
+/// Starts this executable again, for one of its tests that are none, and tells it an endpoint's address.
+fn start_process(name: &str, ep: &ShmEndpoint, number: u32) -> Child {
+    let address: String = ep.address().as_slice().iter().map(|byte| format!("{byte:02x}")).collect();
+    Command::new(std::env::current_exe().unwrap())
+        .args([name, "--ignored", "--nocapture"])
+        .env(CHILD, number.to_string())
+        .env(PARENT, address)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
 /// Descriptors, and mappings of the provider's, that this process has.
 fn holdings() -> (usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -170,10 +178,14 @@ fn holdings() -> (usize, usize) {
     (descriptors, maps.lines().filter(|line| line.contains("rma-shm")).count())
 }
 
+/// One test at a time: one looks at what this process holds.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// One process after the other is killed in the middle of everything, and another takes its place.
 #[test]
 fn killed_processes_harm_nobody() {
     const KILLS: u32 = 12;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = holdings();
     let mut listener = Listener::new();
     let alone = holdings();
