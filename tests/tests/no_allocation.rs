@@ -1,5 +1,5 @@
 //! Nothing is allocated in any operation or epoch call after a window is made: an allocator counts, in
-//! the simulator and over libfabric's tcp.
+//! the simulator, over libfabric's tcp and over shared memory.
 #![allow(unsafe_code)] // a counting allocator; operations on local buffers
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,6 +19,7 @@ use rma_core::op::ReduceOp;
 use rma_core::provider::{Endpoint, NativeOps};
 use rma_core::wire::OpKind;
 use rma_ofi::{Ofi, OfiEndpoint, Options};
+use rma_shm::{Reach, ShmEndpoint};
 use rma_sim::{FabricConfig, SimFabric};
 
 struct Counting;
@@ -287,6 +288,24 @@ fn over_tcp() {
                 Options { provider: Some(provider.into()), single_host: true, ..Options::default() };
             let choice = Ofi::discover(&options).unwrap();
             let endpoints = [0, 1].map(|_| OfiEndpoint::open(&choice, &options).unwrap());
+            let addresses = [endpoints[0].address(), endpoints[1].address()];
+            let mut rank = 0;
+            let engines = endpoints.map(|endpoint| {
+                let bootstrap = TwoRanks { rank, addresses };
+                rank += 1;
+                Engine::open(endpoint, bootstrap, config.clone()).unwrap()
+            });
+            check(engines, &std::thread::yield_now);
+        }
+    }
+}
+
+#[test]
+fn over_shared_memory() {
+    for reach in [Reach::Attached, Reach::Packets] {
+        for config in configs() {
+            let options = rma_shm::Options { reach: Some(reach), ..rma_shm::Options::default() };
+            let endpoints = [0, 1].map(|_| ShmEndpoint::open(&options).unwrap());
             let addresses = [endpoints[0].address(), endpoints[1].address()];
             let mut rank = 0;
             let engines = endpoints.map(|endpoint| {

@@ -1,0 +1,94 @@
+//! Reductions on a peer's mapped memory, by this process's processor: the code is that of the target's
+//! engine.
+
+use core::slice;
+
+use rma_core::dtype::Dtype;
+use rma_core::mem::WindowMemory;
+use rma_core::op::ReduceOp;
+use rma_core::provider::{FabricCode, RemoteAddr};
+
+use crate::error::{NOT_OFFERED, NO_REGION};
+use crate::guard;
+use crate::peer::{Peer, Place};
+
+/// What an atomic does, with the origin's buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Atomic {
+    Reduce { operand: *const u8 },
+    Fetch { operand: *const u8, result: *mut u8 },
+    Swap { operand: *const u8, compare: *const u8, result: *mut u8 },
+}
+
+/// Executes an atomic on `len` bytes; an error is that of the operation, which was accepted.
+///
+/// # Safety
+/// The buffers hold `len` bytes each, results are writable; an operand may be null for [`ReduceOp::NoOp`].
+pub(crate) unsafe fn execute(
+    peer: &mut Peer,
+    atomic: Atomic,
+    len: usize,
+    at: RemoteAddr,
+    dtype: Dtype,
+    op: ReduceOp,
+) -> Result<(), FabricCode> {
+    let known = peer.region(at.key)?;
+    let Place::Mapped(place) = known.at(at.addr, len)? else { return Err(NOT_OFFERED) };
+    let Peer { head, lane, accesses, .. } = peer;
+    guard::with(&head.busy(*lane), accesses, || {
+        if !known.is_there(head) {
+            return Err(NO_REGION);
+        }
+        // SAFETY: inside of a region, whose owner has agreed to such accesses, for as long as the guard is
+        // held.
+        let memory = unsafe { WindowMemory::new(place, len) };
+        // SAFETY: by the caller's promise.
+        unsafe { apply(&memory, atomic, len, dtype, op) }
+    })
+}
+
+/// # Safety
+/// As [`execute`].
+unsafe fn apply(
+    memory: &WindowMemory,
+    atomic: Atomic,
+    len: usize,
+    dtype: Dtype,
+    op: ReduceOp,
+) -> Result<(), FabricCode> {
+    let done = match atomic {
+        Atomic::Reduce { operand } => {
+            // SAFETY: by the caller's promise.
+            let operand = unsafe { bytes(operand, len) };
+            memory.accumulate(0, dtype, op, operand)
+        }
+        Atomic::Fetch { operand, result } => {
+            // SAFETY: by the caller's promise.
+            let operand = unsafe { bytes(operand, if op == ReduceOp::NoOp { 0 } else { len }) };
+            // SAFETY: as above; nobody else has the result's bytes until the tag is said.
+            let result = unsafe { slice::from_raw_parts_mut(result, len) };
+            memory.get_accumulate(0, dtype, op, operand, result)
+        }
+        Atomic::Swap { operand, compare, result } => {
+            // SAFETY: by the caller's promise.
+            let operand = unsafe { bytes(operand, len) };
+            // SAFETY: as above.
+            let compare = unsafe { bytes(compare, len) };
+            // SAFETY: as above; nobody else has the result's bytes until the tag is said.
+            let result = unsafe { slice::from_raw_parts_mut(result, len) };
+            memory.compare_and_swap(0, dtype, compare, operand, result)
+        }
+    };
+    // Everything else was checked: what is not defined is not offered.
+    done.map_err(|_| NOT_OFFERED)
+}
+
+/// # Safety
+/// `base` is readable for `len` bytes; for none it may be null.
+unsafe fn bytes<'a>(base: *const u8, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { slice::from_raw_parts(base, len) }
+}

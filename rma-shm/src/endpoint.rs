@@ -1,0 +1,331 @@
+//! Opening an endpoint: what is allocated, and what is promised.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    Completion, CompletionScope, FabricCode, Limits, NativeOps, OpTable, Order, PostError, ProviderError,
+    VECTOR_PIECES_MAX,
+};
+use rustix::event::epoll;
+
+use crate::address::Location;
+use crate::attach;
+use crate::buffers::Buffers;
+use crate::error::{call_failed, refused, ENDED, NO_PEER};
+use crate::head::{Shape, CLASSES};
+use crate::options::{Options, Reach};
+use crate::own::Own;
+use crate::peer::Peer;
+use crate::ring::Reader;
+
+/// A place for a peer. The number counts those that had it, so that the name of one is not another's.
+#[derive(Debug)]
+struct PeerSlot {
+    generation: u32,
+    peer: Option<Box<Peer>>,
+}
+
+/// One endpoint of the engine, for ranks of one host.
+#[derive(Debug)]
+pub struct ShmEndpoint {
+    limits: Limits,
+    native: NativeOps,
+    pub(crate) reach: Reach,
+    pub(crate) own: Arc<Own>,
+    address: AddressBytes,
+    slots: Vec<PeerSlot>,
+    /// Peers whose processes are watched.
+    pub(crate) watched: usize,
+    /// Where the next look for forgotten regions begins.
+    pub(crate) next_swept: usize,
+    /// Tags that poll has to say.
+    pub(crate) ready: VecDeque<(Tag, Option<FabricCode>)>,
+    /// Peers that poll has to say are down.
+    pub(crate) downs: VecDeque<(PeerAddr, FabricCode)>,
+    pub(crate) buffers: Buffers,
+    pub(crate) inbox: Inbox,
+    /// Sends were refused since the last sleep.
+    pub(crate) is_refused: bool,
+    pub(crate) polls: u32,
+    pub(crate) sleeps: u32,
+    /// The bell and the watched processes.
+    pub(crate) events: OwnedFd,
+}
+
+/// What this endpoint knows of the lanes to it.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) readers: Vec<[Reader; CLASSES]>,
+    /// A bit for each lane that may have packets.
+    pub(crate) todo: Vec<u64>,
+    /// By class: lanes with packets for which there was no buffer.
+    pub(crate) blocked: [Vec<u64>; CLASSES],
+    /// By class: the lane that was the first of these.
+    pub(crate) held: [Option<usize>; CLASSES],
+    /// The lane that is next.
+    pub(crate) next: usize,
+}
+
+impl ShmEndpoint {
+    /// Makes the endpoint's shared memory. Pages are taken when they are used.
+    ///
+    /// # Errors
+    /// When an option is out of range, or the kernel refuses what is needed; the message says what can be
+    /// done.
+    pub fn open(options: &Options) -> Result<Self, ProviderError> {
+        options.check()?;
+        let reach = match options.reach {
+            Some(reach) => reach,
+            None if *IS_ALLOWED.get_or_init(attach::is_allowed) => Reach::Attached,
+            None => Reach::Packets,
+        };
+        let shape = Shape::of(options);
+        let own = Arc::new(Own::new(shape)?);
+        let address = own
+            .location
+            .encode()
+            .ok_or_else(|| refused("the bootstrap carries no address of this length"))?;
+        let events =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| call_failed("epoll_create", error))?;
+        let bell = epoll::EventData::new_u64(BELL);
+        epoll::add(&events, own.listener.as_fd(), bell, epoll::EventFlags::IN)
+            .map_err(|error| call_failed("epoll_ctl", error))?;
+        let words = || vec![0; shape.marks()];
+        Ok(Self {
+            limits: limits(options, reach),
+            native: native(reach),
+            reach,
+            own,
+            address,
+            slots: Vec::new(),
+            watched: 0,
+            next_swept: 0,
+            ready: VecDeque::with_capacity(options.outstanding),
+            downs: VecDeque::new(),
+            buffers: Buffers::new(options)?,
+            inbox: Inbox {
+                readers: (0..shape.lanes).map(|_| [Reader::new(), Reader::new()]).collect(),
+                todo: words(),
+                blocked: [words(), words()],
+                held: [None; CLASSES],
+                next: 0,
+            },
+            is_refused: false,
+            polls: 0,
+            sleeps: 0,
+            events,
+        })
+    }
+
+    /// How peers get at registered memory.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// The endpoint in one line, for people.
+    pub fn description(&self) -> String {
+        let Shape { lanes, ring_bytes, .. } = self.own.head.shape;
+        let reach = match self.reach {
+            Reach::Mapped => "memory mapped",
+            Reach::Attached => "memory mapped where it is shared, else copied by the kernel",
+            Reach::Packets => "packets only",
+        };
+        format!("shared memory: {reach}, up to {lanes} senders with rings of {CLASSES} x {ring_bytes} bytes")
+    }
+
+    pub(crate) fn limits_of(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn native_of(&self) -> &NativeOps {
+        &self.native
+    }
+
+    pub(crate) fn own_address(&self) -> AddressBytes {
+        self.address
+    }
+
+    /// See [`rma_core::provider::Endpoint::connect`].
+    pub(crate) fn connect_to(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        let location = Location::decode(address);
+        let is_it = |peer: &Peer| Some(peer.location) == location;
+        let known = self.slots.iter().position(|slot| slot.peer.as_deref().is_some_and(is_it));
+        if let Some(index) = known {
+            if let Some(peer) = &mut self.slots[index].peer {
+                peer.references += 1;
+            }
+            return Ok(self.name(index));
+        }
+        let peer = Box::new(Peer::connect(&self.own, address, self.reach)?);
+        let free = self.slots.iter().position(|slot| slot.peer.is_none());
+        let index = free.unwrap_or_else(|| {
+            self.slots.push(PeerSlot { generation: 0, peer: None });
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[index];
+        slot.generation = slot.generation.wrapping_add(1);
+        let process = slot.peer.insert(peer).process.as_ref();
+        let name = PeerAddr(u64::from(slot.generation) << 32 | index as u64);
+        if let Some(process) = process {
+            self.watched += 1;
+            let data = epoll::EventData::new_u64(name.0);
+            if let Err(error) = epoll::add(&self.events, process, data, epoll::EventFlags::IN) {
+                self.disconnect_from(name);
+                return Err(call_failed("epoll_ctl", error));
+            }
+        }
+        // So that poll never has to allocate to say that a peer is down.
+        self.downs.reserve(self.slots.len().saturating_sub(self.downs.len()));
+        Ok(name)
+    }
+
+    /// See [`rma_core::provider::Endpoint::disconnect`].
+    pub(crate) fn disconnect_from(&mut self, name: PeerAddr) {
+        let Ok(peer) = self.peer(name) else { return };
+        peer.references -= 1;
+        if peer.references > 0 {
+            return;
+        }
+        let was_watched = peer.process.is_some();
+        let own = Arc::clone(&self.own);
+        if let Ok(peer) = self.peer(name) {
+            peer.leave(&own);
+        }
+        self.slots[index_of(name)].peer = None;
+        self.watched -= usize::from(was_watched);
+        self.downs.retain(|(down, _)| *down != name);
+    }
+
+    fn name(&self, index: usize) -> PeerAddr {
+        PeerAddr(u64::from(self.slots[index].generation) << 32 | index as u64)
+    }
+
+    /// A connected peer, also one that is down.
+    #[inline]
+    pub(crate) fn peer(&mut self, name: PeerAddr) -> Result<&mut Peer, PostError> {
+        let slot = self.slots.get_mut(index_of(name));
+        let slot = slot.filter(|slot| u64::from(slot.generation) == name.0 >> 32);
+        slot.and_then(|slot| slot.peer.as_deref_mut()).ok_or(PostError::Failed(NO_PEER))
+    }
+
+    /// A peer that can be posted to.
+    #[inline]
+    pub(crate) fn live(&mut self, name: PeerAddr) -> Result<&mut Peer, PostError> {
+        let peer = self.peer(name)?;
+        if let Some(code) = peer.down {
+            return Err(PostError::Failed(code));
+        }
+        if let Some(code) = peer.loss() {
+            self.peer_lost(name, code);
+            return Err(PostError::Failed(code));
+        }
+        self.peer(name)
+    }
+
+    /// Nothing will be posted to this peer any more.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn peer_lost(&mut self, name: PeerAddr, code: FabricCode) {
+        let own = Arc::clone(&self.own);
+        let Ok(peer) = self.peer(name) else { return };
+        if peer.down.is_none() {
+            let was_watched = peer.process.is_some();
+            peer.lose(&own, code);
+            self.watched -= usize::from(was_watched);
+            self.downs.push_back((name, code));
+        }
+    }
+
+    /// How many places for peers there are, and the peer at one.
+    pub(crate) fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn at_place(&mut self, index: usize) -> Option<(PeerAddr, &mut Peer)> {
+        let name = self.name(index);
+        self.slots[index].peer.as_deref_mut().map(|peer| (name, peer))
+    }
+
+    /// What the epoll set says of processes that have ended.
+    pub(crate) fn process_ended(&mut self, data: u64) {
+        if data != BELL {
+            self.peer_lost(PeerAddr(data), ENDED);
+        }
+    }
+
+    /// One more thing to say.
+    #[inline]
+    pub(crate) fn next_ready(&mut self) -> Option<Completion> {
+        if let Some((tag, failed)) = self.ready.pop_front() {
+            return Some(match failed {
+                None => Completion::Done(tag),
+                Some(code) => Completion::Failed(tag, code),
+            });
+        }
+        let (peer, code) = self.downs.pop_front()?;
+        Some(Completion::PeerDown(peer, code))
+    }
+}
+
+impl Drop for ShmEndpoint {
+    fn drop(&mut self) {
+        self.own.head.close();
+        for peer in self.slots.iter().filter_map(|slot| slot.peer.as_deref()) {
+            peer.leave(&self.own);
+        }
+        self.own.wake_senders();
+    }
+}
+
+#[inline]
+fn index_of(name: PeerAddr) -> usize {
+    (name.0 & u64::from(u32::MAX)) as usize
+}
+
+fn limits(options: &Options, reach: Reach) -> Limits {
+    let pieces = if reach == Reach::Packets { 1 } else { VECTOR_PIECES_MAX };
+    Limits {
+        inject_bytes_max: 0,
+        send_bytes_max: options.packet_bytes,
+        message_bytes_max: MESSAGE_BYTES,
+        outstanding_max: options.outstanding,
+        receive_buffers: options.receive_buffers,
+        // A copy is made when the call returns, and what is sent later is published later.
+        order: Order { put_before_send: true, put_before_get: true },
+        put_completes: CompletionScope::Remote,
+        needs_target_progress: false,
+        vector_local_max: pieces,
+        vector_remote_max: pieces,
+    }
+}
+
+/// The processors' atomics are those of the target's engine, too: what is executed here and what is executed
+/// there are atomic towards each other.
+fn native(reach: Reach) -> NativeOps {
+    let mut native =
+        NativeOps { put: reach != Reach::Packets, get: reach != Reach::Packets, ..NativeOps::default() };
+    if reach != Reach::Mapped {
+        return native;
+    }
+    let mut table: OpTable = [0; Dtype::COUNT];
+    for dtype in Dtype::ALL.into_iter().filter(|dtype| dtype.size() <= size_of::<u64>()) {
+        let defined = ReduceOp::ALL.into_iter().filter(|op| op.is_defined_for(dtype));
+        table[dtype as usize] = defined.fold(0, |bits, op| bits | 1 << op as u16);
+        native.compare_atomic |= u32::from(dtype.has_compare_and_swap()) << dtype as u32;
+    }
+    (native.atomic, native.fetch_atomic) = (table, table);
+    native
+}
+
+/// What the kernel has said, asked once in a process.
+static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
+/// Names the bell among the watched processes; no peer has this name.
+const BELL: u64 = u64::MAX;
+/// Largest put or get: one call copies no more.
+const MESSAGE_BYTES: usize = 4 << 20;

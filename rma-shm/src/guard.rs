@@ -1,0 +1,38 @@
+//! Accesses to a peer's region, and its end: whoever accesses says so first and then looks whether the region
+//! is still there; the owner takes it away and then waits for those that said so. With a full fence between
+//! at both sides, either the access sees that the region is gone, or the owner waits for its end.
+//!
+//! An access is a copy in one call of a provider, so that the wait is as long as a copy; that of a process
+//! that has died is over.
+
+/// One peer's word in the owner's memory: odd during an access.
+pub(crate) trait Busy {
+    /// The word; what an access did before it said that it was over is seen then.
+    fn word(&self) -> u64;
+    /// Sets it with `Release`.
+    fn set(&self, word: u64);
+    /// A full fence: `fence(SeqCst)`.
+    fn fence(&self);
+}
+
+/// Runs `access`, which looks first whether the region is there. `count` is the peer's own, kept between
+/// accesses.
+#[inline]
+pub(crate) fn with<T>(busy: &impl Busy, count: &mut u64, access: impl FnOnce() -> T) -> T {
+    busy.set(count.wrapping_add(1));
+    busy.fence();
+    let done = access();
+    *count = count.wrapping_add(2);
+    busy.set(*count);
+    done
+}
+
+/// Waits until no access that could have seen the region is under way. The owner has made it disappear, and
+/// fenced. `pause` returns whether the process of the word still runs.
+pub(crate) fn wait(busy: &impl Busy, mut pause: impl FnMut() -> bool) {
+    let first = busy.word();
+    if first & 1 == 0 {
+        return;
+    }
+    while busy.word() == first && pause() {}
+}

@@ -1,0 +1,328 @@
+//! The endpoint's own shared memory, and the table of its regions.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{fence, Ordering};
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rma_core::ids::RemoteKey;
+use rma_core::provider::{MemoryRegion, ProviderError};
+use rustix::pipe::{pipe_with, PipeFlags};
+
+use crate::address::{Host, Identity, Location};
+use crate::error::{call_failed, refused};
+use crate::guard;
+use crate::head::{Claim, ClaimState, Head, Pipe, Shape};
+use crate::mapping::{inode, new_file, open_pipe, strike, Mapping};
+use crate::memory;
+use crate::process::is_running;
+
+/// What peers see of an endpoint. Regions keep it until they are gone.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) head: Head,
+    pub(crate) identity: Identity,
+    pub(crate) location: Location,
+    pub(crate) bell: Pipe,
+    /// The bell's other end.
+    pub(crate) listener: OwnedFd,
+    table: Mutex<Table>,
+    // Others open these by their numbers.
+    _file: OwnedFd,
+    _bell: OwnedFd,
+    /// What peers read to see whether they can.
+    _probe: Box<u64>,
+}
+
+#[derive(Debug)]
+struct Table {
+    free: Vec<u32>,
+    keys: BTreeSet<u64>,
+    next_key: u64,
+}
+
+impl Own {
+    pub(crate) fn new(shape: Shape) -> Result<Self, ProviderError> {
+        let mut nonce = [0; 8];
+        rustix::rand::getrandom(&mut nonce[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| call_failed("getrandom", error))?;
+        let nonce = u64::from_ne_bytes(nonce);
+        let total = shape.total_bytes();
+        let file = new_file("rma-shm", total)?;
+        let mapping = Mapping::new(&file, 0, total)
+            .map_err(|error| call_failed(&format!("mmap of {total} bytes of rings"), error))?;
+        let (listener, bell_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(|error| call_failed("pipe2", error))?;
+        let bell = Pipe { fd: bell_end.as_raw_fd() as u32, inode: inode(&bell_end)? };
+        let probe = Box::new(nonce);
+        let head = Head::new(mapping, shape);
+        head.introduce(nonce, (&raw const *probe).addr() as u64, bell);
+        let identity = Identity::new();
+        let location = Location {
+            host: Host::here()?,
+            pid: identity.pid,
+            fd: file.as_raw_fd() as u32,
+            inode: inode(&file)?,
+            nonce,
+        };
+        let free = (0..shape.regions as u32).rev().collect();
+        let table = Mutex::new(Table { free, keys: BTreeSet::new(), next_key: OWN_KEYS });
+        Ok(Self {
+            head,
+            identity,
+            location,
+            bell,
+            listener,
+            table,
+            _file: file,
+            _bell: bell_end,
+            _probe: probe,
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the sender of a lane, if it sleeps.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wake_sender(&self, lane: usize) {
+        let claim = Claim::decode(self.head.claim(lane).load(Ordering::Acquire));
+        let bell = self.head.sender_bell(lane);
+        if claim.state != ClaimState::Open {
+            return;
+        }
+        if let Ok(bell) = open_pipe(claim.by.pid, bell.fd, bell.inode) {
+            strike(&bell);
+        }
+    }
+
+    /// Wakes everybody who has connected, to see that the endpoint is closed.
+    pub(crate) fn wake_senders(&self) {
+        (0..self.head.lanes_used()).for_each(|lane| self.wake_sender(lane));
+    }
+
+    /// Takes back a region: no access is under way when this returns, and none will be.
+    fn remove(&self, slot: usize, key: u64) {
+        let sequence = self.head.region_word(slot, SEQUENCE);
+        sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        for lane in 0..self.head.lanes_used() {
+            let claim = Claim::decode(self.head.claim(lane).load(Ordering::Acquire));
+            if claim.state == ClaimState::Free {
+                continue;
+            }
+            let mut turns = 0_u32;
+            guard::wait(&self.head.busy(lane), || {
+                std::thread::yield_now();
+                turns = turns.wrapping_add(1);
+                turns % TURNS_TO_ASK != 0 || claim.by.pid == self.identity.pid || is_running(claim.by.pid)
+            });
+        }
+        let mut table = self.table();
+        table.keys.remove(&key);
+        table.free.push(slot as u32);
+    }
+}
+
+/// A registered region; taken back when dropped, which waits for the accesses that are under way.
+#[derive(Debug)]
+pub struct ShmRegion {
+    own: Arc<Own>,
+    slot: usize,
+    key: u64,
+}
+
+impl ShmRegion {
+    /// Registers a span; `must_be_mapped`: no other than [`crate::Memory`].
+    pub(crate) fn new(
+        own: &Arc<Own>,
+        base: NonNull<u8>,
+        len: usize,
+        wish: RemoteKey,
+        must_be_mapped: bool,
+    ) -> Result<Self, ProviderError> {
+        let base = base.as_ptr().addr();
+        let place = memory::find(base, len);
+        if must_be_mapped && place.is_none() && len > 0 {
+            return Err(refused(format!(
+                "register: the {len} bytes lie in no rma_shm::Memory, and with Reach::Mapped peers reach no other; \
+                 allocate them there, or open the endpoint with Reach::Attached"
+            )));
+        }
+        let mut table = own.table();
+        let slot = table.free.pop().ok_or_else(|| {
+            refused(format!(
+                "register: all {} regions are in use (Options::regions_max)",
+                own.head.shape.regions
+            ))
+        })?;
+        let key = if table.keys.insert(wish.0) { wish.0 } else { table.another_key() };
+        drop(table);
+        let slot = slot as usize;
+        let (fd, inode, file_len, offset) =
+            place.map_or((0, 0, 0, 0), |place| (place.fd + 1, place.inode, place.file_len, place.offset));
+        let words = [key, base as u64, len as u64, fd.into(), inode, file_len, offset];
+        for (index, word) in (1..).zip(words) {
+            own.head.region_word(slot, index).store(word, Ordering::Relaxed);
+        }
+        let sequence = own.head.region_word(slot, SEQUENCE);
+        sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        own.head.use_regions(slot + 1);
+        Ok(Self { own: Arc::clone(own), slot, key })
+    }
+}
+
+impl Table {
+    /// A key that no region has.
+    fn another_key(&mut self) -> u64 {
+        while !self.keys.insert(self.next_key) {
+            self.next_key = self.next_key.wrapping_add(1);
+        }
+        self.next_key
+    }
+}
+
+impl MemoryRegion for ShmRegion {
+    fn remote_key(&self) -> RemoteKey {
+        RemoteKey(self.key)
+    }
+
+    fn remote_base(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for ShmRegion {
+    fn drop(&mut self) {
+        self.own.remove(self.slot, self.key);
+    }
+}
+
+/// A region as its owner's table has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) slot: usize,
+    /// Odd; another number as soon as the region is gone.
+    pub(crate) sequence: u64,
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+    pub(crate) file: Option<memory::InFile>,
+}
+
+/// Finds the region with the key in an endpoint's table.
+pub(crate) fn find(head: &Head, key: RemoteKey) -> Option<Entry> {
+    (0..head.regions_used()).find_map(|slot| {
+        let word = |index| head.region_word(slot, index).load(Ordering::Relaxed);
+        let sequence = sequence(head, slot);
+        if sequence & 1 == 0 || word(1) != key.0 {
+            return None;
+        }
+        let fd = word(4) as u32;
+        let file =
+            memory::InFile { fd: fd.wrapping_sub(1), inode: word(5), file_len: word(6), offset: word(7) };
+        let entry = Entry { slot, sequence, base: word(2), len: word(3), file: (fd != 0).then_some(file) };
+        // The words are one region's only if it has not changed since.
+        fence(Ordering::Acquire);
+        (self::sequence(head, slot) == entry.sequence).then_some(entry)
+    })
+}
+
+/// The number of what the slot holds now.
+#[inline]
+pub(crate) fn sequence(head: &Head, slot: usize) -> u64 {
+    head.region_word(slot, SEQUENCE).load(Ordering::Acquire)
+}
+
+/// Keys of our choice, where a wish is taken.
+const OWN_KEYS: u64 = 1 << 63;
+/// Turns of waiting between two times that the other process is asked after.
+const TURNS_TO_ASK: u32 = 64;
+/// A region's word that counts its changes.
+const SEQUENCE: usize = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::Busy;
+    use crate::Memory;
+
+    fn own(regions: usize) -> Arc<Own> {
+        Arc::new(Own::new(Shape { lanes: 2, regions, ring_bytes: 1024, packet_bytes: 512 }).unwrap())
+    }
+
+    fn region(own: &Arc<Own>, memory: &mut [u8], key: u64) -> Result<ShmRegion, ProviderError> {
+        ShmRegion::new(own, NonNull::from(&mut memory[0]), memory.len(), RemoteKey(key), false)
+    }
+
+    #[test]
+    fn regions_are_found_by_key_until_they_are_gone() {
+        let own = own(3);
+        let mut memory = [0; 100];
+        let base = memory.as_ptr().addr() as u64;
+        let one = region(&own, &mut memory, 7).unwrap();
+        assert_eq!((one.remote_key(), one.remote_base()), (RemoteKey(7), 0));
+        let found = find(&own.head, RemoteKey(7)).unwrap();
+        assert_eq!((found.base, found.len, found.file), (base, 100, None));
+        let other = region(&own, &mut memory[..10], 7).unwrap();
+        assert_ne!(other.remote_key(), one.remote_key(), "a key is one region's");
+        assert_eq!(find(&own.head, other.remote_key()).unwrap().len, 10);
+        assert_eq!(find(&own.head, RemoteKey(8)), None);
+        drop(one);
+        assert_eq!(find(&own.head, RemoteKey(7)), None);
+        let again = region(&own, &mut memory[..20], 7).unwrap();
+        assert_eq!(again.remote_key(), RemoteKey(7));
+        let new = find(&own.head, RemoteKey(7)).unwrap();
+        assert!(new.slot != found.slot || new.sequence != found.sequence, "who knew the old one sees that");
+    }
+
+    #[test]
+    fn a_full_table_is_an_error_and_places_come_back() {
+        let own = own(2);
+        let mut memory = [0; 8];
+        let one = region(&own, &mut memory, 1).unwrap();
+        let _other = region(&own, &mut memory, 2).unwrap();
+        assert!(region(&own, &mut memory, 3).unwrap_err().message.contains("all 2 regions"));
+        drop(one);
+        assert!(region(&own, &mut memory, 3).is_ok());
+    }
+
+    #[test]
+    fn memory_is_found_in_its_file_and_other_memory_may_be_refused() {
+        let own = own(2);
+        let memory = Memory::new(10_000).unwrap();
+        let inside = NonNull::new(memory.base().as_ptr().wrapping_add(64)).unwrap();
+        let _region = ShmRegion::new(&own, inside, 128, RemoteKey(1), true).unwrap();
+        let file = find(&own.head, RemoteKey(1)).unwrap().file.unwrap();
+        assert_eq!((file.offset, file.file_len), (64, memory.len() as u64));
+        let mut heap = [0_u8; 8];
+        let refused = ShmRegion::new(&own, NonNull::from(&mut heap[0]), 8, RemoteKey(2), true);
+        assert!(refused.unwrap_err().message.contains("Reach::Attached"));
+    }
+
+    #[test]
+    fn taking_back_waits_for_an_access_and_not_for_the_dead() {
+        let own = own(2);
+        let mut memory = [0; 8];
+        let lane = crate::lane::claim(&own.head, own.identity, own.bell).unwrap();
+        let one = region(&own, &mut memory, 1).unwrap();
+        own.head.busy(lane).set(5);
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| drop(one));
+            while find(&own.head, RemoteKey(1)).is_some() {
+                std::thread::yield_now();
+            }
+            assert!(!taker.is_finished(), "it must wait");
+            own.head.busy(lane).set(6);
+            taker.join().unwrap();
+        });
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let dead = Identity { pid: child.id(), serial: 1 };
+        let lane = crate::lane::claim(&own.head, dead, own.bell).unwrap();
+        own.head.busy(lane).set(5);
+        drop(region(&own, &mut memory, 1).unwrap());
+    }
+}

@@ -1,0 +1,281 @@
+//! What an endpoint knows of a peer: its shared memory as far as it is mapped here, and the way to wake it.
+
+use std::os::fd::OwnedFd;
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::ids::RemoteKey;
+use rma_core::provider::{FabricCode, ProviderError};
+
+use crate::address::Location;
+use crate::attach;
+use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
+use crate::head::{Head, LaneRing, Pipe, CLASSES};
+use crate::lane;
+use crate::mapping::{open_file, open_pipe, strike, Mapping};
+use crate::memory::InFile;
+use crate::options::Reach;
+use crate::own::{self, Own};
+use crate::process::watch;
+use crate::ring::Writer;
+
+/// Regions of one peer that are remembered; of more, those that were found first are looked up again.
+const KNOWN_MAX: usize = 64;
+
+/// Where a region's bytes are for this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Mapped here.
+    Mapped(*mut u8),
+    /// At this address of the peer's.
+    Attached(u64),
+}
+
+/// A region that was looked up in the peer's table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    key: RemoteKey,
+    pub(crate) slot: usize,
+    pub(crate) sequence: u64,
+    pub(crate) len: u64,
+    pub(crate) place: Place,
+    /// The file that it is mapped from.
+    inode: Option<u64>,
+}
+
+impl Known {
+    /// Whether the region is still there. Only an access that is guarded can rely on it.
+    #[inline]
+    pub(crate) fn is_there(&self, head: &Head) -> bool {
+        own::sequence(head, self.slot) == self.sequence
+    }
+
+    /// Where `len` bytes from `offset` on are.
+    #[inline]
+    pub(crate) fn at(&self, offset: u64, len: usize) -> Result<Place, FabricCode> {
+        let is_inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
+        if !is_inside {
+            return Err(OUT_OF_REGION);
+        }
+        Ok(match self.place {
+            Place::Mapped(base) => Place::Mapped(base.wrapping_add(offset as usize)),
+            Place::Attached(base) => Place::Attached(base.wrapping_add(offset)),
+        })
+    }
+}
+
+/// A peer's file, mapped.
+#[derive(Debug)]
+struct MappedFile {
+    inode: u64,
+    mapping: Mapping,
+}
+
+/// A connected peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) location: Location,
+    /// How often it was connected.
+    pub(crate) references: u32,
+    pub(crate) down: Option<FabricCode>,
+    pub(crate) head: Head,
+    /// Our lane there.
+    pub(crate) lane: usize,
+    body: Mapping,
+    writers: [Writer; CLASSES],
+    /// Bytes of a packet for which there was no room, by class.
+    pub(crate) refused: [Option<usize>; CLASSES],
+    /// See [`crate::guard::with`].
+    pub(crate) accesses: u64,
+    /// Becomes readable when its process ends; none where that is this process.
+    pub(crate) process: Option<OwnedFd>,
+    bell: Option<OwnedFd>,
+    known: Vec<Known>,
+    files: Vec<MappedFile>,
+}
+
+// SAFETY: the raw pointers are into mappings that the peer owns, which every thread may use.
+unsafe impl Send for Peer {}
+
+impl Peer {
+    /// The peer of a published address.
+    pub(crate) fn connect(own: &Own, address: &AddressBytes, reach: Reach) -> Result<Self, ProviderError> {
+        let location = decode(own, address)?;
+        let Location { pid, fd, inode, nonce, .. } = location;
+        let failed = |what: &str, error| call_failed(&format!("connect to process {pid}: {what}"), error);
+        // Before anything is opened: what is found then is this process's and not a later one's of that
+        // number.
+        let process = match pid == own.identity.pid {
+            true => None,
+            false => Some(watch(pid).map_err(|error| failed("pidfd_open", error))?),
+        };
+        let shape = own.head.shape;
+        let file =
+            open_file(pid, fd, inode, 1).map_err(|error| failed("opening its shared memory", error))?;
+        let has = rustix::fs::fstat(&file).map_err(|error| failed("fstat", error))?.st_size;
+        // A shorter file is another shape's, and even its sizes could not be read safely.
+        if u64::try_from(has).unwrap_or(0) < shape.total_bytes() as u64 {
+            return Err(refused(format!(
+                "connect to process {pid}: its shared memory has {has} bytes instead of {}; all ranks must open their \
+                 endpoints with the same options",
+                shape.total_bytes()
+            )));
+        }
+        let mapped = Mapping::new(&file, 0, shape.head_bytes()).map_err(|error| failed("mmap", error))?;
+        let head = Head::new(mapped, shape);
+        head.check(nonce).map_err(|why| refused(format!("connect to process {pid}: {why}")))?;
+        if reach == Reach::Attached && process.is_some() {
+            probe(&head, &location)?;
+        }
+        let lane = lane::claim(&head, own.identity, own.bell).ok_or_else(|| {
+            let lanes = shape.lanes;
+            refused(format!(
+                "connect to process {pid}: {lanes} others send to it already (Options::senders_max)"
+            ))
+        })?;
+        let body = Mapping::new(&file, shape.body_at(lane) as u64, shape.body_bytes()).map_err(|error| {
+            lane::close(&head, lane, own.identity);
+            failed("mmap", error)
+        })?;
+        let base = body.base().as_ptr();
+        let writers = core::array::from_fn(|class| Writer::new(&head.ring(lane, class, base)));
+        let accesses = crate::guard::Busy::word(&head.busy(lane));
+        Ok(Self {
+            location,
+            references: 1,
+            down: None,
+            head,
+            lane,
+            body,
+            writers,
+            refused: [None; CLASSES],
+            accesses,
+            process,
+            bell: None,
+            known: Vec::with_capacity(KNOWN_MAX),
+            files: Vec::new(),
+        })
+    }
+
+    /// Why nothing can be posted to it.
+    #[inline]
+    pub(crate) fn loss(&self) -> Option<FabricCode> {
+        self.head.is_closed().then_some(CLOSED)
+    }
+
+    /// The ring of a class, and its writer.
+    #[inline]
+    pub(crate) fn ring(&mut self, class: usize) -> (LaneRing<'_>, &mut Writer) {
+        let ring = self.head.ring(self.lane, class, self.body.base().as_ptr());
+        (ring, &mut self.writers[class])
+    }
+
+    /// Wakes the process, which sleeps.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wake(&mut self) {
+        if self.bell.is_none() {
+            let Pipe { fd, inode } = self.head.bell();
+            // Where it is gone, the process is, or the endpoint.
+            self.bell = open_pipe(self.location.pid, fd, inode).ok();
+        }
+        if let Some(bell) = &self.bell {
+            strike(bell);
+        }
+    }
+
+    /// The region with a key, as it is now.
+    #[inline]
+    pub(crate) fn region(&mut self, key: RemoteKey) -> Result<Known, FabricCode> {
+        match self.known.iter().position(|known| known.key == key) {
+            Some(index) if self.known[index].is_there(&self.head) => Ok(self.known[index]),
+            Some(index) => {
+                self.known.remove(index);
+                self.look_up(key)
+            }
+            None => self.look_up(key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up(&mut self, key: RemoteKey) -> Result<Known, FabricCode> {
+        let entry = own::find(&self.head, key).ok_or(NO_REGION)?;
+        let (place, inode) = match entry.file {
+            None => (Place::Attached(entry.base), None),
+            Some(file) => {
+                let fits = file.offset.checked_add(entry.len).is_some_and(|end| end <= file.file_len);
+                let base = self.map(&file).filter(|_| fits).ok_or(NO_FILE)?;
+                (Place::Mapped(base.wrapping_add(file.offset as usize)), Some(file.inode))
+            }
+        };
+        let known = Known { key, slot: entry.slot, sequence: entry.sequence, len: entry.len, place, inode };
+        if self.known.len() == KNOWN_MAX {
+            self.known.remove(0);
+        }
+        self.known.push(known);
+        Ok(known)
+    }
+
+    /// The first byte of a file of the peer's.
+    fn map(&mut self, file: &InFile) -> Option<*mut u8> {
+        let is_it =
+            |mapped: &&MappedFile| mapped.inode == file.inode && mapped.mapping.len() as u64 == file.file_len;
+        if let Some(mapped) = self.files.iter().find(is_it) {
+            return Some(mapped.mapping.base().as_ptr());
+        }
+        let opened = open_file(self.location.pid, file.fd, file.inode, file.file_len).ok()?;
+        let mapping = Mapping::new(&opened, 0, usize::try_from(file.file_len).ok()?).ok()?;
+        let base = mapping.base().as_ptr();
+        self.files.push(MappedFile { inode: file.inode, mapping });
+        Some(base)
+    }
+
+    /// Forgets regions that are gone, and unmaps files of which no region is known.
+    pub(crate) fn sweep(&mut self) {
+        let head = &self.head;
+        self.known.retain(|known| known.is_there(head));
+        let known = &self.known;
+        self.files.retain(|file| known.iter().any(|known| known.inode == Some(file.inode)));
+    }
+
+    /// Nothing will be posted to it any more.
+    pub(crate) fn lose(&mut self, own: &Own, code: FabricCode) {
+        self.down = Some(code);
+        self.known.clear();
+        self.files.clear();
+        (self.process, self.bell) = (None, None);
+        self.leave(own);
+    }
+
+    /// Gives the lane back.
+    pub(crate) fn leave(&self, own: &Own) {
+        lane::close(&self.head, self.lane, own.identity);
+    }
+}
+
+fn decode(own: &Own, address: &AddressBytes) -> Result<Location, ProviderError> {
+    let location = Location::decode(address)
+        .ok_or_else(|| refused("connect: these bytes are no address of the shared-memory provider"))?;
+    if location.host != own.location.host {
+        return Err(refused(format!(
+            "connect to process {}: it is on another host, or in another PID namespace, where shared memory does not \
+             reach",
+            location.pid
+        )));
+    }
+    Ok(location)
+}
+
+/// Reads a word of the peer's own memory, as puts and gets will.
+fn probe(head: &Head, location: &Location) -> Result<(), ProviderError> {
+    let code = match attach::read_word(location.pid, head.probe()) {
+        Ok(word) if word == location.nonce => return Ok(()),
+        Ok(_) => CLOSED,
+        Err(code) if code.code == libc::ESRCH => ENDED,
+        Err(code) => code,
+    };
+    Err(refused(format!(
+        "connect to process {}: its memory cannot be read: {code}; open all endpoints with Reach::Packets",
+        location.pid
+    )))
+}

@@ -1,0 +1,268 @@
+//! The provider's calls. Whatever is posted is done when the call returns; `poll` only says so.
+
+use core::ptr::NonNull;
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError,
+    ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+};
+
+use crate::atomics::{self, Atomic};
+use crate::attach::Direction;
+use crate::bell::{self, Bell};
+use crate::endpoint::ShmEndpoint;
+use crate::error::{ENDED, NONSENSE, NOT_OFFERED, TOO_LONG};
+use crate::options::Reach;
+use crate::own::ShmRegion;
+use crate::peer::Peer;
+use crate::ring::WORD;
+use crate::transfer;
+
+impl ShmEndpoint {
+    /// Does an operation, if there is room to say how it went.
+    #[inline]
+    fn operate(
+        &mut self,
+        to: PeerAddr,
+        tag: Tag,
+        operation: impl FnOnce(&mut Peer) -> Result<(), FabricCode>,
+    ) -> Post {
+        if self.ready.len() >= self.limits_of().outstanding_max {
+            self.live(to)?;
+            return Err(PostError::Again);
+        }
+        let peer = self.live(to)?;
+        let done = operation(peer);
+        if done.is_err_and(|code| code.code == ENDED.code) {
+            self.peer_lost(to, ENDED);
+            return Err(PostError::Failed(ENDED));
+        }
+        self.ready.push_back((tag, done.err()));
+        Ok(())
+    }
+
+    #[inline]
+    fn check_transfer(&self, len: usize) -> Post {
+        if self.reach == Reach::Packets {
+            return Err(PostError::Failed(NOT_OFFERED));
+        }
+        if len > self.limits_of().message_bytes_max {
+            return Err(PostError::Failed(TOO_LONG));
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As the provider's atomics, whose buffers `atomic` has.
+    unsafe fn atomically(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        count: usize,
+        at: RemoteAddr,
+        (dtype, op): (Dtype, ReduceOp),
+        tag: Tag,
+    ) -> Post {
+        let native = self.native_of();
+        let is_offered = match atomic {
+            Atomic::Reduce { .. } => NativeOps::has(&native.atomic, dtype, op),
+            Atomic::Fetch { .. } => NativeOps::has(&native.fetch_atomic, dtype, op),
+            Atomic::Swap { .. } => native.compare_atomic & (1 << dtype as u32) != 0,
+        };
+        if !is_offered {
+            return Err(PostError::Failed(NOT_OFFERED));
+        }
+        let len = count.checked_mul(dtype.size()).ok_or(PostError::Failed(TOO_LONG))?;
+        self.check_transfer(len)?;
+        // SAFETY: by the caller's promise.
+        self.operate(to, tag, |peer| unsafe { atomics::execute(peer, atomic, len, at, dtype, op) })
+    }
+}
+
+// SAFETY: line 3: an accepted operation puts its tag into `ready` once, and is over by then, so that its
+// memory is not touched any more. Line 4: packets are copied in the call. Received packets point to `len`
+// bytes of a buffer that is not lent again until it is released. The tests in tests/contract show every line.
+unsafe impl Endpoint for ShmEndpoint {
+    type Region = ShmRegion;
+
+    fn limits(&self) -> &Limits {
+        self.limits_of()
+    }
+
+    fn native(&self) -> &NativeOps {
+        self.native_of()
+    }
+
+    fn address(&self) -> AddressBytes {
+        self.own_address()
+    }
+
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        self.connect_to(address)
+    }
+
+    fn disconnect(&mut self, peer: PeerAddr) {
+        self.disconnect_from(peer);
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<ShmRegion, ProviderError> {
+        ShmRegion::new(&self.own, base, len, key, self.reach == Reach::Mapped)
+    }
+
+    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Post {
+        Err(PostError::Failed(NOT_OFFERED))
+    }
+
+    #[inline]
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        self.check_transfer(len)?;
+        let local = LocalPiece { base: src.cast_mut(), len };
+        // SAFETY: the source is readable, by the caller's promise.
+        self.operate(to, tag, |peer| unsafe {
+            transfer::one(peer, Direction::Put, local, RemotePiece { at, len })
+        })
+    }
+
+    #[inline]
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        self.check_transfer(len)?;
+        let local = LocalPiece { base: dst, len };
+        // SAFETY: the destination is writable, by the caller's promise.
+        self.operate(to, tag, |peer| unsafe {
+            transfer::one(peer, Direction::Get, local, RemotePiece { at, len })
+        })
+    }
+
+    unsafe fn put_vector(
+        &mut self,
+        to: PeerAddr,
+        from: &[LocalPiece],
+        into: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        self.check_transfer(0)?;
+        transfer::check(from, into, self.limits_of().message_bytes_max)?;
+        // SAFETY: the sources are readable, by the caller's promise.
+        self.operate(to, tag, |peer| unsafe { transfer::vector(peer, Direction::Put, from, into) })
+    }
+
+    unsafe fn get_vector(
+        &mut self,
+        to: PeerAddr,
+        into: &[LocalPiece],
+        from: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        self.check_transfer(0)?;
+        transfer::check(into, from, self.limits_of().message_bytes_max)?;
+        // SAFETY: the destinations are writable, by the caller's promise.
+        self.operate(to, tag, |peer| unsafe { transfer::vector(peer, Direction::Get, into, from) })
+    }
+
+    unsafe fn atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.atomically(to, Atomic::Reduce { operand }, count, at, (dtype, op), tag) }
+    }
+
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.atomically(to, Atomic::Fetch { operand, result }, count, at, (dtype, op), tag) }
+    }
+
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
+    ) -> Post {
+        let swap = Atomic::Swap { operand, compare, result };
+        // SAFETY: by the caller's promise.
+        unsafe { self.atomically(to, swap, 1, at, (dtype, ReduceOp::Replace), tag) }
+    }
+
+    #[inline]
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+        let len = header.len().saturating_add(payload.len());
+        if len > self.limits_of().send_bytes_max {
+            return Err(PostError::Failed(TOO_LONG));
+        }
+        let class = class as usize;
+        let peer = self.live(to)?;
+        let (ring, writer) = peer.ring(class);
+        match writer.push(&ring, [header, payload]) {
+            Ok(true) => {
+                peer.refused[class] = None;
+                if let Some(word) = bell::announce(&peer.head, peer.lane) {
+                    peer.wake();
+                    peer.head.take_back(word);
+                }
+                Ok(())
+            }
+            Ok(false) => {
+                peer.refused[class] = Some(WORD + len.next_multiple_of(WORD));
+                self.is_refused = true;
+                Err(PostError::Again)
+            }
+            Err(_) => {
+                self.peer_lost(to, NONSENSE);
+                Err(PostError::Failed(NONSENSE))
+            }
+        }
+    }
+
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.operate(to, tag, |_| Ok(()))
+    }
+
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize {
+        self.poll_all(out)
+    }
+
+    fn release(&mut self, packet: ReceivedPacket) {
+        self.take_back(&packet);
+    }
+
+    fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
+        self.peer_lost(peer, code);
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        Some(std::os::fd::AsRawFd::as_raw_fd(&self.events))
+    }
+
+    fn arm_wait(&mut self) -> bool {
+        self.arm()
+    }
+}

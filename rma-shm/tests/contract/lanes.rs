@@ -1,0 +1,143 @@
+//! Lanes: who comes again, who finds no room, and who sleeps meanwhile.
+
+use rma_core::ids::Tag;
+use rma_core::provider::{Endpoint, PostError, SendClass};
+use rma_shm::{Options, Reach, ShmEndpoint};
+
+use crate::helper::Helper;
+use crate::world::World;
+use crate::Setup;
+
+/// Packets of a class keep their order when their sender forgets the receiver and connects again, read or
+/// not.
+pub(crate) fn packets_keep_their_order_across_connections<E: Endpoint>(mut world: World<E>) {
+    let address = world.nodes[1].ep.address();
+    let mut expected = 0_u64;
+    for round in 0..200_u64 {
+        for index in 0..3 {
+            world.send(0, 1, &(3 * round + index).to_le_bytes(), b"");
+        }
+        let peer = world.nodes[0].peers[1];
+        world.nodes[0].ep.disconnect(peer);
+        let refused = world.nodes[0].ep.send(peer, b"x", b"", SendClass::Request);
+        assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
+        let again = world.nodes[0].ep.connect(&address).unwrap();
+        assert_ne!(again, peer, "a name is one connection's");
+        world.nodes[0].peers[1] = again;
+        // Another one comes and goes between, and does not get the lane.
+        if round % 5 == 0 {
+            let other = &mut world.nodes[2];
+            other.ep.disconnect(other.peers[1]);
+            other.peers[1] = other.ep.connect(&address).unwrap();
+        }
+        if round % 7 == 0 {
+            while expected < 3 * round {
+                assert_eq!(world.receive(1), expected.to_le_bytes());
+                expected += 1;
+            }
+        }
+    }
+    while expected < 600 {
+        assert_eq!(world.receive(1), expected.to_le_bytes());
+        expected += 1;
+    }
+}
+
+/// Whether the descriptor becomes readable; the limit is only there for a bug.
+fn is_woken(ep: &ShmEndpoint) -> bool {
+    let mut wait = libc::pollfd { fd: ep.wait_fd().unwrap(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, valid during the call.
+    unsafe { libc::poll(&mut wait, 1, 20_000) > 0 }
+}
+
+/// Who found no room for a packet may sleep, and is woken when there is some.
+#[test]
+fn a_refused_sender_is_woken_by_room() {
+    let mut world = Setup.world(2);
+    let peer = world.nodes[0].peers[1];
+    for class in [SendClass::Request, SendClass::Reply] {
+        for _ in 0..3 {
+            while world.nodes[0].ep.send(peer, &[1; 1000], b"", class).is_ok() {}
+            world.nodes[0].poll();
+            assert!(world.nodes[0].ep.arm_wait(), "nothing has changed");
+            world.nodes[1].poll();
+            assert!(is_woken(&world.nodes[0].ep), "slept although there was room");
+            assert_eq!(world.nodes[0].ep.send(peer, &[1; 1000], b"", class), Ok(()));
+        }
+        // Room that there is already is noticed before the sleep.
+        while world.nodes[0].ep.send(peer, &[1; 1000], b"", class).is_ok() {}
+        world.nodes[1].poll();
+        assert!(!world.nodes[0].ep.arm_wait(), "there is room");
+        while world.nodes[1].poll() > 0 {}
+    }
+}
+
+/// Who sleeps is woken by the end of a peer's process.
+#[test]
+fn a_sleeper_is_woken_by_a_death() {
+    let mut world = World::new(vec![Setup.endpoint()]);
+    let own = world.nodes[0].ep.address();
+    let mut helper = Helper::start(&Setup, &[own]);
+    let peer = world.nodes[0].ep.connect(&helper.address).unwrap();
+    while !world.nodes[0].ep.arm_wait() {
+        world.nodes[0].poll();
+    }
+    helper.kill();
+    assert!(is_woken(&world.nodes[0].ep));
+    assert!(!world.nodes[0].ep.arm_wait(), "there is something to say");
+    world.nodes[0].poll();
+    assert_eq!(world.nodes[0].downs.iter().map(|(down, _)| *down).collect::<Vec<_>>(), [peer]);
+    assert_eq!(world.nodes[0].ep.connect(&helper.address).unwrap(), peer, "it is still known");
+    world.nodes[0].ep.disconnect(peer);
+    world.nodes[0].ep.disconnect(peer);
+    let gone = world.nodes[0].ep.connect(&helper.address).unwrap_err();
+    assert!(gone.message.contains("connect to process"), "{gone}");
+}
+
+/// An endpoint that is closed is down for those that know it, once; what it has sent arrives.
+#[test]
+fn closed_endpoints_are_down() {
+    let mut world = Setup.world(3);
+    world.send(1, 0, b"last words", b"");
+    let peer = world.nodes[0].peers[1];
+    assert_eq!(world.receive(0), b"last words");
+    world.send(1, 0, b"very last words", b"");
+    world.nodes[0].poll();
+    while !world.nodes[0].ep.arm_wait() {
+        world.nodes[0].poll();
+    }
+    drop(world.nodes.remove(1));
+    assert!(is_woken(&world.nodes[0].ep), "who sleeps must see that the peer is closed");
+    assert_eq!(world.receive(0), b"very last words");
+    world.until("the peer is down", |world| !world.nodes[0].downs.is_empty());
+    assert!(matches!(world.nodes[0].ep.flush(peer, Tag(1)), Err(PostError::Failed(_))));
+    for _ in 0..1000 {
+        world.poll();
+    }
+    assert_eq!(world.nodes[0].downs.iter().map(|(down, _)| *down).collect::<Vec<_>>(), [peer]);
+}
+
+/// Too many senders, and sizes that are not everybody's: errors that name the option.
+#[test]
+fn who_cannot_connect_says_why() {
+    let open = |change: fn(&mut Options)| {
+        let mut options = Options { reach: Some(Reach::Packets), senders_max: 2, ..Options::default() };
+        change(&mut options);
+        ShmEndpoint::open(&options).unwrap()
+    };
+    let target = open(|_| ());
+    let mut others: Vec<ShmEndpoint> = (0..3).map(|_| open(|_| ())).collect();
+    let peers: Vec<_> = others[..2].iter_mut().map(|ep| ep.connect(&target.address()).unwrap()).collect();
+    let refused = others[2].connect(&target.address()).unwrap_err();
+    assert!(refused.message.contains("senders_max"), "{refused}");
+    others[0].disconnect(peers[0]);
+    others[2].connect(&target.address()).unwrap();
+    for change in [
+        (|options| options.regions_max = 100_000 / 2) as fn(&mut Options),
+        |options| options.packet_bytes = 1024,
+        |options| options.senders_max = 1,
+    ] {
+        let refused = open(change).connect(&target.address()).unwrap_err();
+        assert!(refused.message.contains("same options"), "{refused}");
+    }
+}

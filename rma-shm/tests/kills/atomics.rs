@@ -1,0 +1,109 @@
+//! Several processes that change the same words of a process which does nothing.
+
+use std::sync::PoisonError;
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{Completion, CompletionBatch, Endpoint, RemoteAddr};
+use rma_shm::{Memory, Options, Reach, ShmEndpoint};
+
+use crate::child::address_of_parent;
+use crate::{start_process, ALONE};
+
+/// Processes at a time.
+const PROCESSES: u64 = 4;
+/// What each adds to the first word, one at a time.
+const SUMS: u64 = 20_000;
+/// What each adds to the second, by compare-and-swap.
+const SWAPS: u64 = 2_000;
+const KEY: RemoteKey = RemoteKey(9);
+
+fn options() -> Options {
+    Options { reach: Some(Reach::Mapped), ..Options::default() }
+}
+
+/// Nothing that is added is lost, and the target's process need not do anything.
+#[test]
+fn atomics_of_several_processes_all_count() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ep = ShmEndpoint::open(&options()).unwrap();
+    let memory = Memory::new(4096).unwrap();
+    // SAFETY: the memory lives longer than the region, which is dropped before it.
+    let region = unsafe { ep.register(memory.base(), 4096, KEY) }.unwrap();
+    let children: Vec<_> =
+        (0..PROCESSES).map(|number| start_process("adding_process", &ep, number as u32)).collect();
+    for mut child in children {
+        let status = child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+    drop(region);
+    let words = memory.base().cast::<[u64; 3]>();
+    // SAFETY: nobody else has the memory any more.
+    assert_eq!(unsafe { words.read() }, [PROCESSES * SUMS, PROCESSES * SWAPS, 0]);
+}
+
+struct Adder {
+    ep: ShmEndpoint,
+    peer: PeerAddr,
+    batch: CompletionBatch,
+}
+
+impl Adder {
+    fn finish(&mut self) {
+        assert_eq!(self.ep.poll(&mut self.batch), 1);
+        assert_eq!(self.batch.pop(), Some(Completion::Done(Tag(1))));
+    }
+
+    fn add(&mut self, addr: u64, value: u64) -> u64 {
+        let mut old = 0_u64;
+        let (operand, result) = ((&raw const value).cast(), (&raw mut old).cast());
+        let at = RemoteAddr { addr, key: KEY };
+        // SAFETY: both are there until the tag has come back, below.
+        let post = unsafe {
+            self.ep.fetch_atomic(self.peer, operand, result, 1, at, Dtype::U64, ReduceOp::Sum, Tag(1))
+        };
+        post.unwrap();
+        self.finish();
+        old
+    }
+
+    fn swap(&mut self, addr: u64, [compare, new]: [u64; 2]) -> u64 {
+        let mut old = 0_u64;
+        let (operand, compare) = ((&raw const new).cast(), (&raw const compare).cast());
+        let (result, at) = ((&raw mut old).cast(), RemoteAddr { addr, key: KEY });
+        // SAFETY: all are there until the tag has come back, below.
+        let post =
+            unsafe { self.ep.compare_atomic(self.peer, operand, compare, result, at, Dtype::U64, Tag(1)) };
+        post.unwrap();
+        self.finish();
+        old
+    }
+}
+
+/// Not a test: what adds.
+#[test]
+#[ignore = "a process that other tests start"]
+fn adding_process() {
+    let Some(address): Option<AddressBytes> = address_of_parent() else { return };
+    let mut ep = ShmEndpoint::open(&options()).unwrap();
+    let peer = ep.connect(&address).unwrap();
+    let mut adder = Adder { ep, peer, batch: CompletionBatch::new() };
+    let mut last = None;
+    for _ in 0..SUMS {
+        let old = adder.add(0, 1);
+        assert!(last < Some(old), "a value came twice: {old}");
+        last = Some(old);
+    }
+    for _ in 0..SWAPS {
+        let mut seen = adder.add(8, 0);
+        loop {
+            let found = adder.swap(8, [seen, seen + 1]);
+            if found == seen {
+                break;
+            }
+            seen = found;
+        }
+    }
+}
