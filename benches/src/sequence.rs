@@ -3,13 +3,14 @@
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::engine::FenceAssert;
+use rma_core::engine::{Engine, FenceAssert, SyncCall};
 use rma_core::error::RmaError;
-use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
+use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
@@ -18,8 +19,8 @@ use rma_core::provider::{
 use rma_core::wire::{BatchFlags, Header, OpKind, PacketKind, Reader, Record, ReplyFlags};
 use serde_json::{json, Value};
 
-use crate::duo::{Duo, TARGET};
-use crate::null::{self, NullEndpoint, NullRegion};
+use crate::duo::TARGET;
+use crate::null::{self, NullBootstrap, NullEndpoint, NullRegion};
 
 /// An epoch of rank 0 with operations to rank 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,16 +63,14 @@ impl Message {
     }
 }
 
-/// The messages of an epoch whose operations have `size` bytes each, between ranks that know each other.
-///
-/// # Errors
-/// When the engine refuses, as where the settings fit no window.
+/// The messages of an epoch whose operations have `size` bytes each, between ranks that know each other; nothing where
+/// the engine refuses, as where the settings fit no window.
 pub fn of_epoch(
     epoch: Epoch,
     size: usize,
     config: &Config,
     (native, limits): (NativeOps, &Limits),
-) -> Result<Vec<Message>, RmaError> {
+) -> Option<Vec<Message>> {
     let log = Log::default();
     let endpoints = null::pair(native).map(|inner| Recorder::new(inner, limits, Arc::clone(&log)));
     let operations = match epoch {
@@ -80,51 +79,120 @@ pub fn of_epoch(
     };
     // Before the engines, which may still know them where an epoch fails, so that they are freed after them.
     let (data, mut result) = (vec![0; size], vec![0; size]);
-    let mut duo = Duo::over(endpoints, config, (operations + 1) * size)?;
+    let mut pair = Pair::new(endpoints, config, (operations + 1) * size)?;
     for _ in 0..EPOCHS_BEFORE {
-        run(&mut duo, epoch, &data, &mut result)?;
+        pair.run(epoch, &data, &mut result)?;
     }
     held(&log).clear();
-    run(&mut duo, epoch, &data, &mut result)?;
+    pair.run(epoch, &data, &mut result)?;
     let messages = std::mem::take(&mut *held(&log));
-    Ok(messages)
+    Some(messages)
 }
 
 /// Epochs after which ranks, and each other's windows, are known.
 const EPOCHS_BEFORE: usize = 2;
+/// Nothing on the null fabric takes more steps of both engines.
+const STEPS_MAX: usize = 1000;
 
-fn run(duo: &mut Duo<Recorder>, epoch: Epoch, data: &[u8], result: &mut [u8]) -> Result<(), RmaError> {
-    let place = |index: usize| (index * data.len()) as u64;
-    let count = match epoch {
-        Epoch::Fences => return fences(duo, data),
-        Epoch::Puts(count) | Epoch::PutsAndGet(count) => count,
-    };
-    let call = duo.origin.start_lock(duo.window, TARGET, LockType::Exclusive, false)?;
-    duo.finish(call)?;
-    for index in 0..count {
-        if index == 1 && matches!(epoch, Epoch::PutsAndGet(_)) {
-            // SAFETY: the result lives longer than the engines, and nobody looks at it.
-            unsafe { duo.get_at(result, place(count)) }?;
-        } else {
-            // SAFETY: the data live longer than the engines, and nobody writes them.
-            unsafe { duo.put_at(data, place(index)) }?;
-        }
-    }
-    duo.unlock()?;
-    // The target has sent its last answer when it has nothing more to do.
-    duo.step();
-    Ok(())
+/// Both ranks and their window. Apart from [`crate::duo`], whose instructions are counted.
+struct Pair {
+    origin: Engine<Recorder, NullBootstrap>,
+    target: Engine<Recorder, NullBootstrap>,
+    window: WindowId,
 }
 
-fn fences(duo: &mut Duo<Recorder>, data: &[u8]) -> Result<(), RmaError> {
-    let opening = FenceAssert { no_precede: true, ..FenceAssert::default() };
-    let closing = FenceAssert { no_succeed: true, ..FenceAssert::default() };
-    let calls = (duo.origin.start_fence(duo.window, opening)?, duo.target.start_fence(duo.window, opening)?);
-    duo.finish_both(calls.0, calls.1)?;
-    // SAFETY: the data live longer than the engines, and nobody writes them.
-    unsafe { duo.put_at(data, 0) }?;
-    let calls = (duo.origin.start_fence(duo.window, closing)?, duo.target.start_fence(duo.window, closing)?);
-    duo.finish_both(calls.0, calls.1)
+impl Pair {
+    fn new([first, second]: [Recorder; 2], config: &Config, window_bytes: usize) -> Option<Self> {
+        let origin = Engine::open(first, NullBootstrap(Rank(0)), config.clone()).ok()?;
+        let target = Engine::open(second, NullBootstrap(TARGET), config.clone()).ok()?;
+        let mut pair = Self { origin, target, window: WindowId(0) };
+        let (window, own) = pair.origin.start_allocate(window_bytes, 1).ok()?;
+        let (_, other) = pair.target.start_allocate(window_bytes, 1).ok()?;
+        pair.window = window;
+        pair.finish(own, Some(other))?;
+        Some(pair)
+    }
+
+    fn step(&mut self) {
+        self.origin.progress();
+        self.target.progress();
+    }
+
+    /// Polls a call of the origin, and one of the target, to their ends.
+    fn finish(&mut self, own: SyncCall, other: Option<SyncCall>) -> Option<()> {
+        let (mut own, mut other) = (Some(own), other);
+        for _ in 0..STEPS_MAX {
+            // The outcome of a call is asked for once.
+            if let Some(Poll::Ready(outcome)) = own.as_mut().map(|call| self.origin.poll(call)) {
+                outcome.ok()?;
+                own = None;
+            }
+            if let Some(Poll::Ready(outcome)) = other.as_mut().map(|call| self.target.poll(call)) {
+                outcome.ok()?;
+                other = None;
+            }
+            if own.is_none() && other.is_none() {
+                return Some(());
+            }
+            self.step();
+        }
+        None
+    }
+
+    /// Posts an operation of the origin as soon as there is room.
+    fn post(&mut self, mut operation: impl FnMut(&mut Self) -> Poll<Result<(), RmaError>>) -> Option<()> {
+        for _ in 0..STEPS_MAX {
+            if let Poll::Ready(outcome) = operation(self) {
+                return outcome.ok();
+            }
+            self.step();
+        }
+        None
+    }
+
+    fn put(&mut self, data: &[u8], disp: u64) -> Option<()> {
+        // SAFETY: the data live longer than the engines, and nobody writes them.
+        self.post(|pair| unsafe { pair.origin.put(pair.window, TARGET, disp, data.as_ptr(), data.len()) })
+    }
+
+    fn get(&mut self, result: &mut [u8], disp: u64) -> Option<()> {
+        let (into, len) = (result.as_mut_ptr(), result.len());
+        // SAFETY: the result lives longer than the engines, and nobody looks at it.
+        self.post(|pair| unsafe { pair.origin.get(pair.window, TARGET, disp, into, len) })
+    }
+
+    fn run(&mut self, epoch: Epoch, data: &[u8], result: &mut [u8]) -> Option<()> {
+        let place = |index: usize| (index * data.len()) as u64;
+        let count = match epoch {
+            Epoch::Fences => return self.fences(data),
+            Epoch::Puts(count) | Epoch::PutsAndGet(count) => count,
+        };
+        let call = self.origin.start_lock(self.window, TARGET, LockType::Exclusive, false).ok()?;
+        self.finish(call, None)?;
+        for index in 0..count {
+            if index == 1 && matches!(epoch, Epoch::PutsAndGet(_)) {
+                self.get(result, place(count))?;
+            } else {
+                self.put(data, place(index))?;
+            }
+        }
+        let call = self.origin.start_unlock(self.window, TARGET).ok()?;
+        self.finish(call, None)
+    }
+
+    fn fences(&mut self, data: &[u8]) -> Option<()> {
+        let opening = FenceAssert { no_precede: true, ..FenceAssert::default() };
+        let closing = FenceAssert { no_succeed: true, ..FenceAssert::default() };
+        self.fence(opening)?;
+        self.put(data, 0)?;
+        self.fence(closing)
+    }
+
+    fn fence(&mut self, assert: FenceAssert) -> Option<()> {
+        let own = self.origin.start_fence(self.window, assert).ok()?;
+        let other = self.target.start_fence(self.window, assert).ok()?;
+        self.finish(own, Some(other))
+    }
 }
 
 type Log = Arc<Mutex<Vec<Message>>>;
