@@ -1,5 +1,4 @@
-//! Two engines of one job in one thread, over the null fabric, or what is put around it: rank 0 is the origin, rank 1
-//! the target.
+//! Two engines of one job in one thread, over the null fabric: rank 0 is the origin, rank 1 the target.
 
 use std::task::Poll;
 
@@ -8,12 +7,12 @@ use rma_core::engine::{Engine, SyncCall};
 use rma_core::error::RmaError;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType;
-use rma_core::provider::{Endpoint, NativeOps};
+use rma_core::provider::NativeOps;
 
 use crate::null::{self, NullBootstrap, NullEndpoint};
 
 /// An engine over the null fabric.
-pub type NullEngine<E = NullEndpoint> = Engine<E, NullBootstrap>;
+pub type NullEngine = Engine<NullEndpoint, NullBootstrap>;
 
 /// The rank that is accessed.
 pub const TARGET: Rank = Rank(1);
@@ -22,11 +21,11 @@ pub const WINDOW_BYTES: usize = 4096;
 
 /// Both ranks, and a window that both have allocated.
 #[derive(Debug)]
-pub struct Duo<E: Endpoint = NullEndpoint> {
+pub struct Duo {
     /// Rank 0.
-    pub origin: NullEngine<E>,
+    pub origin: NullEngine,
     /// Rank 1.
-    pub target: NullEngine<E>,
+    pub target: NullEngine,
     /// The window, displacement unit 1.
     pub window: WindowId,
 }
@@ -37,21 +36,12 @@ impl Duo {
     /// # Errors
     /// When a call fails, which on this fabric is a mistake in the program.
     pub fn new(native: NativeOps, config: &Config) -> Result<Self, RmaError> {
-        Self::over(null::pair(native), config, WINDOW_BYTES)
-    }
-}
-
-impl<E: Endpoint> Duo<E> {
-    /// The same over these endpoints, with a window of this many bytes.
-    ///
-    /// # Errors
-    /// When a call fails.
-    pub fn over([first, second]: [E; 2], config: &Config, window_bytes: usize) -> Result<Self, RmaError> {
+        let [first, second] = null::pair(native);
         let origin = Engine::open(first, NullBootstrap(Rank(0)), config.clone())?;
         let target = Engine::open(second, NullBootstrap(TARGET), config.clone())?;
         let mut duo = Self { origin, target, window: WindowId(0) };
-        let (window, mut call) = duo.target.start_allocate(window_bytes, 1)?;
-        let (_, mut own_call) = duo.origin.start_allocate(window_bytes, 1)?;
+        let (window, mut call) = duo.target.start_allocate(WINDOW_BYTES, 1)?;
+        let (_, mut own_call) = duo.origin.start_allocate(WINDOW_BYTES, 1)?;
         duo.window = window;
         for _ in 0..STEPS_MAX {
             let (own, other) = (duo.origin.poll(&mut own_call)?, duo.target.poll(&mut call)?);
@@ -81,34 +71,6 @@ impl<E: Endpoint> Duo<E> {
             self.step();
         }
         stalled(call.waiting_for())
-    }
-
-    /// Polls a call of each rank to its end.
-    ///
-    /// # Errors
-    /// The calls' own.
-    pub fn finish_both(&mut self, mut own: SyncCall, mut other: SyncCall) -> Result<(), RmaError> {
-        let (mut own_done, mut other_done) = (false, false);
-        for _ in 0..STEPS_MAX {
-            // The outcome of a call is asked for once.
-            if !own_done {
-                if let Poll::Ready(outcome) = self.origin.poll(&mut own) {
-                    outcome?;
-                    own_done = true;
-                }
-            }
-            if !other_done {
-                if let Poll::Ready(outcome) = self.target.poll(&mut other) {
-                    outcome?;
-                    other_done = true;
-                }
-            }
-            if own_done && other_done {
-                return Ok(());
-            }
-            self.step();
-        }
-        stalled(own.waiting_for())
     }
 
     /// Begins a shared-lock epoch of the origin to the target, as far as the call goes.
@@ -146,47 +108,15 @@ impl<E: Endpoint> Duo<E> {
     /// # Errors
     /// As for the engine's call.
     pub unsafe fn put(&mut self, bytes: &[u8]) -> Result<(), RmaError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.put_at(bytes, 0) }
-    }
-
-    /// The same at a displacement.
-    ///
-    /// # Safety
-    /// As for [`Duo::put`].
-    ///
-    /// # Errors
-    /// As for the engine's call.
-    pub unsafe fn put_at(&mut self, bytes: &[u8], disp: u64) -> Result<(), RmaError> {
         for _ in 0..STEPS_MAX {
             // SAFETY: the caller's promise.
-            let posted = unsafe { self.origin.put(self.window, TARGET, disp, bytes.as_ptr(), bytes.len()) };
+            let posted = unsafe { self.origin.put(self.window, TARGET, 0, bytes.as_ptr(), bytes.len()) };
             if let Poll::Ready(result) = posted {
                 return result;
             }
             self.step();
         }
         stalled("room for a put")
-    }
-
-    /// A get of the origin from the target.
-    ///
-    /// # Safety
-    /// `bytes` are left alone until the get is complete.
-    ///
-    /// # Errors
-    /// As for the engine's call.
-    pub unsafe fn get_at(&mut self, bytes: &mut [u8], disp: u64) -> Result<(), RmaError> {
-        let (result, len) = (bytes.as_mut_ptr(), bytes.len());
-        for _ in 0..STEPS_MAX {
-            // SAFETY: the caller's promise.
-            let posted = unsafe { self.origin.get(self.window, TARGET, disp, result, len) };
-            if let Poll::Ready(result) = posted {
-                return result;
-            }
-            self.step();
-        }
-        stalled("room for a get")
     }
 }
 

@@ -6,6 +6,7 @@
 mod epochs;
 mod report;
 mod rows;
+mod trace;
 
 use std::time::Instant;
 

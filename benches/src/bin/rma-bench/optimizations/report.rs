@@ -5,13 +5,14 @@ use std::io::Write;
 use rma::Config;
 use rma_bench::output::Format;
 use rma_bench::record::{Record, Unit};
-use rma_bench::sequence::{self, Epoch, Message};
+use rma_bench::sequence::Message;
 use rma_bench::stats::Tally;
 use rma_bench::table::{Cell, Table};
 use serde_json::{json, Value};
 
 use super::epochs::Ground;
 use super::rows::{Row, Switches};
+use super::trace::{self, Epoch};
 use super::{Measured, Results, ORIGIN, TARGET};
 use crate::cli::EpochKind;
 use crate::session::{self, Reporter};
@@ -119,7 +120,7 @@ fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
     let config = Config { force_message_path: !row.is_native, ..row.config(&results.job.config()) };
     let provider = results.job.provider();
     let fabric = (provider.native, &provider.limits);
-    let Ok(messages) = sequence::of_epoch(epoch, results.point.size, &config, fabric) else {
+    let Some(messages) = trace::of_epoch(epoch, results.point.size, &config, fabric) else {
         return Value::Null;
     };
     let from = |rank| messages.iter().filter(|message| message.from == rank).count() as u64;
