@@ -243,7 +243,7 @@ part_jobs() {
 }
 
 part_table() {
-    job 2 rma-bench optimizations --iterations 20 --warm-up 2 --rounds 3
+    job 2 rma-bench optimizations --iterations 20 --warm-up 2 --rounds 5
 }
 
 # perftest COLUMN PROGRAM ARGUMENT...: the figure in this column of what the program prints, as client of itself.

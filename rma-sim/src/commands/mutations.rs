@@ -7,9 +7,6 @@ use rma_core::mutation::Mutation;
 use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
 use rma_sim::swarm::{plan, run, Bounds, Verdict};
 
-/// Seeds with more ranks, of those that few ranks do not show.
-const MORE_SEEDS: u64 = 600;
-
 /// Mistakes that few random programs show, and where: ranks and scenario.
 const KNOWN: [(Mutation, u32, &str); 6] = [
     (Mutation::NoOvertaking, 4, "two, past two who wait"),
@@ -31,6 +28,9 @@ pub(crate) struct Mutations {
     /// Most seeds of the swarm.
     #[arg(long, default_value_t = 400)]
     seeds: u64,
+    /// Most seeds of the swarm with more ranks, where few ranks do not show the mistake.
+    #[arg(long, default_value_t = 1200)]
+    more_seeds: u64,
     /// Most states of each scenario that is explored.
     #[arg(long, default_value_t = 1500)]
     limit: usize,
@@ -110,7 +110,8 @@ impl Mutations {
         let few = Bounds::of(2, 6);
         // Some show only where many wait for one.
         let more = Bounds::of(7, 33);
-        let drawn = (0..self.seeds).map(|seed| (seed, few)).chain((0..MORE_SEEDS).map(|seed| (seed, more)));
+        let drawn =
+            (0..self.seeds).map(|seed| (seed, few)).chain((0..self.more_seeds).map(|seed| (seed, more)));
         let mut failed = drawn.filter(|&(seed, bounds)| {
             let mut plan = plan(seed, bounds);
             plan.schedule.turns_max = plan.schedule.turns_max.min(50_000);
