@@ -33,7 +33,8 @@ const DROP_PATIENCE: Duration = Duration::from_secs(5);
 /// Dropped without `finalize`, the last clone waits for the other ranks for five seconds, and asks the
 /// launcher to end the job if they do not finalize; after an error, or in a panic, it does not wait, so
 /// that a program that fails ends at once. What the program says then, such as the error of its `main`, still
-/// reaches the output of `rmarun`, which gives a rank that asked for the end some seconds to end by itself.
+/// reaches the output of `rmarun`: a rank that asked for the end has some seconds to end by itself. After an error the
+/// others may notice that the rank is gone, and say so, before it has said why.
 ///
 /// ```
 /// let job = rma::Job::init()?;
