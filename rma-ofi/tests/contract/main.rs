@@ -1,6 +1,8 @@
 //! The provider contract of `rma_core::provider`, one test per line, on every libfabric provider that
 //! a machine without special hardware has.
 
+mod allocations;
+mod bodies;
 mod helper;
 mod one_process;
 mod strays;
@@ -8,45 +10,17 @@ mod two_processes;
 mod vectors;
 mod world;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::process::Command;
 
+use allocations::allocations;
+use bodies::every_body;
 use rma_ofi::profile::RemoteCompletion;
 use rma_ofi::{exceptions, Ofi, OfiEndpoint, Options};
 use world::World;
 
 /// Longest time that anything bounded takes, seconds.
 const LIMIT_S: u64 = 120;
-
-/// Counts what the thread allocates, for line 1.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: hands everything to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations() -> usize {
-    ALLOCATIONS.with(Cell::get)
-}
 
 /// How a provider is opened here.
 #[derive(Clone, Debug)]
@@ -120,6 +94,25 @@ fn applies(setup: &Setup, test: &str) -> bool {
     exception.is_none()
 }
 
+macro_rules! body {
+    (processes $name:ident) => {
+        #[test]
+        fn $name() {
+            if let Some(setup) = setup(stringify!($name)) {
+                two_processes::$name(&setup);
+            }
+        }
+    };
+    ($nodes:literal $module:ident $name:ident $(($argument:ident))?) => {
+        #[test]
+        fn $name() {
+            if let Some(setup) = setup(stringify!($name)) {
+                $module::$name(setup.world($nodes) $(, $argument)?);
+            }
+        }
+    };
+}
+
 macro_rules! contract {
     ($($module:ident: $setup:expr;)*) => {$(
         mod $module {
@@ -130,63 +123,11 @@ macro_rules! contract {
                 setup.filter(|setup| applies(setup, test))
             }
 
-            contract!(@ 2, line_1_no_call_blocks_or_allocates(allocations));
-            contract!(@ 2, line_2_again_has_no_side_effect);
-            contract!(@ 2, line_3_every_tag_comes_back_once);
-            contract!(@ processes, line_3_a_killed_peer_gives_errors_and_no_hang);
-            contract!(@ processes, line_3_an_idle_peer_that_died_is_noticed);
-            contract!(@ processes, line_3_a_peer_that_died_is_noticed_by_replies);
-            contract!(@ processes, a_sleeping_peer_is_not_taken_for_dead);
-            contract!(@ 2, line_4_sources_are_free_on_return);
-            contract!(@ 2, line_5_packets_arrive_in_order_under_pressure);
-            contract!(@ 3, line_6_completed_puts_are_visible);
-            contract!(@ processes, line_6_a_third_process_reads_completed_puts);
-            contract!(@ 2, line_7_claimed_orders_hold);
-            contract!(@ 2, line_8_poll_serves_the_target_role);
-            contract!(@ 2, line_9_replies_find_room);
-            contract!(@ 2, line_9_replies_pass_requests_that_are_kept);
-            contract!(@ vectors, line_10_vectors_move_their_pieces);
-            contract!(@ 2, flush_covers_what_was_posted_before);
-            contract!(@ 1, misuse_is_an_error);
-            contract!(@ 2, a_wrong_key_fails_the_operation);
-            contract!(@ strays, packets_for_another_endpoint_are_dropped);
-            contract!(@ strays, keys_of_another_endpoint_open_nothing);
-            contract!(@ 1, an_endpoint_reaches_itself);
-            contract!(@ 2, a_thread_can_sleep_on_the_descriptor);
+            every_body!(body);
+            body!(3 strays packets_for_another_endpoint_are_dropped);
+            body!(3 strays keys_of_another_endpoint_open_nothing);
         }
     )*};
-    (@ processes, $name:ident) => {
-        #[test]
-        fn $name() {
-            if let Some(setup) = setup(stringify!($name)) {
-                two_processes::$name(&setup);
-            }
-        }
-    };
-    (@ strays, $name:ident) => {
-        #[test]
-        fn $name() {
-            if let Some(setup) = setup(stringify!($name)) {
-                strays::$name(setup.world(3));
-            }
-        }
-    };
-    (@ vectors, $name:ident) => {
-        #[test]
-        fn $name() {
-            if let Some(setup) = setup(stringify!($name)) {
-                vectors::$name(setup.world(2));
-            }
-        }
-    };
-    (@ $nodes:literal, $name:ident $(($argument:ident))?) => {
-        #[test]
-        fn $name() {
-            if let Some(setup) = setup(stringify!($name)) {
-                one_process::$name(setup.world($nodes) $(, $argument)?);
-            }
-        }
-    };
 }
 
 /// The system's library, which must have the provider.
