@@ -1,7 +1,7 @@
 //! What the user may set: the optimizations' switches, thresholds, and the sizes of everything.
 
 use crate::error::{Call, RmaError};
-use crate::info::MemoryModel;
+use crate::info::{LockProtocol, MemoryModel};
 
 /// Most elements, slots, records, waiters, peers or members of one kind. With this many of one kind joining a job takes
 /// about a second longer, and elements take hundreds of MiB; more are a mistake, not a wish.
@@ -125,6 +125,8 @@ pub struct Config {
     pub check: bool,
     /// The memory model of windows whose options do not say (`RMA_MEMORY_MODEL`).
     pub memory_model: MemoryModel,
+    /// How windows are locked whose options do not say (`RMA_LOCK_PROTOCOL`).
+    pub lock_protocol: LockProtocol,
 }
 
 impl Default for Config {
@@ -155,6 +157,7 @@ impl Default for Config {
             reply_buffers: 16,
             check: false,
             memory_model: MemoryModel::Unified,
+            lock_protocol: LockProtocol::Message,
         }
     }
 }

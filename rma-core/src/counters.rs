@@ -32,6 +32,8 @@ pub struct Counters {
     pub restored_targets: u64,
     pub restored_operations: u64,
     pub lock_retries: u64,
+    /// Atomics on locks that are words; those that found the lock taken, and were tried again, are lock retries, too.
+    pub lock_atomics: u64,
     /// Most elements in use at one time, over all windows.
     pub operations_in_use_max: u64,
     pub targets_in_use_max: u64,
@@ -81,6 +83,7 @@ impl Counters {
         difference.restored_targets -= earlier.restored_targets;
         difference.restored_operations -= earlier.restored_operations;
         difference.lock_retries -= earlier.lock_retries;
+        difference.lock_atomics -= earlier.lock_atomics;
         difference.again -= earlier.again;
         difference.malformed_packets -= earlier.malformed_packets;
         difference

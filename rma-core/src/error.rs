@@ -282,6 +282,14 @@ pub enum RmaError {
         /// The fabric's reason.
         code: FabricCode,
     },
+    /// A lock that is words of the target's memory will never be had: a rank has died, and nobody living is known to
+    /// hold the lock or to let anybody in. It stays so; the window can be freed.
+    LockLost {
+        /// The call.
+        call: Call,
+        /// Whose window.
+        target: Rank,
+    },
     /// The endpoint is broken; nothing will succeed any more.
     Endpoint {
         /// The call.
@@ -358,6 +366,7 @@ macro_rules! of_every_kind {
             | RmaError::NotExposed { $call, .. }
             | RmaError::Refused { $call, .. }
             | RmaError::Peer { $call, .. }
+            | RmaError::LockLost { $call, .. }
             | RmaError::Endpoint { $call, .. }
             | RmaError::Provider { $call, .. }
             | RmaError::Bootstrap { $call, .. }
@@ -435,6 +444,7 @@ impl fmt::Display for RmaError {
             Self::Peer { target, code, .. } => {
                 write!(f, "rank {target} cannot be reached any more: {code}{}", code.guess())
             }
+            Self::LockLost { target, .. } => write_lock_lost(f, *target),
             Self::Endpoint { code, .. } => write!(f, "the endpoint is broken: {code}"),
             Self::Provider { message, .. } | Self::Bootstrap { message, .. } | Self::Shared { message, .. } => f.write_str(message),
             Self::Memory { bytes, .. } => write!(f, "{bytes} bytes of memory could not be had"),
@@ -468,6 +478,14 @@ fn write_epoch(
 
 fn write_info(f: &mut fmt::Formatter<'_>, key: &str, value: &str, wanted: &str) -> fmt::Result {
     write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
+}
+
+fn write_lock_lost(f: &mut fmt::Formatter<'_>, target: Rank) -> fmt::Result {
+    write!(
+        f,
+        "the lock of rank {target}'s window was lost with a rank that has died, and cannot be had any more; lock by \
+         messages (RMA_LOCK_PROTOCOL=message) in jobs that are to survive that"
+    )
 }
 
 fn write_rank(f: &mut fmt::Formatter<'_>, target: Rank, size: u32) -> fmt::Result {

@@ -15,7 +15,7 @@ use core::fmt;
 
 use crate::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use crate::ids::{Rank, WindowId};
-pub use crate::window::Mapping;
+pub use crate::provider::Mapping;
 
 /// Memory of a window that the ghost is to serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +77,12 @@ impl core::error::Error for GhostError {}
 pub trait Ghost: Send + fmt::Debug {
     /// The address of the ghost's endpoint.
     fn address(&self) -> AddressBytes;
+
+    /// Whether the endpoints take the memory that it makes for memory of their own
+    /// ([`crate::provider::Endpoint::allocate`]). The same at all ranks.
+    fn makes_allocated(&self) -> bool {
+        false
+    }
 
     /// Makes memory, all zeros, and has the ghost serve it.
     ///

@@ -108,6 +108,16 @@ mutations! {
     SharedFenceUnawaited,
     /// COMPLETE goes to a rank before its ghost has acknowledged what comes before it.
     CompleteBeforeGhosts,
+    /// Who got the word of a lock's holder before its turn keeps it.
+    WordKeptEarly,
+    /// A shared holder of a lock that is words does not let the next shared one in.
+    WordShareKept,
+    /// lock_all takes a lock that is words though somebody is alone.
+    WordHolderIgnored,
+    /// What a ticket's number carries into the next one, when it begins again, stays there.
+    WordCarryKept,
+    /// A lock that is words is released while operations are under way.
+    WordLeftEarly,
 }
 
 impl Mutation {

@@ -4,6 +4,7 @@
 //! window's part first. So a window can never be starved by the others (seed: "Operation and Target
 //! Element Pools"). All elements of one kind live in one arena and are named by index; lists link
 //! through the arena, so nothing is allocated after a window is made.
+#![allow(unsafe_code)] // an index that was checked before
 
 use alloc::vec::Vec;
 use core::iter;
@@ -144,6 +145,16 @@ impl<T> Arena<T> {
         local.count + self.global.count
     }
 
+    /// Elements that there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// Elements taken and not given back.
     pub fn in_use(&self) -> u32 {
         self.in_use
@@ -199,6 +210,17 @@ impl<T> Arena<T> {
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.items.get_mut(index as usize)
+    }
+
+    /// The element with an index that is known to be one.
+    ///
+    /// # Safety
+    /// The arena has, or had at any time, an element with this index.
+    #[inline]
+    pub unsafe fn at_mut(&mut self, index: u32) -> &mut T {
+        debug_assert!((index as usize) < self.items.len());
+        // SAFETY: the caller's promise; there are never fewer elements than there were.
+        unsafe { self.items.get_unchecked_mut(index as usize) }
     }
 }
 

@@ -23,8 +23,12 @@
 //!     read and written is open. They are used within [`Limits::vector_local_max`] and
 //!     [`Limits::vector_remote_max`] only, and not at all where both are 1. The lists of pieces are free
 //!     on return.
+//! 11. Memory of [`Endpoint::allocate`] is all zeros, belongs to whoever asked for it, and outlives the
+//!     endpoint. On regions of it [`Endpoint::native_allocated`] works, which never has less than
+//!     [`Endpoint::native`]. Atomics that only it has are atomic towards the processor's.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
 use core::ptr::NonNull;
@@ -164,6 +168,27 @@ pub trait MemoryRegion: Send + fmt::Debug {
     fn remote_key(&self) -> RemoteKey;
     /// The `addr` of the first byte: 0 where the fabric counts offsets, else the virtual address.
     fn remote_base(&self) -> u64;
+}
+
+/// What keeps memory mapped; dropped when the window is gone, after its registration.
+pub trait Mapping: Send + fmt::Debug {}
+
+impl<T: Send + fmt::Debug> Mapping for T {}
+
+/// The answer of [`Endpoint::allocate`].
+#[derive(Debug)]
+pub enum Allocation {
+    /// This memory.
+    Here {
+        /// Its first byte.
+        base: NonNull<u8>,
+        /// Keeps it mapped.
+        mapping: Box<dyn Mapping>,
+    },
+    /// The fabric reaches no memory better than any other: whatever the caller has does.
+    Anywhere,
+    /// There is not as much memory.
+    OutOfMemory,
 }
 
 /// Why an operation was not posted.
@@ -321,7 +346,7 @@ impl core::error::Error for ProviderError {}
 ///
 /// # Safety
 /// An implementation promises the module's contract; the engine's soundness rests on line 3 (a tag
-/// comes back once, and the memory of an operation is not touched after that), line 4, and on
+/// comes back once, and the memory of an operation is not touched after that), line 4, line 11, and on
 /// [`ReceivedPacket`]s pointing to `len` readable bytes until released.
 pub unsafe trait Endpoint: Send {
     /// A registered memory region.
@@ -330,8 +355,21 @@ pub unsafe trait Endpoint: Send {
     /// Sizes and orders.
     fn limits(&self) -> &Limits;
 
-    /// What the fabric executes itself.
+    /// What the fabric executes itself, on any memory that is registered.
     fn native(&self) -> &NativeOps;
+
+    /// The same on memory of [`Endpoint::allocate`]. What all ranks can know without asking each other, since they
+    /// must agree on it also where some of them have no memory in a window.
+    fn native_allocated(&self) -> &NativeOps {
+        self.native()
+    }
+
+    /// Makes `len` bytes of memory at a multiple of `alignment` (0 or a power of two) and of a page, where the
+    /// fabric reaches some memory better than other: where peers can map it, or on a device.
+    fn allocate(&mut self, len: usize, alignment: usize) -> Allocation {
+        let _ = (len, alignment);
+        Allocation::Anywhere
+    }
 
     /// What to publish so that others can [`Endpoint::connect`] to this endpoint.
     fn address(&self) -> AddressBytes;

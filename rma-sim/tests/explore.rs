@@ -43,6 +43,8 @@ fn what_three_ranks_were_seen_to_do_is_what_they_do() {
         "two locks without check",
         "two locks and flushes, native, local completion",
         "locks of the next rank",
+        "lock_all of two targets",
+        "two locks at once",
     ];
     let mut all = scenarios(3, 1);
     all.retain(|scenario| small.contains(&scenario.name));

@@ -10,8 +10,10 @@ use crate::error::{Call, RmaError, Rule};
 use crate::ids::WindowId;
 use crate::info::{AccumulateOps, Flavor, MemoryModel, WindowInfo, WindowOptions};
 use crate::op::ReduceOp;
+use crate::path::Path;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
+use crate::window::Window;
 
 /// What MPI keeps as a window's attributes (MPI-4.1 section 13.2.6), at this rank.
 ///
@@ -49,11 +51,42 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         })
     }
 
+    /// First byte and length of this rank's window memory, if there is such a window.
+    pub fn window_memory(&self, window: WindowId) -> Option<(*mut u8, usize)> {
+        let w = self.windows.get(window)?;
+        Some((w.memory.base_ptr(), w.memory.len()))
+    }
+
+    /// Bytes that the window holds at this rank besides its memory. The same whatever the job's size.
+    pub fn window_bytes(&self, window: WindowId) -> Option<usize> {
+        self.windows.get(window).map(Window::bytes)
+    }
+
+    /// Which operations are native on this window: put, get, and the accumulate family on `dtype`.
+    pub fn window_paths(&self, window: WindowId, dtype: Dtype) -> Option<[Path; 3]> {
+        use crate::wire::OpKind::{Get, Put};
+        let paths = self.windows.get(window)?.paths;
+        let [put, get] = [Put, Get].map(|kind| paths.of(kind, dtype, ReduceOp::Replace));
+        Some([put, get, paths.of_all(dtype)])
+    }
+
+    /// How accumulates with one reduction on `dtype` travel, fetching or not. Where `same_op` was said that may be
+    /// another way than for the type as a whole.
+    pub fn accumulate_path(&self, window: WindowId, dtype: Dtype, op: ReduceOp) -> Option<Path> {
+        Some(self.windows.get(window)?.paths.of(crate::wire::OpKind::Accumulate, dtype, op))
+    }
+
     /// The options that are in force (MPI_Win_get_info), if there is such a window.
     ///
     /// Implements: MPI_Win_get_info.
     pub fn window_options(&self, window: WindowId) -> Option<WindowOptions> {
         self.windows.get(window).map(|w| w.options)
+    }
+
+    /// The two words with which this rank's part of the window is locked (docs/locks.md), where it is locked so: for
+    /// people and programs that look at a job that does not move. They are others' to change at any time.
+    pub fn lock_words(&self, window: WindowId) -> Option<[u64; 2]> {
+        self.windows.get(window)?.words.as_ref().map(|words| words.look())
     }
 
     /// Changes what may change while a window exists: the order of accumulates, which of them meet, and what is

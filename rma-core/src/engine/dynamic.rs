@@ -43,6 +43,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             flavor,
             memory,
             owned: None,
+            is_allocated: false,
             disp_unit: 1,
             options,
             remote: None,

@@ -85,6 +85,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let together = if te.pending.count == 1 { true } else { self.config.coalesce };
         let atomic = !matches!(operation.kind, OpKind::Put | OpKind::Get);
         self.config.single_op_lock
+            && w.words.is_none()
             && w.checker.is_none()
             && together
             && operation.len <= self.config.small_bytes_max

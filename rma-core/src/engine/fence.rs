@@ -12,7 +12,7 @@ use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::Sync;
+use crate::table::{Shortcut, Sync};
 
 /// The promises of a fence call (MPI-4.1 section 13.5.5). `no_precede` and `no_succeed` must be given by
 /// all ranks or by none; the others are each rank's own.
@@ -119,6 +119,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.fence_sequence = Some(sequence);
         (w.fence_active, w.has_ordered) = (false, false);
+        // Who goes it does not note that there were operations: that was noted when it was found.
+        self.process.shortcut = Shortcut::NONE;
         self.process.send_barrier_rounds(w);
         // Shared memory may be accessed as soon as the call returns, by everybody's leave.
         let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedFenceUnawaited.is_on();
@@ -156,6 +158,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         if assert.no_succeed {
             let _ = w.transition(|state| state.on_fence_no_succeed());
+            self.process.shortcut = Shortcut::NONE;
         }
         Poll::Ready(sync.error.take().map_or(Ok(()), Err))
     }

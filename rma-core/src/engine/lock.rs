@@ -6,13 +6,15 @@ use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
+use crate::flush::Phase;
 use crate::ids::{Rank, WindowId};
 use crate::info::Flavor;
+use crate::lock::words::Claim;
 use crate::lock::{LockType, Request, Waiter};
 use crate::mutation::Mutation;
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
-use crate::table::{ParkedLock, Sync};
+use crate::table::{ParkedLock, Shortcut, Sync};
 use crate::window::{SelfLock, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -104,13 +106,28 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        if w.self_lock == SelfLock::Held || (!queued && w.try_self_lock(rank, lock_type)) {
+        let mut is_asked = queued;
+        if w.words.is_some() {
+            let claim = Claim::of(lock_type, sync.call == Call::LockAll);
+            if self.process.poll_own_words(w, claim, &mut is_asked) {
+                w.self_lock = SelfLock::Held;
+            }
+            sync.stage = Stage::SelfLock { lock_type, queued: is_asked };
+            if is_asked && w.is_own_lock_lost() {
+                return Poll::Ready(Err(self.lose_own_lock(sync)));
+            }
+        }
+        let is_free = |w: &mut Window<E::Region>| w.words.is_none() && w.try_self_lock(rank, lock_type);
+        if w.self_lock == SelfLock::Held || (!queued && is_free(w)) {
             w.mem_sync();
             if sync.call == Call::LockAll && w.flavor == Flavor::Shared {
                 sync.stage = Stage::LockAllGrant;
                 return self.poll_lock_all_grant(sync);
             }
             return Poll::Ready(Ok(()));
+        }
+        if w.words.is_some() {
+            return self.wait(sync, Phase::Grant);
         }
         if !queued {
             let waiter = Waiter {
@@ -129,12 +146,27 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Pending
     }
 
+    /// The own window's lock was lost with a rank that has died: no epoch is opened.
+    #[cold]
+    fn lose_own_lock(&mut self, sync: &SyncCall) -> RmaError {
+        self.process.shortcut = Shortcut::NONE;
+        if let Some(w) = self.windows.get_mut(sync.window) {
+            w.self_lock = SelfLock::None;
+            if sync.call == Call::LockAll {
+                let _ = w.transition(|state| state.on_unlock_all());
+            }
+            self.process.leave_per_target(w);
+        }
+        RmaError::LockLost { call: sync.call, target: self.process.rank }
+    }
+
     /// Gives up a call that did not become ready in the caller's time. A lock or lock_all has then opened
     /// no epoch, and nobody waits for it; any other call has to be polled to its end all the same. (Where the lock
     /// is another process's to grant the request cannot be taken back: the epoch is open and wants to be closed.)
     #[cold]
     #[inline(never)]
     pub fn abandon(&mut self, sync: &SyncCall) {
+        self.process.shortcut = Shortcut::NONE;
         let Some(w) = self.windows.get_mut(sync.window) else { return };
         match sync.stage {
             Stage::SelfLock { .. } if sync.call == Call::LockAll => {
@@ -146,8 +178,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 w.parked.remove(target);
                 self.process.leave_per_target(w);
             }
+            // May be called again, and goes on; ranks that were asked already have given the lock back.
+            Stage::UnlockWalk => w.is_closing = false,
             // May be called again.
-            Stage::UnlockAll | Stage::UnlockWalk | Stage::Free { .. } => {
+            Stage::UnlockAll | Stage::Free { .. } => {
                 w.is_closing = false;
                 // Recomputes what may go directly.
                 w.transition(|_| ());
@@ -268,10 +302,10 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
 
     /// Tells a target's element that its epoch ends, and sends what can go at once.
     pub(crate) fn want_unlock(&mut self, w: &mut Window<E::Region>, t: u32) {
+        // Another thread's operation must not follow the UNLOCK.
+        self.close_direct(t);
         let te = &mut self.targets[t];
         te.sync = Sync::Unlock;
-        // Another thread's operation must not follow the UNLOCK.
-        te.direct = None;
         if te.lock == TargetLockState::Called && te.pending.is_empty() && !te.lock_wanted {
             // Nothing was done and no packet has gone out: there is nothing to lock or unlock.
             te.no_check = true;
@@ -284,6 +318,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// Releases this process's lock on its own window, or no longer waits for it.
     pub(crate) fn release_self(&mut self, w: &mut Window<E::Region>) {
         match w.self_lock {
+            SelfLock::Held | SelfLock::Waiting if w.words.is_some() => self.leave_own_words(w),
             // It is held, so the release is one that the lock knows.
             SelfLock::Held => w.lock.release(self.rank).unwrap_or_default(),
             SelfLock::Waiting => w.lock.forget(self.rank),

@@ -13,7 +13,7 @@ use crate::lock::LockType;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::Sync;
+use crate::table::{Shortcut, Sync};
 use crate::window::{SelfLock, Walk};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -84,6 +84,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     fn begin_unlock_all(&mut self, window: WindowId) {
         let Some(w) = self.windows.get_mut(window) else { return };
         (w.direct_put, w.direct_get) = (false, false);
+        self.process.shortcut = Shortcut::NONE;
         let per_target = w.state() == WindowState::LockAllCalled;
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
@@ -118,8 +119,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.free_target(w, t);
         }
         if w.state() == WindowState::LockAllGranted && !w.lock_all_no_check {
-            w.walk = Walk::Unlock;
-            w.cursor = LockAllCursor::over(self.process.size);
+            // One that was given up goes on where it was: nobody is to give a lock back twice.
+            if w.walk != Walk::Unlock {
+                w.walk = Walk::Unlock;
+                w.cursor = LockAllCursor::over(self.process.size);
+            }
             w.dirty = true;
             let _ = self.process.walk(w);
             sync.stage = Stage::UnlockWalk;
@@ -148,6 +152,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Some(w) = self.windows.get_mut(window) {
             let _ = w.transition(|state| state.on_unlock_all());
             w.is_closing = false;
+            self.process.shortcut = Shortcut::NONE;
             self.process.release_self(w);
         }
     }

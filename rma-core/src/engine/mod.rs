@@ -3,6 +3,7 @@
 //! resources that are not there answers `Poll::Pending`, has no effect, and is called again.
 
 mod attributes;
+mod direct;
 mod dynamic;
 mod enqueue;
 mod fence;
@@ -91,6 +92,9 @@ enum Stage {
 }
 
 impl SyncCall {
+    /// In the place of a window.
+    const NO_WINDOW: WindowId = WindowId(u32::MAX);
+
     fn new(call: Call, window: WindowId, stage: Stage) -> Self {
         Self { call, window, counted: 0, stage, group: None, error: None }
     }
@@ -100,9 +104,17 @@ impl SyncCall {
         self.call
     }
 
-    /// The window; meaningless for a job-wide barrier.
-    pub fn window(&self) -> WindowId {
-        self.window
+    /// The window, if the call is on one and not on the whole job.
+    pub fn window(&self) -> Option<WindowId> {
+        (self.window != Self::NO_WINDOW).then_some(self.window)
+    }
+
+    /// The rank whose operations or lock the call ends; [`Rank::NULL`] if it names none, or is over.
+    pub fn target(&self) -> Rank {
+        match self.stage {
+            Stage::Unlock { target } | Stage::Flush { target } | Stage::FlushLocal { target } => target,
+            _ => Rank::NULL,
+        }
     }
 
     /// What it waits for, for people who look at a job that does not move.
@@ -278,6 +290,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             + self.process.limits.send_bytes_max * (config.reply_buffers + 1)
             + config.operation_pool_global as usize * OperationArena::element_bytes()
             + config.target_pool_global as usize * Arena::<TargetElement>::element_bytes()
+            + self.process.lock_cells.bytes()
+            + self.process.seat_cells.bytes()
     }
 
     /// MAKE_RMA_PROGRESS_GLOBAL: progresses every window, both roles. Never blocks; bounded work.
@@ -298,7 +312,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// When the endpoint is broken. When polled, also when another rank has come to another collective call.
     pub fn start_barrier(&mut self) -> Result<SyncCall, RmaError> {
         self.check_endpoint(Call::Barrier)?;
-        Ok(SyncCall::new(Call::Barrier, WindowId(u32::MAX), Stage::Barrier { sequence: None }))
+        Ok(SyncCall::new(Call::Barrier, SyncCall::NO_WINDOW, Stage::Barrier { sequence: None }))
     }
 
     /// Whether a call is done; does what can be done for it now, but makes no progress itself.

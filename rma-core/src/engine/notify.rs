@@ -98,7 +98,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let known = match w.find(&self.process.targets, target) {
             Some(t) => self.process.targets[t].metadata,
             None if target == rank => Some(w.own),
-            None => None,
+            // Its element will know it from the beginning.
+            None => w.words.as_ref().and_then(|words| words.metadata_of(target)),
         };
         let located = match known.or_else(|| w.uniform.filter(|_| w.is_aligned_alike)) {
             Some(metadata) => metadata.locate_word(note.disp).map(|_| ()),

@@ -72,142 +72,14 @@ pub(super) enum Posted {
 }
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
-    /// Writes `len` bytes to the target at displacement `disp` (MPI-4.1 section 13.3.1). `Pending`:
-    /// no resources now, nothing happened; make progress and call again.
-    ///
-    /// # Safety
-    /// `origin` is readable for `len` bytes and not written until the operation is locally complete
-    /// (flush_local, or a call that completes more).
-    ///
-    /// # Errors
-    /// When no epoch is open, the rank is not in the window, or the range is known to be outside.
-    ///
-    /// Implements: MPI_Put.
-    #[inline]
-    pub unsafe fn put(
-        &mut self,
-        window: WindowId,
-        target: Rank,
-        disp: u64,
-        origin: *const u8,
-        len: usize,
-    ) -> Poll<Result<(), RmaError>> {
-        // SAFETY: the caller's promise.
-        if unsafe { self.put_direct(window, target, disp, origin, len) } {
-            return Poll::Ready(Ok(()));
-        }
-        let result = core::ptr::null_mut();
-        // SAFETY: the caller's promise covers the only buffer of a put.
-        unsafe { self.transfer(window, OpKind::Put, target, disp, origin, result, len) }
-    }
-
-    /// Reads `len` bytes from the target at displacement `disp` (MPI-4.1 section 13.3.2). `Pending` as
-    /// for [`Engine::put`].
-    ///
-    /// # Safety
-    /// `result` is writable for `len` bytes and not accessed until the operation is complete.
-    ///
-    /// # Errors
-    /// As for [`Engine::put`].
-    ///
-    /// Implements: MPI_Get.
-    #[inline]
-    pub unsafe fn get(
-        &mut self,
-        window: WindowId,
-        target: Rank,
-        disp: u64,
-        result: *mut u8,
-        len: usize,
-    ) -> Poll<Result<(), RmaError>> {
-        // SAFETY: the caller's promise.
-        if unsafe { self.get_direct(window, target, disp, result, len) } {
-            return Poll::Ready(Ok(()));
-        }
-        // SAFETY: the caller's promise covers the only buffer of a get.
-        unsafe { self.transfer(window, OpKind::Get, target, disp, core::ptr::null(), result, len) }
-    }
-
-    /// The fast path of put: to the target used last, whose lock is held and whose metadata is known,
-    /// natively and without an element. `false`: not possible now, nothing happened.
-    ///
-    /// # Safety
-    /// As for [`Engine::put`].
-    #[inline]
-    unsafe fn put_direct(
-        &mut self,
-        window: WindowId,
-        target: Rank,
-        disp: u64,
-        origin: *const u8,
-        len: usize,
-    ) -> bool {
-        let Some(w) = self.windows.get_mut(window) else { return false };
-        if w.last_rank != target || !w.direct_put || !self.process.is_one_message(len) {
-            return false;
-        }
-        let t = w.last_target;
-        // Not found when nothing is remembered, and the caller's rank is none either.
-        let Some(te) = self.process.targets.get_mut(t) else { return false };
-        let Some(direct) = &te.direct else { return false };
-        let Some(at) = direct.locate(disp, len) else { return false };
-        let tag = TagKind::CountedPut.tag(0, t);
-        // SAFETY: the caller's promise is the endpoint's.
-        let posted = unsafe { self.process.endpoint.put(direct.peer, origin, len, at, tag) };
-        if posted.is_err() {
-            return false;
-        }
-        te.native_puts += 1;
-        te.unflushed = self.process.puts_need_flush;
-        w.fence_active = true;
-        self.process.counters.native_puts += 1;
-        self.process.counters.native_bytes += len as u64;
-        true
-    }
-
-    /// The fast path of get, as that of put.
-    ///
-    /// # Safety
-    /// As for [`Engine::get`].
-    #[inline]
-    unsafe fn get_direct(
-        &mut self,
-        window: WindowId,
-        target: Rank,
-        disp: u64,
-        result: *mut u8,
-        len: usize,
-    ) -> bool {
-        let Some(w) = self.windows.get_mut(window) else { return false };
-        if w.last_rank != target || !w.direct_get || !self.process.is_one_message(len) {
-            return false;
-        }
-        let t = w.last_target;
-        // Not found when nothing is remembered, and the caller's rank is none either.
-        let Some(te) = self.process.targets.get_mut(t) else { return false };
-        let Some(direct) = &te.direct else { return false };
-        let Some(at) = direct.locate(disp, len) else { return false };
-        let tag = TagKind::CountedGet.tag(0, t);
-        // SAFETY: the caller's promise is the endpoint's.
-        let posted = unsafe { self.process.endpoint.get(direct.peer, result, len, at, tag) };
-        if posted.is_err() {
-            return false;
-        }
-        te.native_gets += 1;
-        w.fence_active = true;
-        self.process.counters.native_gets += 1;
-        self.process.counters.native_bytes += len as u64;
-        true
-    }
-
-    /// A put or get that the fast path did not take.
+    /// A put or get that goes the whole way of an operation.
     ///
     /// # Safety
     /// As for [`Engine::put`] or [`Engine::get`].
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
-    unsafe fn transfer(
+    pub(super) unsafe fn transfer(
         &mut self,
         window: WindowId,
         kind: OpKind,
@@ -442,7 +314,7 @@ pub(super) fn check_range(
 impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// Whether a put or get of `len` bytes is one of the fabric's: not empty, and not too long.
     #[inline]
-    fn is_one_message(&self, len: usize) -> bool {
+    pub(super) fn is_one_message(&self, len: usize) -> bool {
         len.wrapping_sub(1) < self.limits.message_bytes_max
     }
 
@@ -479,7 +351,8 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if state.is_pscw() && !w.access.contains(target) {
             return Poll::Ready(Err(epoch_error(call, Some(target), state, Rule::NotInGroup)));
         }
-        let metadata = if target == self.rank { Some(&w.own) } else { w.uniform.as_ref() };
+        let known = w.words.as_ref().and_then(|words| words.metadata_of(target));
+        let metadata = if target == self.rank { Some(&w.own) } else { w.uniform.as_ref().or(known.as_ref()) };
         // What is refused leaves no element: one of a fence without operations would be there in the next epoch.
         if let (1.., Some(metadata)) = (operation.len, metadata) {
             if let Err(error) = check_range(operation, layouts, metadata) {
@@ -544,7 +417,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let (true, Some(Direct { peer, metadata })) = (possible, te.direct) else {
             return false;
         };
-        let at = RemoteAddr { addr: metadata.base + disp * u64::from(metadata.disp_unit), key: metadata.key };
+        // What the target says of its window may be anything.
+        let offset = disp.wrapping_mul(metadata.disp_unit.into());
+        let at = RemoteAddr { addr: metadata.base.wrapping_add(offset), key: metadata.key };
         let is_put = kind == OpKind::Put;
         let posted = if is_put {
             // SAFETY: the caller's promise is the endpoint's.

@@ -14,7 +14,7 @@ use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::Sync;
+use crate::table::{Shortcut, Sync};
 
 /// The promises of a post call (MPI-4.1 section 13.5.5).
 ///
@@ -240,6 +240,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             w.access.end();
         }
         let _ = w.transition(WindowState::on_complete);
+        // An element that is left for later may have been where it leads.
+        self.process.shortcut = Shortcut::NONE;
         Poll::Ready(error.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
     }
 

@@ -17,9 +17,10 @@ use crate::mem::WindowMemory;
 use crate::path::Paths;
 use crate::pool::NONE;
 use crate::progress::{Process, Windows};
-use crate::provider::{Endpoint, MemoryRegion};
+use crate::provider::{Endpoint, Mapping, MemoryRegion};
 use crate::state::{TargetLockState, WindowState};
-use crate::window::{Mapping, OwnedMemory, Window};
+use crate::table::Shortcut;
+use crate::window::{OwnedMemory, Window};
 use crate::wire::Metadata;
 
 /// Ranks have numbers below this in jobs with ghosts, whose own have the highest bit set.
@@ -102,7 +103,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let (call, flavor) = (Call::Allocate, Flavor::Allocate);
         self.check_endpoint(call)?;
         let in_force = self.process.options_in_force(options);
-        let paths = Paths::offered(self.process.endpoint.native(), &self.process.config, &in_force);
+        let is_allocated = self.process.ghost.as_ref().is_some_and(|ghost| ghost.makes_allocated());
+        let paths = Paths::offered(self.process.native(is_allocated), &self.process.config, &in_force);
         let wanted = Wanted {
             window: self.windows.next_id(),
             len,
@@ -126,7 +128,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         // SAFETY: by the promise of `Ghost`; the window keeps the mapping, and is dropped with it.
         let memory = unsafe { WindowMemory::new(base, len) };
-        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote, error })
+        self.start_window(Making {
+            call,
+            flavor,
+            memory,
+            owned,
+            is_allocated,
+            disp_unit,
+            options,
+            remote,
+            error,
+        })
     }
 
     /// lock_all of a served window has the own lock on return, because the memory may be loaded and stored
@@ -149,6 +161,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let result = self.poll_lock_grant(sync, rank);
         if let (Poll::Ready(Err(_)), Some(w)) = (&result, self.windows.get_mut(sync.window)) {
             let _ = w.transition(|state| state.on_unlock_all());
+            self.process.shortcut = Shortcut::NONE;
         }
         result
     }

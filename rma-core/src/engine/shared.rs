@@ -19,7 +19,7 @@ use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
 use crate::window::OwnedMemory;
 
-pub use crate::window::Mapping;
+pub use crate::provider::Mapping;
 
 /// This rank's part of a window of shared memory.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct SharedPart {
     pub len: usize,
     /// Keeps them mapped.
     pub mapping: Box<dyn Mapping>,
+    /// The endpoint takes them for memory of its own ([`Endpoint::allocate`]). The same at all ranks.
+    pub is_allocated: bool,
 }
 
 /// Numbers of an agreement.
@@ -45,7 +47,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn start_agree(&mut self, call: Call, values: [u64; AGREE_VALUES]) -> Result<SyncCall, RmaError> {
         self.check_endpoint(call)?;
         self.agreeing = values;
-        Ok(SyncCall::new(call, WindowId(u32::MAX), Stage::Agree { sequence: None }))
+        Ok(SyncCall::new(call, SyncCall::NO_WINDOW, Stage::Agree { sequence: None }))
     }
 
     pub(super) fn poll_agree(
@@ -92,13 +94,27 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         options: &WindowOptions,
     ) -> Result<(WindowId, SyncCall), RmaError> {
         let (call, flavor) = (Call::AllocateShared, Flavor::Shared);
-        let (base, len, owned, error) = match part {
-            Ok(part) => (part.base.as_ptr(), part.len, Some(OwnedMemory::mapped(part.mapping)), None),
-            Err(error) => (core::ptr::null_mut(), 0, None, Some(error)),
+        let (base, len, owned, is_allocated, error) = match part {
+            Ok(SharedPart { base, len, mapping, is_allocated }) => {
+                let base = base.as_ptr();
+                (base, len, Some(OwnedMemory::mapped(mapping)), is_allocated, None)
+            }
+            Err(error) => (core::ptr::null_mut(), 0, None, false, Some(error)),
         };
         // SAFETY: the caller's promise; the window keeps the mapping, and is dropped with it.
         let memory = unsafe { WindowMemory::new(base, len) };
-        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote: None, error })
+        let remote = None;
+        self.start_window(Making {
+            call,
+            flavor,
+            memory,
+            owned,
+            is_allocated,
+            disp_unit,
+            options,
+            remote,
+            error,
+        })
     }
 
     /// Waits for the lock of a rank whose memory is accessed directly.
@@ -127,6 +143,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if te.lock == TargetLockState::Granted {
             w.mem_sync();
             return Poll::Ready(Ok(()));
+        }
+        if te.is_dead() && te.words.is_busy() {
+            return Poll::Pending;
         }
         if te.is_dead() {
             // No epoch is opened to the dead.

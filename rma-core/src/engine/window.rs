@@ -8,28 +8,30 @@ use core::task::Poll;
 use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
-use crate::dtype::Dtype;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::ghost::Registered;
 use crate::ids::{Rank, RemoteKey, WindowId};
-use crate::info::{Flavor, WindowOptions};
+use crate::info::{Flavor, LockProtocol, WindowOptions};
 use crate::mem::WindowMemory;
-use crate::path::{Path, Paths};
+use crate::path::Paths;
 
-use crate::op::ReduceOp;
 use crate::pool::NONE;
 use crate::progress::{Failure, NO_WINDOW, REDUCE_VALUES};
-use crate::provider::{Endpoint, MemoryRegion};
+use crate::provider::{Allocation, Endpoint, MemoryRegion};
 use crate::state::WindowState;
-use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
+use crate::table::Shortcut;
+use crate::window::{Dynamic, OwnedMemory, SelfLock, Window, Words};
 use crate::wire::Metadata;
 
 /// First registration key of windows: fabrics treat the lowest ones specially.
 pub(super) const KEY_BASE: u64 = 0x1000;
 
+/// First key of the words with which windows are locked: apart from those of windows and of dynamic windows' regions.
+const WORDS_KEY_BASE: u64 = 0x2000_0000;
+
 /// What this rank brings to the agreement, and the index of each number's complement: equal everywhere
 /// exactly when the maximum of the one is the complement of the maximum of the other.
-const AGREED: usize = 6;
+const AGREED: usize = 7;
 
 /// Index of the number that is not 0 when a rank cannot take part: the class of its error, and who it is.
 const FAILED: usize = 2 * AGREED;
@@ -42,6 +44,8 @@ const BASE: usize = 2;
 const KEY: usize = 3;
 const PATHS: usize = 4;
 const OPTIONS: usize = 5;
+/// 0 where the rank has none.
+const WORDS: usize = 6;
 
 /// The highest byte of [`OPTIONS`] says what a rank has come for: a kind of window, or one of these.
 const COME_FOR: u32 = 56;
@@ -61,6 +65,8 @@ pub(super) struct Making<'a> {
     pub(super) flavor: Flavor,
     pub(super) memory: WindowMemory,
     pub(super) owned: Option<OwnedMemory>,
+    /// The memory is the provider's ([`Endpoint::allocate`]).
+    pub(super) is_allocated: bool,
     pub(super) disp_unit: u32,
     pub(super) options: &'a WindowOptions,
     /// Where the ghost has it, if it is served.
@@ -112,12 +118,22 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let len = if error.is_some() { 0 } else { len };
         // SAFETY: the caller's promise.
         let memory = unsafe { WindowMemory::new(base, len) };
-        let (flavor, owned, remote) = (Flavor::Create, None, None);
-        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote, error })
+        let (flavor, owned, is_allocated, remote) = (Flavor::Create, None, false, None);
+        self.start_window(Making {
+            call,
+            flavor,
+            memory,
+            owned,
+            is_allocated,
+            disp_unit,
+            options,
+            remote,
+            error,
+        })
     }
 
     /// Begins to make a window whose memory, zeroed and page-aligned, belongs to the library (section
-    /// 13.2.2). Collective.
+    /// 13.2.2): the provider's, where that reaches its own memory better than other. Collective.
     ///
     /// Implements: MPI_Win_allocate.
     ///
@@ -144,13 +160,40 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.may_be_served(options) {
             return self.start_served(len, disp_unit, options);
         }
-        let owned = OwnedMemory::new(len, options.memory_alignment as usize);
-        let (base, len_had) = owned.as_ref().map_or((core::ptr::null_mut(), 0), |owned| (owned.base(), len));
+        let (base, owned, is_allocated) = self.allocate(len, options.memory_alignment as usize);
+        let len_had = if owned.is_some() { len } else { 0 };
         // SAFETY: the window keeps `owned` and is dropped with it; nobody else has the pointer but
         // through the window.
         let memory = unsafe { WindowMemory::new(base, len_had) };
         let error = owned.is_none().then_some(RmaError::Memory { call, bytes: len });
-        self.start_window(Making { call, flavor, memory, owned, disp_unit, options, remote: None, error })
+        let remote = None;
+        self.start_window(Making {
+            call,
+            flavor,
+            memory,
+            owned,
+            is_allocated,
+            disp_unit,
+            options,
+            remote,
+            error,
+        })
+    }
+
+    /// Memory for a window, its first byte, and whether it counts as the provider's: of none nobody can tell.
+    fn allocate(&mut self, len: usize, alignment: usize) -> (*mut u8, Option<OwnedMemory>, bool) {
+        let allocation = match len {
+            0 => Allocation::Anywhere,
+            _ => self.process.endpoint.allocate(len, alignment),
+        };
+        match allocation {
+            Allocation::Here { base, mapping } => (base.as_ptr(), Some(OwnedMemory::mapped(mapping)), true),
+            Allocation::Anywhere => {
+                let owned = OwnedMemory::new(len, alignment);
+                (owned.as_ref().map_or(core::ptr::null_mut(), OwnedMemory::base), owned, len == 0)
+            }
+            Allocation::OutOfMemory => (core::ptr::null_mut(), None, false),
+        }
     }
 
     /// The call that fails as soon as it is polled, where a rank is known to be lost, without whom no window is made.
@@ -164,7 +207,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     pub(super) fn start_window(&mut self, making: Making<'_>) -> Result<(WindowId, SyncCall), RmaError> {
-        let Making { call, flavor, memory, owned, disp_unit, options, remote, mut error } = making;
+        let Making { call, flavor, memory, owned, is_allocated, disp_unit, options, remote, mut error } =
+            making;
         self.check_endpoint(call)?;
         if let Some(refused) = self.start_refused(call) {
             return Ok(refused);
@@ -173,7 +217,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let process = &mut self.process;
         let options = process.options_in_force(options);
         let is_dynamic = flavor == Flavor::Dynamic;
-        let offered = Paths::offered(process.endpoint.native(), &process.config, &options);
+        let offered = Paths::offered(process.native(is_allocated), &process.config, &options);
         // What goes natively there is decided for each operation.
         let paths = if is_dynamic { Paths::default() } else { offered };
         if disp_unit == 0 {
@@ -200,6 +244,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             disp_unit: disp_unit.max(1),
             misalignment: memory.misalignment(),
         };
+        let words = match error {
+            None if remote.is_none() && process.offers_words(&options) => {
+                Words::new(&mut process.endpoint, RemoteKey(WORDS_KEY_BASE + u64::from(id.0)), own)
+            }
+            _ => None,
+        };
         let operations = process.operations.reserve(process.config.operation_pool);
         let targets = process.targets.reserve(process.config.target_pool);
         let mut w = Window::new(
@@ -216,6 +266,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         );
         (w.paths, w.flavor, w.options) = (paths, flavor, options);
         w.is_served = remote.is_some();
+        process.make_lock_cells(id, words.is_some());
+        w.words = words.map(Box::new);
         w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);
         self.windows.insert(w);
@@ -311,6 +363,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         let sequence = match sequence {
             Some(sequence) => sequence,
+            // This rank's own lock may still be on its way out.
+            None if w.words.as_ref().is_some_and(|words| !words.is_idle()) => return self.free_alone(sync),
             None => match w.barrier.start([]) {
                 Some(sequence) => sequence,
                 None => return self.free_alone(sync),
@@ -345,6 +399,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             None => return Poll::Pending,
         };
         if let Some(w) = self.windows.get_mut(sync.window) {
+            if let Some(words) = &mut w.words {
+                words.lose(None);
+                if !words.is_idle() {
+                    return Poll::Pending;
+                }
+            }
             self.process.give_up_targets(w, code);
             while let Some(t) = w.slots.next(&self.process.targets, NONE) {
                 self.process.cleanup_ops_target(w, t);
@@ -360,6 +420,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// Drops a window and keeps its elements for the next one.
     pub(super) fn remove_window(&mut self, window: WindowId) {
+        self.process.shortcut = Shortcut::NONE;
         if let Some(w) = self.windows.remove(window) {
             let w = *w;
             for owed in w.dynamic.into_iter().flat_map(|dynamic| dynamic.owed) {
@@ -383,31 +444,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             t = t.and_then(|index| w.slots.next(&self.process.targets, index));
         }
         t.is_none()
-    }
-
-    /// First byte and length of this rank's window memory, if there is such a window.
-    pub fn window_memory(&self, window: WindowId) -> Option<(*mut u8, usize)> {
-        let w = self.windows.get(window)?;
-        Some((w.memory.base_ptr(), w.memory.len()))
-    }
-
-    /// Bytes that the window holds at this rank besides its memory. The same whatever the job's size.
-    pub fn window_bytes(&self, window: WindowId) -> Option<usize> {
-        self.windows.get(window).map(Window::bytes)
-    }
-
-    /// Which operations are native on this window: put, get, and the accumulate family on `dtype`.
-    pub fn window_paths(&self, window: WindowId, dtype: Dtype) -> Option<[Path; 3]> {
-        use crate::wire::OpKind::{Get, Put};
-        let paths = self.windows.get(window)?.paths;
-        let [put, get] = [Put, Get].map(|kind| paths.of(kind, dtype, ReduceOp::Replace));
-        Some([put, get, paths.of_all(dtype)])
-    }
-
-    /// How accumulates with one reduction on `dtype` travel, fetching or not. Where `same_op` was said that may be
-    /// another way than for the type as a whole.
-    pub fn accumulate_path(&self, window: WindowId, dtype: Dtype, op: ReduceOp) -> Option<Path> {
-        Some(self.windows.get(window)?.paths.of(crate::wire::OpKind::Accumulate, dtype, op))
     }
 
     /// Windows that exist.
@@ -453,6 +489,7 @@ fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
     own[KEY] = w.own.key.0;
     own[PATHS] = w.paths.digest();
     own[OPTIONS] = agreement(w);
+    own[WORDS] = w.words.as_ref().map_or(0, |words| words.digest());
     let mut values = [0; REDUCE_VALUES];
     for (index, value) in own.into_iter().enumerate() {
         values[index] = value;
@@ -497,7 +534,15 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
     if !same(PATHS) {
         w.paths = Paths::default();
     }
-    if w.options.no_locks {
+    if values[WORDS + AGREED] == !0 {
+        w.words = None;
+    }
+    if let Some(words) = &mut w.words {
+        words.is_alike = same(WORDS);
+    }
+    let is_words = w.words.is_some();
+    w.options.lock_protocol = Some(if is_words { LockProtocol::Nic } else { LockProtocol::Message });
+    if w.options.no_locks || is_words {
         w.drop_lock();
     }
     w.usable = true;

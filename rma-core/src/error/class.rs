@@ -138,6 +138,7 @@ impl RmaError {
             Self::Memory { .. } => ErrorClass::NoMemory,
             Self::Refused { .. }
             | Self::Peer { .. }
+            | Self::LockLost { .. }
             | Self::Endpoint { .. }
             | Self::Provider { .. }
             | Self::Bootstrap { .. }

@@ -36,14 +36,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &self.targets[t];
         if te.is_dead() {
             // What the fabric still has must come back first; then cleanup frees its elements.
-            let is_over = te.native_outstanding() == 0 && te.issued.is_empty() && !te.flush_outstanding;
-            return (!is_over).then_some(Phase::Acknowledgement);
+            return (!te.is_at_rest()).then_some(Phase::Acknowledgement);
         }
         let locked = te.lock == TargetLockState::Granted;
         match te.sync {
             Sync::Unlock | Sync::Complete if !locked && !te.sync_sent => Some(Phase::Grant),
             Sync::Unlock | Sync::Complete if !te.no_check && !te.sync_sent => Some(Phase::Operations),
             Sync::Unlock if !te.no_check && !te.unlock_acked => Some(Phase::Acknowledgement),
+            // Its words are given back when everything is complete.
+            Sync::Unlock if !te.words.is_idle() && !te.is_flushed() => Some(Phase::Operations),
+            Sync::Unlock if !te.words.is_idle() => Some(Phase::Acknowledgement),
             // What is still out left before COMPLETE did; only a DONE that went with it is answered.
             Sync::Complete if te.done_acked == te.done_sent => {
                 (!te.is_flushed()).then_some(Phase::Operations)

@@ -76,6 +76,39 @@ impl MemoryModel {
     }
 }
 
+/// How a window is locked (docs/locks.md).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum LockProtocol {
+    /// By packets, which the target's process answers.
+    #[default]
+    Message,
+    /// By the fabric's atomics on two words of the target's memory, where every rank's fabric has them; else by
+    /// packets.
+    Nic,
+    /// The same where the fabric executes puts and gets by itself, too, so that an epoch may need no packet; else by
+    /// packets.
+    Auto,
+}
+
+impl LockProtocol {
+    /// Every protocol.
+    pub const ALL: [Self; 3] = [Self::Message, Self::Nic, Self::Auto];
+
+    /// Its name in settings and hints.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Message => "message",
+            Self::Nic => "nic",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// That of a name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.name() == name)
+    }
+}
+
 /// How a window got its memory.
 ///
 /// Implements: MPI_WIN_CREATE_FLAVOR.
@@ -194,6 +227,11 @@ pub struct WindowOptions {
     pub model: Option<MemoryModel>,
     /// Whether conflicting accesses are looked for; `None`: as [`crate::config::Config::check`] says.
     pub check: Option<bool>,
+    /// How the window is locked; `None`: as [`crate::config::Config::lock_protocol`] says. Of a window that exists:
+    /// how it is, which is never [`LockProtocol::Auto`]. Ranks that want different things have packets.
+    ///
+    /// Implements: ours: rma_lock_protocol.
+    pub lock_protocol: Option<LockProtocol>,
 }
 
 impl WindowOptions {
@@ -211,6 +249,7 @@ impl WindowOptions {
         asserted_kinds: None,
         model: None,
         check: None,
+        lock_protocol: None,
     };
 
     /// What all ranks must say alike, as a number for the agreement.
@@ -233,6 +272,7 @@ impl WindowOptions {
             asserted_kinds: own.asserted_kinds,
             model: own.model,
             check: own.check,
+            lock_protocol: own.lock_protocol,
             ..Self::DEFAULT
         };
     }

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{AccumulateOps, AccumulateOrdering, MemoryKinds, WindowOptions};
+use super::{AccumulateOps, AccumulateOrdering, LockProtocol, MemoryKinds, WindowOptions};
 use crate::error::{Call, RmaError};
 
 /// Keys and values, as MPI programs give them.
@@ -19,7 +19,7 @@ pub struct WindowInfo {
 }
 
 /// The keys, in the order in which they are reported.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "no_locks",
     "accumulate_ordering",
     "accumulate_ops",
@@ -30,6 +30,7 @@ const KEYS: [&str; 10] = [
     "mpi_minimum_memory_alignment",
     "mpi_memory_alloc_kinds",
     "mpi_assert_memory_alloc_kinds",
+    "rma_lock_protocol",
 ];
 
 impl WindowInfo {
@@ -96,6 +97,11 @@ impl WindowInfo {
             "mpi_memory_alloc_kinds" => options.memory_kinds = MemoryKinds::supported_of(value),
             // An assertion about memory that is not supported is no hint to anything: it is not in force.
             "mpi_assert_memory_alloc_kinds" => options.asserted_kinds = MemoryKinds::all_of(value),
+            "rma_lock_protocol" => {
+                let protocol = LockProtocol::of(value);
+                options.lock_protocol =
+                    Some(protocol.ok_or_else(|| wrong("rma_lock_protocol", "message, nic or auto"))?);
+            }
             _ => {}
         }
         self.set |= bit_of(key);
@@ -124,6 +130,7 @@ impl WindowInfo {
                 options.memory_kinds.names().collect::<Vec<_>>().join(",")
             }
             "mpi_assert_memory_alloc_kinds" => options.asserted_kinds?.names().collect::<Vec<_>>().join(","),
+            "rma_lock_protocol" => options.lock_protocol?.name().into(),
             _ => return None,
         };
         Some(value)
@@ -196,6 +203,7 @@ mod tests {
             ("mpi_minimum_memory_alignment", "65536"),
             ("mpi_memory_alloc_kinds", "system,mpi"),
             ("mpi_assert_memory_alloc_kinds", "system,mpi:win_allocate"),
+            ("rma_lock_protocol", "nic"),
         ];
         let default = WindowInfo::new();
         for (key, value) in pairs {
@@ -225,6 +233,7 @@ mod tests {
             ("accumulate_ordering", "rar,rara"),
             ("accumulate_ops", "any"),
             ("mpi_accumulate_granularity", "-1"),
+            ("rma_lock_protocol", "nics"),
             ("mpi_minimum_memory_alignment", "24"),
             ("mpi_minimum_memory_alignment", "2147483648"),
         ] {

@@ -106,12 +106,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn free_target(&mut self, w: &mut Window<E::Region>, t: u32) {
         let te: &TargetElement = &self.targets[t];
         debug_assert!(te.pending.is_empty() && te.issued.is_empty() && te.native_outstanding() == 0);
+        debug_assert!(!te.words.is_busy(), "its atomics' results would be taken for another's");
         debug_assert!(!te.flush_outstanding, "its completion would be taken for one of whoever comes next");
         let rank = te.rank;
         if te.peer.is_some() {
             self.peers.unpin(Place::of_target(w, rank));
         }
         w.forget(t);
+        self.shortcut.forget(t);
         if w.issue_cursor == t {
             w.issue_cursor = NONE;
         }

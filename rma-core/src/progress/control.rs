@@ -153,6 +153,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     w.dirty = true;
                 }
                 w.cursor.on_skipped();
+            } else if w.words.is_some() {
+                self.walk_words(w, rank)?;
             } else {
                 let lock = BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE;
                 let flags = if w.walk == Walk::Lock { lock } else { BatchFlags::UNLOCK };

@@ -54,6 +54,11 @@ impl Losses {
         Self { known: Vec::with_capacity(LOSSES_ROOM), next_news: 0 }
     }
 
+    /// Whether none is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// Remembers a death, unless that takes more room and none may be made.
     fn add(&mut self, rank: Rank, code: FabricCode, may_grow: bool) {
         if let Err(place) = self.known.binary_search_by_key(&rank, |loss| loss.rank) {
@@ -220,6 +225,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             w.detached_error.get_or_insert((rank, TargetError::Peer(code)));
         }
         self.forget_regions(w, rank);
+        if let Some(words) = &mut w.words {
+            words.lose(Some(rank));
+        }
+        self.leave_lost_seats(w, rank);
         w.lock.on_lost(rank, BatchFlags::UNLOCK.0);
         self.serve_grants(w);
         w.dirty = true;

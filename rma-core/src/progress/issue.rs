@@ -49,7 +49,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
         }
         w.issue_cursor = t;
-        if self.walk(w) == Err(Again) {
+        if self.walk(w) == Err(Again) || self.issue_seats(w) == Err(Again) {
             w.dirty = true;
         }
         issued
@@ -74,13 +74,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(0);
         }
         match te.lock {
+            TargetLockState::Called if w.words.is_some() => self.issue_word_lock(w, t).map(|()| 0),
             TargetLockState::Called => self.issue_lock(w, t),
             // The grant wakes this up again.
-            TargetLockState::Issued => Ok(0),
+            TargetLockState::Issued => self.issue_words(w, t).map(|()| 0),
             TargetLockState::Granted => {
                 if !self.resolve(w, t) {
                     return Err(Again);
                 }
+                self.issue_words(w, t)?;
                 let native = self.issue_native(w, t)?;
                 self.issue_notes(w, t)?;
                 let messages = self.issue_messages(w, t)?;
@@ -216,6 +218,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             te.sync_sent = true;
             te.needs_done = false;
             te.unflushed = false;
+            self.shortcut.forget(t);
         }
         if flags.has(BatchFlags::COMPLETE) {
             let rank = te.rank;
@@ -235,6 +238,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let te = &mut self.targets[t];
                 (te.unflushed, te.flush_outstanding) = (false, true);
                 te.flushes_posted = te.flushes_posted.wrapping_add(1);
+                self.shortcut.forget(t);
                 Ok(())
             }
             Err(error) => Err(self.refused(w, t, error)),

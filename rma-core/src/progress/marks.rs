@@ -24,7 +24,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return;
         }
         te.marks.open(ticket, te.posted, is_local);
-        te.direct = None;
+        self.close_direct(t);
+        let te = &mut self.targets[t];
         te.hurried = !te.pending.is_empty();
         te.lock_wanted |= te.hurried && te.lock == TargetLockState::Called;
         w.dirty = true;
@@ -120,7 +121,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return;
         }
         te.order.begin();
-        te.direct = None;
+        self.close_direct(t);
     }
 
     /// A new element for a target to which packets of an earlier one may be under way, after an order call.

@@ -21,6 +21,7 @@ mod replies;
 mod tag;
 mod target_role;
 mod windows;
+mod words;
 
 pub(crate) use control::NO_WINDOW;
 pub(crate) use peers::Place;

@@ -112,9 +112,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let referred = self.operations[op].refers_to_user_memory();
         self.targets[t].user_references -= u32::from(referred);
         self.drop_note(t, op);
-        let te = &mut self.targets[t];
-        te.order.begin();
-        te.direct = None;
+        self.targets[t].order.begin();
+        self.close_direct(t);
         self.operations[op].section = self.targets[t].order.section;
         self.operations[op].become_note(note);
         self.link_note(t, op);

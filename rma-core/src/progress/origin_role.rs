@@ -3,10 +3,10 @@
 use super::deaths::WINDOW_GONE;
 use super::Process;
 use crate::bootstrap::Bootstrap;
-use crate::ids::Rank;
+use crate::ids::{Rank, RemoteKey};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::provider::Endpoint;
+use crate::provider::{Endpoint, RemoteAddr};
 use crate::state::TargetLockState;
 use crate::table::TargetError;
 use crate::window::Window;
@@ -45,7 +45,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let error = ErrorRecord::decode(reader)?;
             self.targets[t].error.get_or_insert(TargetError::Record(error));
         }
-        if w.state().is_passive() {
+        // Where locks are words no packet says anything about them.
+        if w.state().is_passive() && w.words.is_none() {
             self.on_lock_reply(t, flags);
         }
         let te = &mut self.targets[t];
@@ -191,9 +192,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         reader: &mut Reader<'_>,
     ) -> Result<(), WireError> {
         let metadata = Metadata::decode(reader)?;
+        if let Some(words) = &mut w.words {
+            let place = RemoteAddr { addr: reader.u64()?, key: RemoteKey(reader.u64()?) };
+            words.learn(sender, place, metadata);
+            w.dirty = true;
+        }
         // The element may be gone: then nobody wants the answer any more.
         if let Some(t) = w.find(&self.targets, sender) {
             self.targets[t].metadata = Some(metadata);
+            // Where its words are may be forgotten, and asked for again.
+            self.targets[t].metadata_requested = false;
             self.check_pending_ranges(w, t, &metadata);
             self.refresh_direct(t);
             w.dirty = true;

@@ -21,15 +21,17 @@ use crate::info::WindowOptions;
 use crate::mutation::Mutation;
 use crate::pool::{Arena, NONE};
 use crate::provider::{
-    CompletionBatch, CompletionScope, Endpoint, Limits, PostError, ReceivedPacket, SendClass,
+    CompletionBatch, CompletionScope, Endpoint, Limits, NativeOps, PostError, ReceivedPacket, SendClass,
 };
 use crate::state::TargetLockState;
-use crate::table::{Direct, Marks, OperationArena, OperationState, Order, TargetElement, TargetError};
+use crate::table::{
+    Direct, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement, TargetError,
+};
 use crate::window::Window;
 use crate::wire::{Header, PacketKind, WireError};
 
 /// Numbers in the reduction with which windows are made.
-pub(crate) const REDUCE_VALUES: usize = 13;
+pub(crate) const REDUCE_VALUES: usize = 15;
 
 /// The reason in errors about a rank whose address cannot be had; the bootstrap's own message is
 /// reported once beside it.
@@ -92,7 +94,14 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) puts_need_flush: bool,
     pub(crate) operations: OperationArena,
     pub(crate) targets: Arena<TargetElement>,
+    /// The way of operations to the target used last.
+    pub(crate) shortcut: Shortcut,
     pub(crate) target_news: TargetNews,
+    /// What the fabric needs for locks that are words: of the target elements, and of the windows' seats.
+    pub(crate) lock_cells: LockCells,
+    pub(crate) seat_cells: LockCells,
+    /// In some window somebody may have to look again for such a lock.
+    pub(crate) wants_looks: bool,
     pub(crate) peers: PeerTable,
     pub(crate) replies: Replies,
     /// Numbers the access epochs of start, on all windows.
@@ -136,7 +145,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 && !Mutation::LocalCountsAsRemote.is_on(),
             operations: OperationArena::new(config.operation_pool_global),
             targets: Arena::new(config.target_pool_global),
+            shortcut: Shortcut::NONE,
             target_news: TargetNews::None,
+            lock_cells: LockCells::new(),
+            seat_cells: LockCells::new(),
+            wants_looks: false,
             peers: PeerTable::new(config.peers.min(size as usize + 1)),
             replies: Replies::new(config.reply_buffers, limits.send_bytes_max),
             access_sequence: 0,
@@ -153,11 +166,21 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// What the fabric executes on memory of its own, or on any.
+    pub(crate) fn native(&self, is_allocated: bool) -> &NativeOps {
+        if is_allocated {
+            self.endpoint.native_allocated()
+        } else {
+            self.endpoint.native()
+        }
+    }
+
     /// The options of a window with what the settings say where they say nothing.
     pub(crate) fn options_in_force(&self, options: &WindowOptions) -> WindowOptions {
         WindowOptions {
             model: options.model.or(Some(self.config.memory_model)),
             check: options.check.or(Some(self.config.check)),
+            lock_protocol: options.lock_protocol.or(Some(self.config.lock_protocol)),
             ..*options
         }
     }
@@ -288,6 +311,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Recomputes whether native puts and gets may go to the target without a question.
     pub(crate) fn refresh_direct(&mut self, t: u32) {
+        self.shortcut.forget(t);
         let te = &mut self.targets[t];
         te.direct = match (te.peer, te.metadata) {
             (Some(peer), Some(metadata))
@@ -300,6 +324,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             _ => None,
         };
+    }
+
+    /// Native puts and gets may not go to the target without a question from now on.
+    pub(crate) fn close_direct(&mut self, t: u32) {
+        self.shortcut.forget(t);
+        self.targets[t].direct = None;
     }
 
     /// Sends a packet and counts it. A peer that is gone is not an error here: it is found when the
@@ -375,9 +405,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             w.notices.forget(rank);
             self.note_all_granted(w);
         }
+        self.give_up_operations(w, t, TargetError::Peer(code));
+    }
+
+    /// Ends the operations to a target, none of which will come of: it is dead to this process from now on.
+    #[cold]
+    pub(crate) fn give_up_operations(&mut self, w: &mut Window<E::Region>, t: u32, error: TargetError) {
+        self.close_direct(t);
         let te = &mut self.targets[t];
-        te.error = Some(TargetError::Peer(code));
-        te.direct = None;
+        te.error = Some(error);
+        te.words.lose();
         (te.marks, te.order) = (Marks::NONE, Order::NONE);
         (te.needs_done, te.unflushed, te.lock_wanted) = (false, false, false);
         (te.done_acked, te.unlock_acked, te.requests) = (te.done_sent, true, 0);

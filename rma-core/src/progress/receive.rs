@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // reads packets that the provider lends
 
 use super::issue::Again;
-use super::tag::TagKind;
+use super::tag::{LockSeat, TagKind};
 use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::error::FabricCode;
@@ -36,6 +36,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if moved == 0 {
                 break;
             }
+        }
+        if self.wants_looks {
+            self.issue_looks(windows);
         }
         self.send_reduce_rounds();
         events
@@ -145,6 +148,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 te.accumulates_unseen &= te.unflushed;
                 index
             }
+            TagKind::Lock => {
+                let (seat, word) = LockSeat::parse(generation);
+                return self.on_word(windows, seat, word, index);
+            }
         };
         let te = &self.targets[t];
         if te.sync != Sync::None || te.completed_count > 0 || !te.pending.is_empty() {
@@ -156,7 +163,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     #[cold]
     fn on_failed(&mut self, windows: &mut Windows<E::Region>, tag: Tag, code: FabricCode) {
-        let (kind, _, index) = TagKind::parse(tag);
+        let (kind, generation, index) = TagKind::parse(tag);
+        if kind == TagKind::Lock {
+            let (seat, word) = LockSeat::parse(generation);
+            return self.on_word_failed(windows, (seat, word, index), code);
+        }
         let t = if kind == TagKind::Operation {
             self.operations[index].failed = true;
             self.operations[index].target

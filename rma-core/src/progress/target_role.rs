@@ -279,10 +279,21 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn answer_with_metadata(&mut self, w: &Window<E::Region>, to: Rank, header: &Header) {
         let Some(mut answer) = self.begin_answer() else { return };
         let mut out = Writer::new(&mut answer.buffer, Header::BYTES);
-        if w.own.encode(&mut out) {
+        if w.own.encode(&mut out) && encode_words(w, header.kind, &mut out) {
             answer.len = out.len();
         }
         self.send_answer(to, header, answer);
+    }
+}
+
+/// Where the words of this rank's lock are, behind the metadata that were asked for.
+fn encode_words<R>(w: &Window<R>, kind: PacketKind, out: &mut Writer<'_>) -> bool {
+    match w.words.as_ref().filter(|_| kind == PacketKind::MetadataReply) {
+        Some(words) => {
+            let place = words.own();
+            out.put(&place.addr.to_le_bytes()) && out.put(&place.key.0.to_le_bytes())
+        }
+        None => true,
     }
 }
 

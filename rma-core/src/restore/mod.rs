@@ -4,12 +4,13 @@
 
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
+use crate::lock::words::{Claim, Memo, WordLock};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::progress::{Process, TargetNews};
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
-use crate::table::{ParkedLock, Sync, TargetElement};
+use crate::table::{ParkedLock, Sync, TargetElement, TargetError};
 use crate::window::{Walk, Window};
 
 use crate::epoch::LockAllCursor;
@@ -35,7 +36,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let t = self.targets.take(&mut w.targets)?;
         self.targets[t] = TargetElement::new(w.id, rank);
         let own = (rank == self.rank).then_some(w.own);
-        self.targets[t].metadata = w.symmetric.or(own);
+        let known = || w.words.as_ref().and_then(|words| words.metadata_of(rank));
+        self.targets[t].metadata = w.symmetric.or(own).or_else(known);
         w.slots.insert(&mut self.targets, t);
         Some(t)
     }
@@ -120,7 +122,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &mut self.targets[t];
         if te.is_dead() {
             // What the fabric still has must come back first: its tag names the element.
-            if te.native_outstanding() == 0 && te.issued.is_empty() && !te.flush_outstanding {
+            if te.is_at_rest() {
                 self.give_up_target(w, t, per_target);
             }
             return;
@@ -135,6 +137,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.make_rma_progress_target(w, t);
         let te = &self.targets[t];
         let rank = te.rank;
+        if !te.words.is_settled() {
+            return;
+        }
         if per_target {
             if !te.is_flushed() || te.lock != TargetLockState::Granted {
                 return;
@@ -165,8 +170,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if is_locked {
             // The unlock of what is dead is to meet that again, should there be no room for its error.
             let lock = if te.is_dead() { TargetLockState::Granted } else { te.lock };
-            let no_check = te.no_check && !te.is_dead();
-            w.parked.insert(ParkedLock { rank, lock_type: te.lock_type, no_check, lock, is_closing: false });
+            let no_check = te.no_check && !matches!(te.error, Some(TargetError::Peer(_)));
+            let is_lost = te.error == Some(TargetError::LockLost);
+            let words = if is_lost { Memo::Lost } else { te.words.memo() };
+            let lock_type = te.lock_type;
+            w.parked.insert(ParkedLock { rank, lock_type, no_check, lock, words, is_closing: false });
         }
         self.free_target(w, t);
     }
@@ -174,8 +182,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Gives an element what was known of its target's lock while there was none.
     #[inline]
     pub(crate) fn unpark(&mut self, w: &mut Window<E::Region>, t: u32, lock: ParkedLock) {
+        let me = self.rank;
         let te = &mut self.targets[t];
         (te.lock, te.lock_type, te.no_check) = (lock.lock, lock.lock_type, lock.no_check);
+        if lock.words != Memo::None {
+            te.words = WordLock::resumed(Claim::of(lock.lock_type, false), me, lock.words);
+        }
+        if lock.words == Memo::Lost {
+            te.error = Some(TargetError::LockLost);
+        }
         if te.lock == TargetLockState::Granted {
             self.resolve(w, t);
         }
@@ -189,7 +204,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let may_go = te.is_flushed()
             && te.error.is_none()
             && te.lock == TargetLockState::Granted
-            && !te.no_check
+            && (!te.no_check || te.words.is_held())
+            && te.words.is_settled()
             && te.sync == Sync::None;
         if may_go && (state == WindowState::PerTarget || state == WindowState::LockAllGranted) {
             self.give_up_target(w, t, state == WindowState::PerTarget);

@@ -1,16 +1,20 @@
 //! The operation table: window -> slots -> target elements -> operation elements (seed: "Data structures").
 
 mod arena;
+mod cells;
 mod mark;
 mod op;
 mod parked;
+mod shortcut;
 mod slot;
 mod target;
 
 pub(crate) use arena::OperationArena;
+pub(crate) use cells::{CellPlace, LockCells};
 pub(crate) use mark::{is_before, Covered, Mark, Marks, Order};
 pub use op::{Change, Notification};
 pub(crate) use op::{List, OperationElement, OperationState, NOTE_BYTES, NOTE_PAYLOAD_BYTES};
 pub(crate) use parked::{ParkedLock, ParkedLocks};
+pub(crate) use shortcut::Shortcut;
 pub(crate) use slot::Slots;
 pub(crate) use target::{Direct, Question, Sync, TargetElement, TargetError};

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::ids::Rank;
+use crate::lock::words::Memo;
 use crate::lock::LockType;
 use crate::state::TargetLockState;
 
@@ -15,6 +16,8 @@ pub(crate) struct ParkedLock {
     /// Called: no packet has gone out. Granted: it is held, or none is needed. Never issued: its answer needs
     /// the element.
     pub(crate) lock: TargetLockState,
+    /// What is held of the target's words.
+    pub(crate) words: Memo,
     /// A thread is in unlock.
     pub(crate) is_closing: bool,
 }
@@ -27,12 +30,12 @@ impl ParkedLock {
         if no_check {
             lock.on_no_check().unwrap_or_default();
         }
-        Self { rank, lock_type, no_check, lock, is_closing: false }
+        Self { rank, lock_type, no_check, lock, words: Memo::None, is_closing: false }
     }
 
-    /// Whether the target knows of the lock, so that it must be told of its end.
+    /// Whether the target, or its words, know of the lock, so that its end must be told.
     pub(crate) fn is_held(&self) -> bool {
-        self.lock == TargetLockState::Granted && !self.no_check
+        self.lock == TargetLockState::Granted && (!self.no_check || self.words != Memo::None)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{List, Marks, Order};
 use crate::error::{Call, FabricCode, RmaError};
 use crate::ids::{PeerAddr, Rank, WindowId};
+use crate::lock::words::WordLock;
 use crate::lock::LockType;
 use crate::pool::NONE;
 use crate::provider::RemoteAddr;
@@ -31,6 +32,8 @@ pub(crate) enum Sync {
 pub(crate) enum TargetError {
     /// The peer or the path to it is gone.
     Peer(FabricCode),
+    /// The target's lock will never be had.
+    LockLost,
     /// The target did not execute an operation.
     Record(ErrorRecord),
 }
@@ -40,6 +43,7 @@ impl TargetError {
     pub(crate) fn report(self, call: Call, target: Rank) -> RmaError {
         match self {
             Self::Peer(code) => RmaError::Peer { call, target, code },
+            Self::LockLost => RmaError::LockLost { call, target },
             Self::Record(ErrorRecord::Range { offset, len, size }) => {
                 RmaError::Range { call, target, offset_bytes: offset, len_bytes: len, window_bytes: size }
             }
@@ -72,7 +76,7 @@ impl Direct {
     #[inline]
     pub(crate) fn locate(&self, disp: u64, len: usize) -> Option<RemoteAddr> {
         let Ok(offset) = self.metadata.locate(disp, len as u64) else { return None };
-        Some(RemoteAddr { addr: self.metadata.base + offset, key: self.metadata.key })
+        Some(RemoteAddr { addr: self.metadata.base.wrapping_add(offset), key: self.metadata.key })
     }
 }
 
@@ -105,6 +109,8 @@ pub(crate) struct TargetElement {
     pub(crate) lock: TargetLockState,
     pub(crate) lock_type: LockType,
     pub(crate) no_check: bool,
+    /// Its lock, or the way to it, where locks are words.
+    pub(crate) words: WordLock,
     pub(crate) sync: Sync,
     /// What the call that set `sync` had to wait for so far, a bit for each phase.
     pub(crate) phases: u8,
@@ -176,6 +182,7 @@ impl TargetElement {
             lock: TargetLockState::Called,
             lock_type: LockType::Shared,
             no_check: false,
+            words: WordLock::NONE,
             sync: Sync::None,
             phases: 0,
             sync_sent: false,
@@ -218,7 +225,15 @@ impl TargetElement {
     /// Whether nothing will reach the target any more.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        matches!(self.error, Some(TargetError::Peer(_)))
+        matches!(self.error, Some(TargetError::Peer(_) | TargetError::LockLost))
+    }
+
+    /// Whether the fabric has nothing of what was left when it died.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.native_outstanding() == 0
+            && self.issued.is_empty()
+            && !self.flush_outstanding
+            && !self.words.is_busy()
     }
 
     /// Native operations that the fabric has not completed.
@@ -268,6 +283,7 @@ impl TargetElement {
             || self.lock_wanted
             || !self.marks.is_empty()
             || self.notes > 0
+            || self.words.is_active()
     }
 
     /// Whether everything that was sent is to be acknowledged.

@@ -3,8 +3,9 @@
 
 use alloc::boxed::Box;
 use core::alloc::Layout;
-use core::fmt;
 use core::ptr::NonNull;
+
+use crate::provider::Mapping;
 
 /// Alignment of allocated windows: a page, so that registration covers nothing else.
 const ALIGN: usize = 4096;
@@ -12,17 +13,12 @@ const ALIGN: usize = 4096;
 /// An alignment that every allocator gives to pieces of at least a page.
 const ALLOCATOR_ALIGN: usize = 16;
 
-/// What keeps memory mapped; dropped when the window is gone, after its registration.
-pub trait Mapping: Send + fmt::Debug {}
-
-impl<T: Send + fmt::Debug> Mapping for T {}
-
 /// Memory that a window keeps, freed when dropped.
 #[derive(Debug)]
 pub(crate) enum OwnedMemory {
     /// Zeroed and aligned, from the allocator.
     Allocated(AllocatedMemory),
-    /// Mapped by the layer above.
+    /// Mapped by the provider, or by the layer above.
     Mapped { _mapping: Box<dyn Mapping> },
 }
 

@@ -3,13 +3,14 @@
 mod checking;
 mod dynamic;
 mod memory;
+mod words;
 
 use alloc::boxed::Box;
 use core::sync::atomic::{fence, Ordering};
 
 pub(crate) use dynamic::{Dynamic, Owed};
-pub use memory::Mapping;
 pub(crate) use memory::OwnedMemory;
+pub(crate) use words::{has_atomics, offset_of, Seat, Words, OWN_SEAT, SEATS};
 
 use crate::check::Checker;
 use crate::config::Config;
@@ -100,6 +101,8 @@ pub(crate) struct Window<R> {
     pub(crate) notices: Notices,
     pub(crate) lock: WindowLock,
     pub(crate) deferred: DeferredRing,
+    /// What takes the place of both where the window is locked by the fabric's atomics.
+    pub(crate) words: Option<Box<Words<R>>>,
     pub(crate) self_lock: SelfLock,
     pub(crate) lock_all_no_check: bool,
     /// A thread is in unlock_all or free: no other one may be.
@@ -174,6 +177,7 @@ impl<R> Window<R> {
             notices: Notices::with_room(config.notices),
             lock: WindowLock::new(config.lock_waiters),
             deferred: DeferredRing::new(config.deferred_bytes),
+            words: None,
             self_lock: SelfLock::None,
             lock_all_no_check: false,
             is_closing: false,
@@ -274,6 +278,14 @@ impl<R> Window<R> {
         self.slots.count() + self.parked.count()
     }
 
+    /// Whether the own window's lock will never be had.
+    pub(crate) fn is_own_lock_lost(&self) -> bool {
+        self.words.as_ref().is_some_and(|words| {
+            let lock = &words.seat(OWN_SEAT).lock;
+            lock.is_lost() && !lock.is_busy()
+        })
+    }
+
     /// Locks the lock type of a request on behalf of this process itself.
     pub(crate) fn try_self_lock(&mut self, rank: Rank, lock_type: LockType) -> bool {
         let granted = self.lock.try_acquire(rank, lock_type, false) || Mutation::SelfLockUnasked.is_on();
@@ -293,6 +305,7 @@ impl<R> Window<R> {
             + self.notices.heap_bytes()
             + self.lock.heap_bytes()
             + self.deferred.heap_bytes()
+            + self.words.as_ref().map_or(0, |words| size_of::<Words<R>>() + words.heap_bytes())
             + self.dynamic.as_ref().map_or(0, |dynamic| dynamic.bytes())
             + self.checker.as_ref().map_or(0, |checker| size_of::<Checker>() + checker.heap_bytes())
             + self.operations.capacity() as usize * OperationArena::element_bytes()

@@ -41,7 +41,8 @@ impl PacketKind {
     /// How many kinds there are.
     pub const COUNT: usize = 14;
 
-    const ALL: [Self; Self::COUNT] = [
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
         Self::Batch,
         Self::Reply,
         Self::Barrier,

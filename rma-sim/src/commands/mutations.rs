@@ -8,12 +8,14 @@ use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
 use rma_sim::swarm::{plan, run, Bounds, Verdict};
 
 /// Mistakes that few random programs show, and where: ranks and scenario.
-const KNOWN: [(Mutation, u32, &str); 6] = [
+const KNOWN: [(Mutation, u32, &str); 8] = [
     (Mutation::NoOvertaking, 4, "two, past two who wait"),
     (Mutation::RetryLosesOperations, 3, "one packet"),
     (Mutation::TakeBackReversed, 2, "operations in order, nothing kept"),
     (Mutation::DetachedAckIgnored, 3, "everybody to everybody"),
     (Mutation::FenceIssuesEarly, 2, "everybody to everybody"),
+    (Mutation::WordHolderIgnored, 2, "lock_all against exclusive locks"),
+    (Mutation::WordLeftEarly, 2, "increment by words"),
     (Mutation::DeathIgnored, 2, "locks of the next rank"),
 ];
 
@@ -77,13 +79,11 @@ impl Mutations {
     fn explore_known(&self, mutation: Mutation) -> Option<String> {
         let (_, ranks, name) = KNOWN.into_iter().find(|(known, ..)| *known == mutation)?;
         let mut scenarios = scenarios(ranks, 1).into_iter().filter(|scenario| scenario.name == name);
-        scenarios.find_map(|scenario| self.show(&scenario, &mut 0))
+        scenarios.find_map(|scenario| Self::show(&scenario, &mut 0, usize::MAX))
     }
 
     /// Explores one scenario; where and after how many states the mistake shows.
-    fn show(&self, scenario: &Scenario, searched: &mut usize) -> Option<String> {
-        // With four ranks a deadlock shows only when everything was seen.
-        let states_max = if scenario.ranks() == 4 { usize::MAX } else { self.limit };
+    fn show(scenario: &Scenario, searched: &mut usize, states_max: usize) -> Option<String> {
         let report = explore(scenario, Limits { states_max, is_checked: false });
         *searched += report.states;
         let (protocol, ranks) = (scenario.protocol.name(), scenario.ranks());
@@ -96,7 +96,9 @@ impl Mutations {
         let mut searched = 0;
         for (ranks, pool) in [(2, 1), (2, 2), (4, 1), (3, 1)] {
             for scenario in scenarios(ranks, pool) {
-                let shown = self.show(&scenario, &mut searched);
+                // With four ranks a deadlock shows only when everything was seen.
+                let states_max = if ranks == 4 { usize::MAX } else { self.limit };
+                let shown = Self::show(&scenario, &mut searched, states_max);
                 if shown.is_some() {
                     return shown;
                 }

@@ -21,11 +21,17 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Process", "stage"),
     // Figures for people: nothing reads them back.
     ("Process", "counters"),
+    // Read only in the call that has written it.
+    ("Shortcut", "offered"),
     // For threads that sleep, of which a simulated rank has none.
     ("Process", "target_news"),
     ("Arena", "in_use_max"),
     // Addresses. What is kept there is part of the elements.
     ("OperationArena", "places"),
+    // Addresses, too: what is put there is on its way, and is hashed with the operation.
+    ("LockCells", "blocks"),
+    // The fabric changes them: they are hashed with the rank's memory.
+    ("Words", "kept"),
     ("TargetElement", "phases"),
     ("SyncCall", "counted"),
     // Who is forgotten when the table is full: it has room for every rank of a scenario.

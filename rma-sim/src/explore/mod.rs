@@ -16,6 +16,7 @@ mod memo;
 mod parts;
 mod scenario;
 mod search;
+mod words;
 mod world;
 
 pub use act::{Act, Program};

@@ -8,6 +8,7 @@ use rma_core::provider::{CompletionScope, NativeOps, Order};
 
 use super::act::Act;
 use super::deaths::deaths;
+use super::words;
 use crate::fabric::FabricConfig;
 
 /// What a scenario is about.
@@ -23,14 +24,16 @@ pub enum Protocol {
     Pscw,
     /// Elements won back.
     Restore,
+    /// Locks that are words of the target's memory.
+    Words,
     /// A rank dies, at any moment: the others get errors, and do not wait for ever.
     Death,
 }
 
 impl Protocol {
     /// Every protocol.
-    pub const ALL: [Self; 6] =
-        [Self::Lock, Self::LockAll, Self::Fence, Self::Pscw, Self::Restore, Self::Death];
+    pub const ALL: [Self; 7] =
+        [Self::Lock, Self::LockAll, Self::Fence, Self::Pscw, Self::Restore, Self::Words, Self::Death];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -40,6 +43,7 @@ impl Protocol {
             Self::Fence => "fence",
             Self::Pscw => "pscw",
             Self::Restore => "restore",
+            Self::Words => "words",
             Self::Death => "death",
         }
     }
@@ -146,7 +150,7 @@ impl Scenario {
 }
 
 pub(super) const EXCLUSIVE: bool = true;
-const SHARED: bool = false;
+pub(super) const SHARED: bool = false;
 
 pub(super) fn lock(target: u32, is_exclusive: bool) -> Act {
     Act::Lock { target, is_exclusive, no_check: false }
@@ -157,7 +161,7 @@ pub(super) fn add(target: u32, word: u64) -> Act {
 }
 
 /// lock, get, flush, put one more, unlock: an increment that only the lock makes atomic.
-fn increment(target: u32) -> Vec<Act> {
+pub(super) fn increment(target: u32) -> Vec<Act> {
     vec![
         lock(target, EXCLUSIVE),
         Act::Get { target, word: 0 },
@@ -183,6 +187,7 @@ pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
         restores(pool, &mut all);
     }
     restores_with_oneself(ranks, pool, &mut all);
+    words::words(ranks, pool, &mut all);
     deaths(ranks, pool, &mut all);
     all
 }

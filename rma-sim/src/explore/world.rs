@@ -270,7 +270,8 @@ impl World {
         let ranks = self.programs.len();
         for rank in 0..ranks {
             let mut hasher = DefaultHasher::new();
-            self.memory[rank].bytes().hash(&mut hasher);
+            let program = &self.programs[rank];
+            (self.memory[rank].bytes(), program.engine.lock_words(program.window)).hash(&mut hasher);
             parts.set_memory(rank, hasher.finish());
             parts.set_endpoint(rank, fabric.endpoints[rank]);
             parts.set_credits(rank, fabric.credits[rank]);

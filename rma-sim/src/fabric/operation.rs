@@ -431,10 +431,12 @@ impl Operation {
     }
 
     /// Hashes what becomes of it from here on. A source is hashed by what it holds, for it may lie in the
-    /// engine, where it has another address in every run; a result is the user's, at an address that stays.
+    /// engine, where it has another address in every run; the result of a get is the user's, at an address that stays.
+    /// That of an atomic follows from its tag, which names what the engine has of it, and may lie in the engine, too.
     pub(super) fn hash_future(&self, hasher: &mut impl Hasher) {
         (self.kind, self.tag.map(|tag| tag.0), self.at.addr, self.at.key.0, self.len).hash(hasher);
-        (self.dtype as u8, self.reduce as u8, self.result).hash(hasher);
+        (self.dtype as u8, self.reduce as u8).hash(hasher);
+        (!self.is_atomic()).then_some(self.result).hash(hasher);
         (self.parts, self.unexecuted, self.unanswered, self.waiting).hash(hasher);
         (self.failed.map(|code| code.code), self.is_reported, self.completes_early).hash(hasher);
         if let Some(pieces) = &self.pieces {

@@ -102,6 +102,7 @@ fn features_of(window: &WindowPlan) -> impl Iterator<Item = &'static str> {
         (options.accumulate_ops != default.accumulate_ops, "accumulate_ops"),
         (options.accumulate_granularity != 0, "mpi_accumulate_granularity"),
         (options.memory_alignment != 0, "mpi_minimum_memory_alignment"),
+        (options.lock_protocol.is_some(), "rma_lock_protocol"),
     ];
     all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, name)| name)
 }

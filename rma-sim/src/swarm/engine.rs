@@ -89,7 +89,7 @@ impl EngineLibrary {
         let (window, sync) = match memory {
             _ if is_dynamic => engine.start_create_dynamic(options)?,
             Some(base) if is_shared => {
-                let part = SharedPart { base, len, mapping: Box::new(()) };
+                let part = SharedPart { base, len, mapping: Box::new(()), is_allocated: false };
                 // SAFETY: the script keeps the memory until the window is freed; all ranks are one thread.
                 unsafe { engine.start_shared(Ok(part), disp_unit, options) }?
             }

@@ -10,6 +10,7 @@ mod request;
 mod span;
 mod thread;
 mod window;
+mod word;
 
 use rma_core::config::Config;
 use rma_core::info::MemoryModel;
@@ -64,15 +65,19 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
     } else {
         usual.clamp(bounds.ranks_min, bounds.ranks_max)
     };
-    let fabric = FabricConfig::draw(ranks, &mut random);
+    let mut fabric = FabricConfig::draw(ranks, &mut random);
     // From a source of its own: plans without dynamic windows are what they were before there were any.
     let mut regions = Random::new(seed ^ region::SOURCE);
-    let config = region::config(config(&mut random), &mut regions);
+    let mut config = region::config(config(&mut random), &mut regions);
+    // Plans that are locked by messages are what they were.
+    let mut words = Random::new(seed ^ word::SOURCE);
+    word::settle(&mut config, &mut fabric, &mut words);
     let schedule = Schedule::draw(ranks, &mut random);
     let has_dynamic = regions.chance(250) && bounds.has_dynamic;
     // Plans without shared windows too are what they were.
     let has_shared = Random::new(seed ^ direct::SOURCE).chance(250) && bounds.has_shared;
-    let windows = window::windows(ranks, Wanted { has_dynamic, has_shared }, &mut random);
+    let mut windows = window::windows(ranks, Wanted { has_dynamic, has_shared }, &mut random);
+    word::hint(&mut windows, &mut words);
     let operations = random.pick(&[8, 40, 200, 600]) / u64::from(ranks) + 2;
     let count = random.between(1, 4);
     let attached = Attached::new(&windows);

@@ -17,6 +17,7 @@ use rma_core::engine::{Engine, Operation, PostAssert, Request, StartAssert, Sync
 use rma_core::error::{Call, RmaError};
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::LockProtocol;
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_core::wire::OpKind;
@@ -390,6 +391,8 @@ pub fn run_survival(seed: u64, bounds: Bounds) -> Report {
     let mut drawn = plan(seed, Bounds { ranks_min: bounds.ranks_min.max(2), ..bounds });
     // The checker takes what a dead rank has begun for a conflict with what comes later.
     drawn.config.check = false;
+    // So would be a lock that is lost with it, and then operations of the living do not count.
+    drawn.config.lock_protocol = LockProtocol::Message;
     let mut random = Random::new(!seed);
     let ranks = drawn.fabric.ranks;
     // That peers are forgotten is the other programs' affair.

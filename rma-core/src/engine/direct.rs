@@ -1,0 +1,271 @@
+//! Put and get, as fast as they go: by the shortcut, directly, or the whole way of an operation.
+#![allow(unsafe_code)] // the user's buffers come as raw pointers
+
+use alloc::boxed::Box;
+use core::task::Poll;
+
+use super::Engine;
+use crate::bootstrap::Bootstrap;
+use crate::error::RmaError;
+use crate::ids::{Rank, WindowId};
+use crate::progress::{Process, TagKind};
+use crate::provider::Endpoint;
+use crate::table::{Shortcut, TargetElement};
+use crate::wire::OpKind;
+
+/// What came of an operation, in registers: whoever takes the shortcut has no room for an error.
+type Outcome = Poll<Result<(), Box<RmaError>>>;
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// The element of the shortcut's target. There is a shortcut.
+    #[inline(always)]
+    fn shortcut_target(&mut self) -> &mut TargetElement {
+        let target = self.shortcut.target;
+        // SAFETY: the shortcut was learnt from an element with this index, and an arena never gets smaller.
+        unsafe { self.targets.at_mut(target) }
+    }
+
+    /// Counts the bytes of an operation that the fabric is asked to take.
+    #[inline(always)]
+    fn count_offered(&mut self, len: usize) {
+        self.shortcut.offered = len;
+        self.counters.native_bytes += len as u64;
+    }
+
+    /// Takes that back, and the shortcut.
+    fn leave_shortcut(&mut self) {
+        self.counters.native_bytes -= self.shortcut.offered as u64;
+        self.shortcut = Shortcut::NONE;
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Writes `len` bytes to the target at displacement `disp` (MPI-4.1 section 13.3.1). `Pending`:
+    /// no resources now, nothing happened; make progress and call again.
+    ///
+    /// # Safety
+    /// `origin` is readable for `len` bytes and not written until the operation is locally complete
+    /// (flush_local, or a call that completes more).
+    ///
+    /// # Errors
+    /// When no epoch is open, the rank is not in the window, or the range is known to be outside.
+    ///
+    /// Implements: MPI_Put.
+    #[inline(always)]
+    pub unsafe fn put(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> Poll<Result<(), RmaError>> {
+        let way = &self.process.shortcut;
+        let Some(at) = way.put_at(window, target, disp, len) else {
+            // SAFETY: the caller's promise.
+            return unboxed(unsafe { self.put_slow(window, target, disp, origin, len) });
+        };
+        let (peer, tag) = (way.peer, way.put_tag);
+        // Counted before, so that nothing has to be kept for afterwards.
+        self.process.shortcut_target().native_puts += 1;
+        self.process.counters.native_puts += 1;
+        self.process.count_offered(len);
+        // SAFETY: the caller's promise is the endpoint's.
+        if unsafe { self.process.endpoint.put(peer, origin, len, at, tag) }.is_err() {
+            self.put_refused();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads `len` bytes from the target at displacement `disp` (MPI-4.1 section 13.3.2). `Pending` as
+    /// for [`Engine::put`].
+    ///
+    /// # Safety
+    /// `result` is writable for `len` bytes and not accessed until the operation is complete.
+    ///
+    /// # Errors
+    /// As for [`Engine::put`].
+    ///
+    /// Implements: MPI_Get.
+    #[inline(always)]
+    pub unsafe fn get(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> Poll<Result<(), RmaError>> {
+        let way = &self.process.shortcut;
+        let Some(at) = way.get_at(window, target, disp, len) else {
+            // SAFETY: the caller's promise.
+            return unboxed(unsafe { self.get_slow(window, target, disp, result, len) });
+        };
+        let (peer, tag) = (way.peer, way.get_tag);
+        // Counted before, so that nothing has to be kept for afterwards.
+        self.process.shortcut_target().native_gets += 1;
+        self.process.counters.native_gets += 1;
+        self.process.count_offered(len);
+        // SAFETY: the caller's promise is the endpoint's.
+        if unsafe { self.process.endpoint.get(peer, result, len, at, tag) }.is_err() {
+            self.get_refused();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// A put that did not take the shortcut.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(never)]
+    unsafe fn put_slow(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> Outcome {
+        // SAFETY: the caller's promise.
+        if unsafe { self.put_direct(window, target, disp, origin, len) } {
+            return Poll::Ready(Ok(()));
+        }
+        let result = core::ptr::null_mut();
+        // SAFETY: the caller's promise covers the only buffer of a put.
+        unsafe { self.transfer(window, OpKind::Put, target, disp, origin, result, len) }.map_err(Box::new)
+    }
+
+    /// A get that did not, as [`Engine::put_slow`].
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline(never)]
+    unsafe fn get_slow(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> Outcome {
+        // SAFETY: the caller's promise.
+        if unsafe { self.get_direct(window, target, disp, result, len) } {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: the caller's promise covers the only buffer of a get.
+        unsafe { self.transfer(window, OpKind::Get, target, disp, core::ptr::null(), result, len) }
+            .map_err(Box::new)
+    }
+
+    /// The fabric did not take a put that went by the shortcut: nothing happened, and the next call goes the whole
+    /// way, which knows what to do.
+    #[cold]
+    #[inline(never)]
+    fn put_refused(&mut self) {
+        self.process.shortcut_target().native_puts -= 1;
+        self.process.counters.native_puts -= 1;
+        self.process.leave_shortcut();
+    }
+
+    /// Nor a get.
+    #[cold]
+    #[inline(never)]
+    fn get_refused(&mut self) {
+        self.process.shortcut_target().native_gets -= 1;
+        self.process.counters.native_gets -= 1;
+        self.process.leave_shortcut();
+    }
+
+    /// A put to the target used last, whose lock is held and whose metadata is known: natively, without an element,
+    /// and the next one by the shortcut. `false`: not possible now, nothing happened.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline]
+    unsafe fn put_direct(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        if w.last_rank != target || !w.direct_put || !self.process.is_one_message(len) {
+            return false;
+        }
+        let t = w.last_target;
+        // Not found when nothing is remembered, and the caller's rank is none either.
+        let Some(te) = self.process.targets.get_mut(t) else { return false };
+        let Some(direct) = &te.direct else { return false };
+        let Some(at) = direct.locate(disp, len) else { return false };
+        let tag = TagKind::CountedPut.tag(0, t);
+        // SAFETY: the caller's promise is the endpoint's.
+        let posted = unsafe { self.process.endpoint.put(direct.peer, origin, len, at, tag) };
+        if posted.is_err() {
+            return false;
+        }
+        let most = self.process.limits.message_bytes_max;
+        self.process.shortcut.learn_put(window, target, (t, tag), direct, most);
+        te.native_puts += 1;
+        te.unflushed = self.process.puts_need_flush;
+        w.fence_active = true;
+        self.process.counters.native_puts += 1;
+        self.process.counters.native_bytes += len as u64;
+        true
+    }
+
+    /// A get, as [`Engine::put_direct`].
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline]
+    unsafe fn get_direct(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        if w.last_rank != target || !w.direct_get || !self.process.is_one_message(len) {
+            return false;
+        }
+        let t = w.last_target;
+        // Not found when nothing is remembered, and the caller's rank is none either.
+        let Some(te) = self.process.targets.get_mut(t) else { return false };
+        let Some(direct) = &te.direct else { return false };
+        let Some(at) = direct.locate(disp, len) else { return false };
+        let tag = TagKind::CountedGet.tag(0, t);
+        // SAFETY: the caller's promise is the endpoint's.
+        let posted = unsafe { self.process.endpoint.get(direct.peer, result, len, at, tag) };
+        if posted.is_err() {
+            return false;
+        }
+        let most = self.process.limits.message_bytes_max;
+        self.process.shortcut.learn_get(window, target, (t, tag), direct, most);
+        te.native_gets += 1;
+        w.fence_active = true;
+        self.process.counters.native_gets += 1;
+        self.process.counters.native_bytes += len as u64;
+        true
+    }
+}
+
+/// The outcome as the caller has it. The ordinary one goes by without being written down.
+#[inline(always)]
+fn unboxed(outcome: Outcome) -> Poll<Result<(), RmaError>> {
+    match outcome {
+        Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+        other => unboxed_slow(other),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unboxed_slow(outcome: Outcome) -> Poll<Result<(), RmaError>> {
+    outcome.map_err(|error| *error)
+}

@@ -1,0 +1,317 @@
+//! The machine against two words: every atomic is done where the test wants it.
+
+use alloc::vec::Vec;
+
+use super::*;
+
+/// The two words, and locks that change them.
+struct Line {
+    words: [u64; 2],
+    locks: Vec<WordLock>,
+}
+
+impl Line {
+    fn new(ticket: u32, ranks: u32) -> Self {
+        Self { words: [Tickets::free(ticket).0, 0], locks: (0..ranks).map(|_| WordLock::NONE).collect() }
+    }
+
+    fn ask(&mut self, rank: u32, claim: Claim) {
+        assert!(self.locks[rank as usize].is_idle());
+        self.locks[rank as usize] = WordLock::asked(claim, Rank(rank));
+    }
+
+    /// Does the next atomic of a rank to one word. `false`: there is none.
+    fn act(&mut self, rank: u32, word: Word) -> bool {
+        self.act_mourning(rank, word, false)
+    }
+
+    fn act_mourning(&mut self, rank: u32, word: Word, is_mourning: bool) -> bool {
+        let lock = &mut self.locks[rank as usize];
+        let Some(turn) = lock.poll(word, is_mourning) else { return false };
+        lock.on_posted(word, turn);
+        assert_eq!(lock.poll(word, is_mourning), None, "one at a time");
+        let old = self.words[word as usize];
+        self.words[word as usize] = match turn.atomic {
+            Atomic::Add(number) => old.wrapping_add(number),
+            Atomic::Swap(compare, new) if old == compare => new,
+            Atomic::Swap(..) => old,
+        };
+        lock.on_done(word, old);
+        true
+    }
+
+    /// One round of a rank's atomics, a look among them.
+    fn step(&mut self, rank: u32) {
+        self.act(rank, Word::Tickets);
+        self.act(rank, Word::Holder);
+    }
+
+    fn is_held(&self, rank: u32) -> bool {
+        self.locks[rank as usize].is_held()
+    }
+
+    fn release(&mut self, rank: u32) {
+        self.locks[rank as usize].release();
+        for _ in 0..2 {
+            self.step(rank);
+        }
+        assert!(self.locks[rank as usize].is_idle());
+    }
+
+    fn tickets(&self) -> Tickets {
+        Tickets(self.words[0])
+    }
+}
+
+#[test]
+fn nobody_in_the_way_is_one_round_trip() {
+    for claim in [Claim::Shared, Claim::Exclusive, Claim::Everywhere] {
+        let mut line = Line::new(0, 1);
+        line.ask(0, claim);
+        line.step(0);
+        assert!(line.is_held(0), "{claim:?}");
+        line.step(0);
+        line.release(0);
+        let gone = u32::from(claim != Claim::Everywhere);
+        assert_eq!(line.words, [Tickets::free(gone).0, 0]);
+    }
+}
+
+#[test]
+fn first_come_first_served() {
+    let mut line = Line::new(Tickets::LAST - 1, 4);
+    let claims = [Claim::Shared, Claim::Exclusive, Claim::Shared, Claim::Shared];
+    for (rank, claim) in (0..).zip(claims) {
+        line.ask(rank, claim);
+        line.act(rank, Word::Tickets);
+    }
+    assert!(line.is_held(0) && !line.is_held(1) && !line.is_held(2));
+    for _ in 0..3 {
+        (0..4).for_each(|rank| line.step(rank));
+    }
+    assert!(line.is_held(0) && !line.is_held(1) && !line.is_held(2), "nobody passes who waits to be alone");
+    line.release(0);
+    (1..4).for_each(|rank| line.step(rank));
+    line.step(1);
+    assert!(line.is_held(1) && !line.is_held(2));
+    line.release(1);
+    line.step(2);
+    assert!(line.is_held(2));
+    line.step(2);
+    line.step(3);
+    assert!(line.is_held(2) && line.is_held(3), "both share it");
+    line.release(3);
+    line.release(2);
+    assert_eq!(line.words, [Tickets::free(2).0, 0]);
+}
+
+/// Every number begins again several times, whoever comes when it does.
+#[test]
+fn numbers_begin_again() {
+    for first in Tickets::LAST - 4..=Tickets::LAST {
+        for claims in 0..32_u32 {
+            let mut line = Line::new(first, 5);
+            let claim_of = |rank: u32| if claims >> rank & 1 == 0 { Claim::Shared } else { Claim::Exclusive };
+            for rank in 0..5 {
+                line.ask(rank, claim_of(rank));
+                line.act(rank, Word::Tickets);
+            }
+            let mut gone = 0;
+            while gone < 5 {
+                (0..5).for_each(|rank| line.step(rank));
+                let held: Vec<u32> = (0..5).filter(|&rank| line.is_held(rank)).collect();
+                assert!(!held.is_empty(), "first {first}, claims {claims:b}: {:?}", line.tickets());
+                assert!(held.len() == 1 || held.iter().all(|&rank| claim_of(rank) == Claim::Shared));
+                assert_eq!(held.first(), Some(&gone), "in the order of their coming");
+                line.release(gone);
+                gone += 1;
+            }
+            let next = (first + 5) & Tickets::LAST;
+            assert_eq!(line.words, [Tickets::free(next).0, 0], "nothing is left in the guard bit");
+        }
+    }
+}
+
+#[test]
+fn who_has_locked_all_passes_those_who_wait() {
+    let mut line = Line::new(0, 4);
+    line.ask(0, Claim::Everywhere);
+    line.step(0);
+    line.ask(1, Claim::Exclusive);
+    (0..3).for_each(|_| line.step(1));
+    assert!(line.is_held(0) && !line.is_held(1));
+    line.ask(2, Claim::Everywhere);
+    line.step(2);
+    assert!(line.is_held(2), "rank 1 only waits");
+    line.ask(3, Claim::Shared);
+    line.step(3);
+    assert!(!line.is_held(3), "holds nothing elsewhere, and waits its turn");
+    line.release(0);
+    line.step(1);
+    assert!(!line.is_held(1));
+    line.release(2);
+    line.step(1);
+    assert!(line.is_held(1));
+    line.ask(0, Claim::Everywhere);
+    (0..3).for_each(|_| line.step(0));
+    assert!(!line.is_held(0), "alone is alone");
+    line.release(1);
+    line.step(0);
+    line.step(3);
+    assert!(line.is_held(0) && line.is_held(3));
+}
+
+#[test]
+fn a_word_that_came_early_is_given_back() {
+    let mut line = Line::new(7, 3);
+    line.ask(0, Claim::Shared);
+    line.step(0);
+    line.ask(1, Claim::Exclusive);
+    line.ask(2, Claim::Exclusive);
+    line.act(1, Word::Tickets);
+    // The second has the word first.
+    line.act(2, Word::Holder);
+    line.act(2, Word::Tickets);
+    line.act(1, Word::Holder);
+    line.release(0);
+    line.act(1, Word::Tickets);
+    line.act(1, Word::Holder);
+    assert!(!line.is_held(1));
+    line.act(2, Word::Holder);
+    assert_eq!(line.words[1], 0);
+    line.act(1, Word::Holder);
+    assert!(line.is_held(1));
+    line.release(1);
+    line.step(2);
+    assert!(line.is_held(2));
+}
+
+#[test]
+fn the_turn_that_comes_while_the_word_goes_back_is_kept() {
+    let mut line = Line::new(0, 2);
+    line.ask(0, Claim::Shared);
+    line.step(0);
+    line.ask(1, Claim::Exclusive);
+    line.step(1);
+    line.release(0);
+    let lock = &mut line.locks[1];
+    let back = lock.poll(Word::Holder, false).unwrap();
+    lock.on_posted(Word::Holder, back);
+    line.act(1, Word::Tickets);
+    assert!(!line.is_held(1), "the word is on its way back");
+    let old = core::mem::replace(&mut line.words[1], 0);
+    line.locks[1].on_done(Word::Holder, old);
+    line.step(1);
+    assert!(line.is_held(1));
+}
+
+#[test]
+fn what_is_remembered_is_enough_to_leave() {
+    for ticket in [0, Tickets::LAST] {
+        for claim in [Claim::Shared, Claim::Exclusive, Claim::Everywhere] {
+            let mut line = Line::new(ticket, 1);
+            line.ask(0, claim);
+            line.step(0);
+            line.step(0);
+            assert!(line.locks[0].is_settled() && line.is_held(0));
+            line.locks[0] = WordLock::resumed(claim, Rank(0), line.locks[0].memo());
+            line.release(0);
+            let gone = u32::from(claim != Claim::Everywhere);
+            assert_eq!(line.words, [Tickets::free((ticket + gone) & Tickets::LAST).0, 0]);
+        }
+    }
+    assert!(WordLock::resumed(Claim::Shared, Rank(0), WordLock::NONE.memo()).is_idle());
+}
+
+#[test]
+fn who_no_longer_waits_leaves_when_the_turn_comes() {
+    let mut line = Line::new(0, 3);
+    line.ask(0, Claim::Exclusive);
+    line.step(0);
+    line.ask(1, Claim::Exclusive);
+    line.step(1);
+    line.locks[1].abandon();
+    line.ask(2, Claim::Exclusive);
+    line.step(2);
+    line.release(0);
+    (0..3).for_each(|_| line.step(1));
+    assert!(line.locks[1].is_idle());
+    line.step(2);
+    assert!(line.is_held(2));
+}
+
+/// Looks of a rank that waits, until it knows that nobody will let it in. `None`: it goes on waiting.
+fn looks_until_lost(line: &mut Line, rank: u32, dead: u32) -> Option<u32> {
+    for look in 1..=10 {
+        line.act_mourning(rank, Word::Tickets, true);
+        line.act_mourning(rank, Word::Holder, true);
+        if line.locks[rank as usize].find_out(|rank| rank != Rank(dead)) {
+            assert!(line.locks[rank as usize].is_lost());
+            return Some(look);
+        }
+    }
+    None
+}
+
+#[test]
+fn what_the_dead_hold_is_lost() {
+    for held in [Claim::Shared, Claim::Exclusive, Claim::Everywhere] {
+        for claim in [Claim::Shared, Claim::Exclusive, Claim::Everywhere] {
+            let mut line = Line::new(0, 3);
+            line.ask(0, held);
+            line.step(0);
+            line.ask(1, claim);
+            line.step(1);
+            let excludes = held == Claim::Exclusive || claim == Claim::Exclusive;
+            let lost = if line.is_held(1) { None } else { looks_until_lost(&mut line, 1, 0) };
+            let passes = held == Claim::Shared && claim == Claim::Shared;
+            assert_eq!(lost.is_some(), excludes || passes, "{held:?} {claim:?}");
+        }
+    }
+}
+
+#[test]
+fn the_living_are_waited_for() {
+    let mut line = Line::new(0, 3);
+    line.ask(0, Claim::Exclusive);
+    line.step(0);
+    for (rank, claim) in [(1, Claim::Exclusive), (2, Claim::Everywhere)] {
+        line.ask(rank, claim);
+        line.step(rank);
+        assert_eq!(looks_until_lost(&mut line, rank, 99), None);
+    }
+    line.locks[2].lose();
+    line.locks[2] = WordLock::NONE;
+    line.words[1] -= 1;
+    line.release(0);
+    line.act_mourning(1, Word::Tickets, true);
+    line.act_mourning(1, Word::Holder, true);
+    line.act_mourning(1, Word::Holder, true);
+    assert!(line.is_held(1));
+}
+
+/// Every rank asks again as soon as it has left: between two turns of one, every other one has had its own.
+#[test]
+fn nobody_is_passed_twice() {
+    const RANKS: u32 = 5;
+    for writers in 1..(1_u32 << RANKS) {
+        let mut line = Line::new(Tickets::LAST - 20, RANKS);
+        let claim_of = |rank: u32| if writers >> rank & 1 == 0 { Claim::Shared } else { Claim::Exclusive };
+        let mut turns = [0_u32; RANKS as usize];
+        (0..RANKS).for_each(|rank| line.ask(rank, claim_of(rank)));
+        for _ in 0..200 {
+            for rank in 0..RANKS {
+                line.step(rank);
+                if line.is_held(rank) {
+                    turns[rank as usize] += 1;
+                    line.release(rank);
+                    line.ask(rank, claim_of(rank));
+                }
+                let (least, most) = (turns.iter().min(), turns.iter().max());
+                let ahead = most.zip(least).map(|(most, least)| most - least);
+                assert!(ahead.is_some_and(|ahead| ahead <= 2), "writers {writers:b}: {turns:?}");
+            }
+        }
+        assert!(turns.iter().all(|&turns| turns > 10), "{turns:?}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The way of the puts and gets that a program repeats: all that an operation to the target used last takes, in one
+//! place, so that the next one asks for nothing else.
+//!
+//! It is a copy, taken when an operation went natively and nothing stood against it. Whatever could stand against the
+//! next one ends it: the element's leave is taken back or the element itself, the epoch ends, the fabric refuses.
+
+use super::Direct;
+use crate::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
+use crate::pool::NONE;
+use crate::provider::RemoteAddr;
+
+/// The last target of native puts and gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shortcut {
+    /// The window, for puts and for gets; none where one of those has not gone this way.
+    put: WindowId,
+    get: WindowId,
+    rank: Rank,
+    /// The target's element.
+    pub(crate) target: u32,
+    pub(crate) peer: PeerAddr,
+    pub(crate) put_tag: Tag,
+    pub(crate) get_tag: Tag,
+    /// The first length that is not one message within the window.
+    len_end: usize,
+    /// Numbers with a sign, so that a product that is too large for them, or for any window, is found at once.
+    disp_unit: i64,
+    size: u64,
+    base: u64,
+    key: RemoteKey,
+    /// Bytes of the operation that the fabric is being asked to take.
+    pub(crate) offered: usize,
+}
+
+impl Shortcut {
+    /// None.
+    pub(crate) const NONE: Self = Self {
+        put: WindowId(NONE),
+        get: WindowId(NONE),
+        rank: Rank(NONE),
+        target: NONE,
+        peer: PeerAddr(0),
+        put_tag: Tag(0),
+        get_tag: Tag(0),
+        len_end: 0,
+        disp_unit: 0,
+        size: 0,
+        base: 0,
+        key: RemoteKey(0),
+        offered: 0,
+    };
+
+    /// The way to `rank`, whose element `target` may be accessed directly by messages of at most `message_bytes_max`.
+    fn to(rank: Rank, target: u32, direct: &Direct, message_bytes_max: usize) -> Self {
+        let Direct { peer, metadata } = *direct;
+        // No memory is larger than what has a sign.
+        let size =
+            usize::try_from(metadata.size).ok().filter(|size| *size <= isize::MAX as usize).unwrap_or(0);
+        Self {
+            rank,
+            target,
+            peer,
+            len_end: message_bytes_max.min(size),
+            disp_unit: metadata.disp_unit.into(),
+            size: metadata.size,
+            base: metadata.base,
+            key: metadata.key,
+            ..Self::NONE
+        }
+    }
+
+    /// A put with the tag has gone to `rank` of the window.
+    #[inline]
+    pub(crate) fn learn_put(
+        &mut self,
+        window: WindowId,
+        rank: Rank,
+        (target, tag): (u32, Tag),
+        direct: &Direct,
+        message_bytes_max: usize,
+    ) {
+        let before = *self;
+        *self = Self { put: window, put_tag: tag, ..Self::to(rank, target, direct, message_bytes_max) };
+        if (before.target, before.get) == (target, window) {
+            (self.get, self.get_tag) = (before.get, before.get_tag);
+        }
+    }
+
+    /// A get has.
+    #[inline]
+    pub(crate) fn learn_get(
+        &mut self,
+        window: WindowId,
+        rank: Rank,
+        (target, tag): (u32, Tag),
+        direct: &Direct,
+        message_bytes_max: usize,
+    ) {
+        let before = *self;
+        *self = Self { get: window, get_tag: tag, ..Self::to(rank, target, direct, message_bytes_max) };
+        if (before.target, before.put) == (target, window) {
+            (self.put, self.put_tag) = (before.put, before.put_tag);
+        }
+    }
+
+    /// Forgets the way, if it is that to this element.
+    #[inline]
+    pub(crate) fn forget(&mut self, target: u32) {
+        if self.target == target {
+            *self = Self::NONE;
+        }
+    }
+
+    /// Where a put of `len` bytes goes; `None`: not this way.
+    #[inline]
+    pub(crate) fn put_at(&self, window: WindowId, rank: Rank, disp: u64, len: usize) -> Option<RemoteAddr> {
+        if self.put != window || self.rank != rank {
+            return None;
+        }
+        self.locate(disp, len)
+    }
+
+    /// Where a get does.
+    #[inline]
+    pub(crate) fn get_at(&self, window: WindowId, rank: Rank, disp: u64, len: usize) -> Option<RemoteAddr> {
+        if self.get != window || self.rank != rank {
+            return None;
+        }
+        self.locate(disp, len)
+    }
+
+    /// The location of 1 to `len_end` bytes at `disp`, if they are inside of the window.
+    #[inline]
+    fn locate(&self, disp: u64, len: usize) -> Option<RemoteAddr> {
+        if len.wrapping_sub(1) >= self.len_end {
+            return None;
+        }
+        // A displacement or an offset that only fits without a sign is a large number, and outside; the length is at
+        // most the size.
+        let offset = (disp as i64).checked_mul(self.disp_unit)? as u64;
+        if offset > self.size.wrapping_sub(len as u64) {
+            return None;
+        }
+        Some(RemoteAddr { addr: self.base.wrapping_add(offset), key: self.key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Metadata;
+
+    fn direct(size: u64, disp_unit: u32) -> Direct {
+        let metadata = Metadata { base: 16, size, disp_unit, key: RemoteKey(9), misalignment: 0 };
+        Direct { peer: PeerAddr(4), metadata }
+    }
+
+    #[test]
+    fn it_goes_where_the_elements_way_goes() {
+        let (window, rank, most) = (WindowId(3), Rank(7), 40);
+        let values = [0, 1, 2, 8, 12, 24, 39, 40, 41, 96, 100, u64::MAX / 8, u64::MAX / 8 + 1, u64::MAX];
+        for (size, unit) in [(0, 1), (8, 8), (41, 1), (100, 8), (u64::MAX >> 1, 1), (100, u32::MAX)] {
+            let direct = direct(size, unit);
+            let mut shortcut = Shortcut::NONE;
+            shortcut.learn_put(window, rank, (5, Tag(5)), &direct, most);
+            for disp in values {
+                for len in values.map(|len| len as usize) {
+                    let expected = direct.metadata.locate(disp, len as u64).ok();
+                    let expected = expected.filter(|_| (1..=most).contains(&len));
+                    let at = shortcut.put_at(window, rank, disp, len).map(|at| at.addr);
+                    assert_eq!(at, expected.map(|offset| 16 + offset), "{size} {unit} {disp} {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_for_one_target_and_what_has_gone_there() {
+        let (direct, mut shortcut) = (direct(8, 8), Shortcut::NONE);
+        let ways = |shortcut: &Shortcut, window, rank| {
+            let (window, rank) = (WindowId(window), Rank(rank));
+            let put = shortcut.put_at(window, rank, 0, 8).is_some();
+            (put, shortcut.get_at(window, rank, 0, 8).is_some())
+        };
+        assert_eq!(ways(&shortcut, NONE, NONE), (false, false));
+        shortcut.learn_put(WindowId(1), Rank(2), (3, Tag(30)), &direct, 8);
+        assert_eq!(ways(&shortcut, 1, 2), (true, false));
+        assert_eq!((ways(&shortcut, 1, 4), ways(&shortcut, 0, 2)), ((false, false), (false, false)));
+        shortcut.learn_get(WindowId(1), Rank(2), (3, Tag(31)), &direct, 8);
+        assert_eq!(ways(&shortcut, 1, 2), (true, true));
+        assert_eq!((shortcut.put_tag, shortcut.get_tag), (Tag(30), Tag(31)));
+        shortcut.learn_get(WindowId(0), Rank(2), (4, Tag(41)), &direct, 8);
+        assert_eq!((ways(&shortcut, 0, 2), ways(&shortcut, 1, 2)), ((false, true), (false, false)));
+        shortcut.forget(3);
+        assert_eq!(ways(&shortcut, 0, 2), (false, true));
+        shortcut.forget(4);
+        assert_eq!(shortcut, Shortcut::NONE);
+    }
+}

@@ -1,0 +1,227 @@
+//! The two words of a window's lock at this rank, and what this rank's locks need that belong to no target element.
+#![allow(unsafe_code)] // registers memory
+
+use alloc::boxed::Box;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::dtype::Dtype;
+use crate::ids::{PeerAddr, Rank, RemoteKey};
+use crate::lock::words::{Tickets, Word, WordLock};
+use crate::op::ReduceOp;
+use crate::pool::NONE;
+use crate::provider::{Allocation, Endpoint, Mapping, MemoryRegion, NativeOps, RemoteAddr};
+use crate::wire::Metadata;
+
+/// The lock of the own window, and those of ranks that the walk of lock_all asks at one time.
+pub(crate) const SEATS: usize = 1 + crate::epoch::DETACHED_IN_FLIGHT;
+
+/// The seat of the own window's lock.
+pub(crate) const OWN_SEAT: usize = 0;
+
+/// Ranks whose words' place is remembered, where not all are alike.
+const KNOWN: usize = 64;
+
+/// The first ticket: the numbers begin again soon in every window, and not only in one that is years old.
+const FIRST_TICKET: u32 = Tickets::LAST - 2;
+
+/// The words, in a cache line of their own, and in that of its neighbour, which processors fetch with it.
+#[derive(Default, Debug)]
+#[repr(C, align(128))]
+struct Line([AtomicU64; 2]);
+
+/// Whether a fabric has the atomics that change the words.
+pub(crate) fn has_atomics(native: &NativeOps) -> bool {
+    let dtype = Dtype::U64;
+    NativeOps::has(&native.fetch_atomic, dtype, ReduceOp::Sum)
+        && native.compare_atomic & 1 << dtype as u32 != 0
+}
+
+/// What keeps the words: memory that the fabric reaches best, if it makes a difference.
+#[derive(Debug)]
+enum Kept {
+    Own(Box<Line>),
+    Mapped { line: NonNull<Line>, _mapping: Box<dyn Mapping> },
+}
+
+// SAFETY: the line belongs to this value alone, is made of atomics, and is not bound to a thread; neither is what keeps
+// it mapped.
+unsafe impl Send for Kept {}
+
+impl Kept {
+    /// A line of zeros; `None`: there is no memory on which the fabric has the atomics.
+    fn new(endpoint: &mut impl Endpoint) -> Option<Self> {
+        match endpoint.allocate(size_of::<Line>(), align_of::<Line>()) {
+            Allocation::Here { base, mapping } => {
+                Some(Self::Mapped { line: base.cast::<Line>(), _mapping: mapping })
+            }
+            Allocation::Anywhere if has_atomics(endpoint.native()) => Some(Self::Own(Box::default())),
+            Allocation::Anywhere | Allocation::OutOfMemory => None,
+        }
+    }
+
+    fn words(&self) -> &[AtomicU64; 2] {
+        match self {
+            Self::Own(line) => &line.0,
+            // SAFETY: the memory is as large, aligned, and of zeros when it came, by the contract; it is kept as long as
+            // this, and of everybody's accesses to it all are atomic.
+            Self::Mapped { line, .. } => unsafe { &line.as_ref().0 },
+        }
+    }
+}
+
+/// A lock that belongs to no target element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) lock: WordLock,
+    pub(crate) rank: Rank,
+    /// Where it is, pinned.
+    pub(crate) peer: Option<PeerAddr>,
+    /// It was asked where its words are.
+    pub(crate) is_asked: bool,
+}
+
+impl Seat {
+    const FREE: Self = Self { lock: WordLock::NONE, rank: Rank(NONE), peer: None, is_asked: false };
+}
+
+/// What is remembered of a rank.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    rank: Rank,
+    /// Where its words are.
+    place: RemoteAddr,
+    /// What it said of its part of the window with that. No lock request brings it.
+    metadata: Metadata,
+}
+
+/// All that a window has whose locks are words.
+#[derive(Debug)]
+pub(crate) struct Words<R> {
+    /// Dropped before what it registers.
+    _region: R,
+    kept: Kept,
+    own: RemoteAddr,
+    /// Everybody's are at the same place, by the same key.
+    pub(crate) is_alike: bool,
+    /// Somebody may have to look again.
+    pub(crate) has_waiters: bool,
+    known: Box<[Known]>,
+    seats: Box<[Seat]>,
+}
+
+impl<R: MemoryRegion> Words<R> {
+    /// Registers the words of a new window; `None`: the fabric does not register such memory.
+    pub(crate) fn new<E: Endpoint<Region = R>>(
+        endpoint: &mut E,
+        key: RemoteKey,
+        metadata: Metadata,
+    ) -> Option<Self> {
+        let kept = Kept::new(endpoint)?;
+        let words = kept.words();
+        words[Word::Tickets as usize].store(Tickets::free(FIRST_TICKET).0, Ordering::Relaxed);
+        let base = NonNull::from(words).cast::<u8>();
+        // SAFETY: the words stay where they are until the region is dropped, with this, and are atomics for everybody.
+        let region = unsafe { endpoint.register(base, size_of::<[AtomicU64; 2]>(), key) }.ok()?;
+        let own = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
+        let nobody = Known { rank: Rank(NONE), place: own, metadata };
+        Some(Self {
+            _region: region,
+            kept,
+            own,
+            is_alike: false,
+            has_waiters: false,
+            known: alloc::vec![nobody; KNOWN].into_boxed_slice(),
+            seats: alloc::vec![Seat::FREE; SEATS].into_boxed_slice(),
+        })
+    }
+}
+
+impl<R> Words<R> {
+    /// Where the words of this rank are.
+    pub(crate) fn own(&self) -> RemoteAddr {
+        self.own
+    }
+
+    /// What the words of this rank say at this moment.
+    pub(crate) fn look(&self) -> [u64; 2] {
+        [0, 1].map(|word: usize| self.kept.words()[word].load(Ordering::Relaxed))
+    }
+
+    /// A number for the agreement, not 0: others with the same one have their words at the same place, by the same
+    /// key. Where they differ the chance is 1 in 2^63 that this does not show.
+    pub(crate) fn digest(&self) -> u64 {
+        // FNV-1a, by 64 bits.
+        let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x100_0000_01b3).rotate_left(23);
+        mix(mix(0xcbf2_9ce4_8422_2325, self.own.addr), self.own.key.0) | 1
+    }
+
+    /// Where the words of a rank are, if that is known; `me` is this rank.
+    pub(crate) fn place_of(&self, rank: Rank, me: Rank) -> Option<RemoteAddr> {
+        if self.is_alike || rank == me {
+            return Some(self.own);
+        }
+        self.known(rank).map(|known| known.place)
+    }
+
+    fn known(&self, rank: Rank) -> Option<&Known> {
+        Some(&self.known[rank.index() % KNOWN]).filter(|known| known.rank == rank)
+    }
+
+    /// What a rank has said of its part of the window, as far as it is remembered.
+    pub(crate) fn metadata_of(&self, rank: Rank) -> Option<Metadata> {
+        self.known(rank).map(|known| known.metadata)
+    }
+
+    /// Remembers what a rank has said, in the place of what another one has.
+    pub(crate) fn learn(&mut self, rank: Rank, place: RemoteAddr, metadata: Metadata) {
+        self.known[rank.index() % KNOWN] = Known { rank, place, metadata };
+        for seat in self.seats.iter_mut().filter(|seat| seat.rank == rank) {
+            seat.is_asked = false;
+        }
+    }
+
+    pub(crate) fn seat(&self, seat: usize) -> &Seat {
+        &self.seats[seat]
+    }
+
+    pub(crate) fn seat_mut(&mut self, seat: usize) -> &mut Seat {
+        &mut self.seats[seat]
+    }
+
+    /// Puts a lock on a rank onto the seat, which is free.
+    pub(crate) fn sit(&mut self, seat: usize, rank: Rank, lock: WordLock) {
+        self.seats[seat] = Seat { lock, rank, ..Seat::FREE };
+    }
+
+    /// Makes the seat free; the peer that is pinned no more.
+    pub(crate) fn stand_up(&mut self, seat: usize) -> Seat {
+        core::mem::replace(&mut self.seats[seat], Seat::FREE)
+    }
+
+    /// A seat of the walk's that is free.
+    pub(crate) fn free_seat(&self) -> Option<usize> {
+        (OWN_SEAT + 1..SEATS).find(|&seat| self.seats[seat].rank == Rank(NONE))
+    }
+
+    /// Whether the own window's lock, and the walk, are done with.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.seats.iter().all(|seat| seat.lock.is_idle() || (seat.lock.is_lost() && !seat.lock.is_busy()))
+    }
+
+    /// The locks on a rank, or on all, will not be had any more.
+    pub(crate) fn lose(&mut self, rank: Option<Rank>) {
+        let is_meant = |seat: &Seat| rank.is_none_or(|rank| seat.rank == rank);
+        self.seats.iter_mut().filter(|seat| is_meant(seat)).for_each(|seat| seat.lock.lose());
+    }
+
+    /// Bytes that this holds beside itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Line>() + size_of_val(&*self.known) + size_of_val(&*self.seats)
+    }
+}
+
+/// The byte of a word behind the first one.
+pub(crate) fn offset_of(word: Word) -> u64 {
+    8 * word as u64
+}

@@ -1,0 +1,85 @@
+//! Programs whose locks are words of the target's memory, changed by the fabric's atomics.
+
+use rma_core::dtype::Dtype;
+use rma_core::info::LockProtocol;
+use rma_core::op::ReduceOp;
+use rma_core::provider::NativeOps;
+
+use super::act::Act;
+use super::scenario::{add, each, increment, lock, AfterDeath, Protocol, Scenario, EXCLUSIVE, SHARED};
+
+fn new(name: &'static str, pool: u32, acts: Vec<Vec<Act>>) -> Scenario {
+    Scenario::new(Protocol::Words, name, pool, acts).with(by_words)
+}
+
+/// The fabric has the two atomics that the locks need, and no other.
+fn by_words(scenario: &mut Scenario) {
+    let mut native = NativeOps::default();
+    native.fetch_atomic[Dtype::U64 as usize] = 1 << ReduceOp::Sum as u16;
+    native.compare_atomic = 1 << Dtype::U64 as u32;
+    scenario.fabric.native = native;
+    scenario.config.lock_protocol = LockProtocol::Nic;
+}
+
+/// Locks a rank, and shows that the lock is held.
+fn hold(target: u32, is_exclusive: bool) -> Vec<Act> {
+    let mut acts = vec![lock(target, is_exclusive), add(target, 0), Act::Flush { target }];
+    acts.extend([Act::Enter { target, is_exclusive }, Act::Leave { target }, Act::Unlock { target }]);
+    acts
+}
+
+pub(super) fn words(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let total = u64::from(ranks);
+    if ranks == 3 {
+        of_two_targets(pool, all);
+    }
+    if pool > 1 {
+        // With one target another element changes nothing.
+        return;
+    }
+    if ranks == 2 {
+        all.push(new("exclusive", pool, each(ranks, |_| hold(0, EXCLUSIVE))).ending(0, 0, total));
+        all.push(new("increment by words", pool, each(ranks, |_| increment(0))).ending(0, 0, total));
+        let twice = |rank| if rank == 0 { vec![] } else { [hold(0, EXCLUSIVE), hold(0, SHARED)].concat() };
+        all.push(new("one after the other", pool, each(ranks, twice)).ending(0, 0, 2));
+        let crossed = |rank: u32| one(1 - rank);
+        all.push(new("each locks the other", pool, each(ranks, crossed)).ending(0, 0, 1).ending(1, 0, 1));
+    }
+    let mixed = |rank| hold(0, rank == ranks - 1);
+    all.push(new("shared and exclusive", pool, each(ranks, mixed)).ending(0, 0, total));
+    let (target, is_exclusive) = (0, false);
+    let mut to_first = vec![Act::LockAll { no_check: false }, add(0, 0), Act::Flush { target }];
+    to_first.extend([Act::Enter { target, is_exclusive }, Act::Leave { target }, Act::UnlockAll]);
+    let alone = |rank: u32| if rank == 0 { hold(0, EXCLUSIVE) } else { one(0) };
+    let against = |rank: u32| if rank == 1 { to_first.clone() } else { alone(rank) };
+    all.push(new("lock_all against exclusive locks", pool, each(ranks, against)).ending(0, 0, total));
+    deaths(ranks, pool, all);
+}
+
+fn one(target: u32) -> Vec<Act> {
+    vec![lock(target, EXCLUSIVE), add(target, 0), Act::Unlock { target }]
+}
+
+fn of_two_targets(pool: u32, all: &mut Vec<Scenario>) {
+    // With one element the walk locks those that have none.
+    let everywhere = vec![Act::LockAll { no_check: false }, add(1, 0), add(2, 0), Act::UnlockAll];
+    let acts = vec![everywhere, Vec::new(), one(1)];
+    all.push(new("lock_all of two targets", pool, acts).ending(1, 0, 2).ending(2, 0, 1));
+    // With one element a lock that is held has none.
+    let mut two = vec![lock(1, EXCLUSIVE), lock(2, SHARED), add(1, 0), add(2, 0)];
+    two.extend([Act::Unlock { target: 1 }, Act::Unlock { target: 2 }]);
+    all.push(new("two locks at once", pool, vec![two, Vec::new(), one(1)]).ending(1, 0, 2).ending(2, 0, 1));
+}
+
+/// The rank that may die has or wants the lock that the others want: they get it, or learn that it is lost.
+fn deaths(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    for (name, is_exclusive) in
+        [("an exclusive lock of the dead", true), ("a shared lock of the dead", false)]
+    {
+        let acts = |rank| if rank == 0 { Vec::new() } else { hold(0, is_exclusive || rank < ranks - 1) };
+        let scenario = new(name, pool, each(ranks, acts));
+        all.push(scenario.with(|scenario| {
+            (scenario.mortal, scenario.after_death) = (Some(ranks - 1), AfterDeath::GivesUp);
+        }));
+    }
+}

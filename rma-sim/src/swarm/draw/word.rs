@@ -1,0 +1,33 @@
+//! Which windows are locked by words of their memory, and fabrics that can do that.
+
+use rma_core::config::Config;
+use rma_core::dtype::Dtype;
+use rma_core::info::LockProtocol;
+use rma_core::op::ReduceOp;
+
+use super::super::plan::WindowPlan;
+use crate::fabric::FabricConfig;
+use crate::random::Random;
+
+/// Mixed into the seed for what is drawn here.
+pub(super) const SOURCE: u64 = 0x0010_c5ed;
+
+/// Draws the protocol, and mostly gives the fabric what it takes.
+pub(super) fn settle(config: &mut Config, fabric: &mut FabricConfig, random: &mut Random) {
+    use LockProtocol::{Auto, Message, Nic};
+    config.lock_protocol = random.pick(&[Message, Message, Message, Nic, Nic, Auto]);
+    if config.lock_protocol != Message && random.chance(800) {
+        let dtype = Dtype::U64 as usize;
+        fabric.native.fetch_atomic[dtype] |= 1 << ReduceOp::Sum as u16;
+        fabric.native.compare_atomic |= 1 << dtype;
+    }
+}
+
+/// Some windows have a protocol of their own.
+pub(super) fn hint(windows: &mut [WindowPlan], random: &mut Random) {
+    for window in windows {
+        if random.chance(150) {
+            window.options.lock_protocol = Some(random.pick(&LockProtocol::ALL));
+        }
+    }
+}
