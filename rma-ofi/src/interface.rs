@@ -73,6 +73,9 @@ fn proven_address(options: &Options) -> Option<IpAddr> {
 /// How far an offer's address reaches, the larger the better. Offers that name no IP address come before others but
 /// the proven one: their fabric knows better.
 pub(crate) fn reach(info: &fi::fi_info, domain: &str, options: &Options) -> u8 {
+    if info.addr_format == fi::FI_SOCKADDR_IB {
+        return GLOBAL_IDENTIFIER;
+    }
     reach_of(source(info).map(|address| address.ip()), domain, options)
 }
 
@@ -96,6 +99,10 @@ pub(crate) fn addresses<'a>(
     }
     addresses
 }
+
+/// The reach of an RDMA port's own address: libfabric names it first, but connections are made by it on InfiniBand
+/// only, and by the IP address of the same port everywhere.
+const GLOBAL_IDENTIFIER: u8 = 3;
 
 fn reach_of(address: Option<IpAddr>, domain: &str, options: &Options) -> u8 {
     match address {
@@ -276,6 +283,18 @@ mod tests {
         ] {
             assert_eq!(reach("10.66.0.2", "eth1", &options), usual);
         }
+    }
+
+    #[test]
+    fn an_rdma_ports_own_address_comes_behind_its_ip_address() {
+        // SAFETY: numbers and null pointers.
+        let mut info: fi::fi_info = unsafe { core::mem::zeroed() };
+        info.addr_format = fi::FI_SOCKADDR_IB;
+        let options = Options::default();
+        let own = reach(&info, "rxe0", &options);
+        assert!(own < reach_of(Some("10.77.0.1".parse().unwrap()), "rxe0", &options));
+        assert!(own > reach_of(Some("fe80::2".parse().unwrap()), "rxe0", &options));
+        assert!(own > reach_of(Some("127.0.0.1".parse().unwrap()), "rxe0", &options));
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Options {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
             library: text("RMA_LIBFABRIC").map(PathBuf::from),
-            provider: text("RMA_PROVIDER"),
+            // A name may say that it is libfabric's.
+            provider: text("RMA_PROVIDER").map(|name| name.trim_start_matches("ofi:").to_owned()),
             domain: text("RMA_DOMAIN"),
             nic: text("RMA_NIC"),
             interface: text("RMA_INTERFACE"),

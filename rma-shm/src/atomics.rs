@@ -20,6 +20,15 @@ pub(crate) enum Atomic {
     Swap { operand: *const u8, compare: *const u8, result: *mut u8 },
 }
 
+/// Whether the processor has atomics for elements there; also where nothing is, which is found out later.
+#[inline]
+pub(crate) fn is_aligned(peer: &mut Peer, at: RemoteAddr, dtype: Dtype) -> bool {
+    match peer.region(at.key).and_then(|known| known.at(at.addr, 0)) {
+        Ok(Place::Mapped(place)) => place.addr() % dtype.size().next_power_of_two() == 0,
+        _ => true,
+    }
+}
+
 /// Executes an atomic on `len` bytes; an error is that of the operation, which was accepted.
 ///
 /// # Safety
@@ -44,7 +53,11 @@ pub(crate) unsafe fn execute(
         let memory = unsafe { WindowMemory::new(place, len) };
         // SAFETY: by the caller's promise.
         unsafe { apply(&memory, atomic, len, dtype, op) }
-    })
+    })?;
+    if let (Atomic::Reduce { .. }, Dtype::U64) = (atomic, dtype) {
+        peer.notify();
+    }
+    Ok(())
 }
 
 /// # Safety

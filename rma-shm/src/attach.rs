@@ -1,6 +1,8 @@
 //! Copies between this process's memory and another's by the kernel (`process_vm_readv`,
 //! `process_vm_writev`).
 
+use std::ffi::CString;
+
 use libc::{c_ulong, iovec, pid_t};
 use rma_core::provider::FabricCode;
 
@@ -77,36 +79,76 @@ pub(crate) fn read_word(pid: u32, at: u64) -> Result<u64, FabricCode> {
     unsafe { copy(Direction::Get, pid, &mut local, &mut remote) }.map(|()| word)
 }
 
-/// Whether the kernel lets another process of this user, which is no parent of this one, copy from its
-/// memory: asked by a child, since rules for debuggers (Yama's `ptrace_scope`) let a parent at its children
+/// What the kernel lets another process of this user do with this one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allowed {
+    /// Copy from and to its memory.
+    pub(crate) copy: bool,
+    /// Open its files, so that they can be mapped, and hear of its end.
+    pub(crate) open: bool,
+}
+
+impl Allowed {
+    const NOTHING: Self = Self { copy: false, open: false };
+
+    /// What a child's status says that has a bit for each thing it could not do.
+    fn of(status: i32) -> Self {
+        Self { copy: status & NO_COPY == 0, open: status & NO_OPEN == 0 }
+    }
+}
+
+const NO_COPY: i32 = 1;
+const NO_OPEN: i32 = 2;
+
+/// Opens what `path` names and the process, as [`crate::peer::Peer::connect`] does. Only calls to the kernel: it runs in
+/// a child that has of this process's threads one.
+fn can_open(path: &CString, pid: u32) -> bool {
+    // SAFETY: the path ends with a zero.
+    let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    // SAFETY: takes two numbers.
+    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    file >= 0 && process >= 0
+}
+
+/// What the kernel lets another process of this user, which is no parent of this one, do with it and with its file
+/// `fd`: asked by a child, since rules for debuggers (Yama's `ptrace_scope`) let a parent at its children
 /// and not the reverse.
-pub(crate) fn is_allowed() -> bool {
+pub(crate) fn ask(fd: u32) -> Allowed {
     static WORD: u64 = u64::from_le_bytes(*b"attached");
     let own = std::process::id();
+    let Ok(path) = CString::new(format!("/proc/{own}/fd/{fd}")) else { return Allowed::NOTHING };
     // A child that sends no signal when it ends, so that the program does not notice it, and runs no handlers
     // of fork.
-    // SAFETY: without flags and with a null stack this is fork. The child makes two calls to the kernel and
+    // SAFETY: without flags and with a null stack this is fork. The child makes a few calls to the kernel and
     // ends.
     let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     if child == 0 {
         let is_read = read_word(own, (&raw const WORD).addr() as u64) == Ok(WORD);
+        let is_opened = can_open(&path, own);
+        let status = if is_read { 0 } else { NO_COPY } | if is_opened { 0 } else { NO_OPEN };
         // SAFETY: ends the child at once, without destructors.
-        unsafe { libc::_exit(i32::from(!is_read)) };
+        unsafe { libc::_exit(status) };
     }
-    let Ok(child) = pid_t::try_from(child) else { return false };
+    // Nobody to ask: it comes out when ranks meet.
+    let Some(child) = pid_t::try_from(child).ok().filter(|child| *child > 0) else {
+        return Allowed { copy: false, open: true };
+    };
     let mut status = 1;
     loop {
         // SAFETY: waits for the child made above, of whatever kind.
         let ended = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
         match std::io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR) if ended < 0 => {}
-            _ => return ended == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+            _ if ended == child && libc::WIFEXITED(status) => return Allowed::of(libc::WEXITSTATUS(status)),
+            _ => return Allowed::NOTHING,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn pieces(memory: &mut [u8], lens: &[usize]) -> Vec<iovec> {
@@ -159,8 +201,12 @@ mod tests {
     /// The probe says what real processes find: a child of ours reads our memory, or it cannot.
     #[test]
     fn the_probe_leaves_no_child() {
-        let said = is_allowed();
-        assert_eq!(is_allowed(), said);
+        let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+        let fd = u32::try_from(file.as_raw_fd()).unwrap();
+        let said = ask(fd);
+        assert!(said.open);
+        assert_eq!(ask(fd), said);
+        assert_eq!(ask(u32::MAX), Allowed { open: false, ..said });
         // SAFETY: asks for any child; there is none of this kind.
         let child = unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::__WCLONE | libc::WNOHANG) };
         assert!(child <= 0, "child {child} was left");

@@ -41,6 +41,11 @@ impl Buffers {
         Ok(Self { base, layout, packet_bytes: options.packet_bytes, stride, per_class, free })
     }
 
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
     /// The buffer that would be lent next, to be filled.
     #[inline]
     pub(crate) fn next(&mut self, class: usize) -> Option<&mut [u8]> {

@@ -15,7 +15,7 @@ use rma_core::provider::{
 use rustix::event::epoll;
 
 use crate::address::Location;
-use crate::attach;
+use crate::attach::{self, Allowed};
 use crate::buffers::Buffers;
 use crate::error::{call_failed, refused, ENDED, NO_PEER};
 use crate::head::{Shape, CLASSES};
@@ -36,6 +36,7 @@ struct PeerSlot {
 pub struct ShmEndpoint {
     limits: Limits,
     native: NativeOps,
+    native_allocated: NativeOps,
     pub(crate) reach: Reach,
     pub(crate) own: Arc<Own>,
     address: AddressBytes,
@@ -80,13 +81,20 @@ impl ShmEndpoint {
     /// done.
     pub fn open(options: &Options) -> Result<Self, ProviderError> {
         options.check()?;
-        let reach = match options.reach {
-            Some(reach) => reach,
-            None if *IS_ALLOWED.get_or_init(attach::is_allowed) => Reach::Attached,
-            None => Reach::Packets,
-        };
         let shape = Shape::of(options);
         let own = Arc::new(Own::new(shape)?);
+        let allowed = *ALLOWED.get_or_init(|| attach::ask(own.location.fd));
+        if !allowed.open {
+            return Err(refused(
+                "the kernel does not let processes open each other's files in /proc/PID/fd, or hear of each other's \
+                 end (pidfd_open): it is old, or this is a sandbox, or the program may not be inspected",
+            ));
+        }
+        let reach = match options.reach {
+            Some(reach) => reach,
+            None if allowed.copy => Reach::Attached,
+            None => Reach::Allocated,
+        };
         let address = own
             .location
             .encode()
@@ -100,6 +108,7 @@ impl ShmEndpoint {
         Ok(Self {
             limits: limits(options, reach),
             native: native(reach),
+            native_allocated: native(if reach == Reach::Packets { reach } else { Reach::Mapped }),
             reach,
             own,
             address,
@@ -133,10 +142,16 @@ impl ShmEndpoint {
         let Shape { lanes, ring_bytes, .. } = self.own.head.shape;
         let reach = match self.reach {
             Reach::Mapped => "memory mapped",
-            Reach::Attached => "memory mapped where it is shared, else copied by the kernel",
+            Reach::Attached => "memory of the library's mapped, other copied by the kernel",
+            Reach::Allocated => "memory of the library's mapped, packets for other",
             Reach::Packets => "packets only",
         };
         format!("shared memory: {reach}, up to {lanes} senders with rings of {CLASSES} x {ring_bytes} bytes")
+    }
+
+    /// Bytes of receive buffers. What peers send through is beside it, and is taken by those that send.
+    pub fn memory_bytes(&self) -> usize {
+        self.buffers.bytes()
     }
 
     pub(crate) fn limits_of(&self) -> &Limits {
@@ -145,6 +160,10 @@ impl ShmEndpoint {
 
     pub(crate) fn native_of(&self) -> &NativeOps {
         &self.native
+    }
+
+    pub(crate) fn native_allocated_of(&self) -> &NativeOps {
+        &self.native_allocated
     }
 
     pub(crate) fn own_address(&self) -> AddressBytes {
@@ -305,11 +324,11 @@ fn limits(options: &Options, reach: Reach) -> Limits {
     }
 }
 
-/// The processors' atomics are those of the target's engine, too: what is executed here and what is executed
-/// there are atomic towards each other.
+/// What works on any memory that can be registered. The processors' atomics are those of the target's engine, too:
+/// what is executed here and what is executed there are atomic towards each other.
 fn native(reach: Reach) -> NativeOps {
-    let mut native =
-        NativeOps { put: reach != Reach::Packets, get: reach != Reach::Packets, ..NativeOps::default() };
+    let is_reached = matches!(reach, Reach::Mapped | Reach::Attached);
+    let mut native = NativeOps { put: is_reached, get: is_reached, ..NativeOps::default() };
     if reach != Reach::Mapped {
         return native;
     }
@@ -324,7 +343,7 @@ fn native(reach: Reach) -> NativeOps {
 }
 
 /// What the kernel has said, asked once in a process.
-static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
+static ALLOWED: OnceLock<Allowed> = OnceLock::new();
 /// Names the bell among the watched processes; no peer has this name.
 const BELL: u64 = u64::MAX;
 /// Largest put or get: one call copies no more.

@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | 0 | sizes, and where the bell is | owner, before anybody knows it |
 //! | `STATE`, `SLEEPING` | whether it is closed, whether it sleeps | owner; who wakes it |
+//! | `TURN` | who changes elements that no atomic covers | whoever does |
 //! | `MARKS` | a bit for each lane with news | senders set, owner takes |
 //! | lanes | a lane's sender, its word during accesses, positions in its rings | sender; `consumed` by the owner |
 //! | regions | registered memory | owner |
@@ -16,6 +17,7 @@ use crate::bell::{Bell, TAKE};
 use crate::guard::Busy;
 use crate::mapping::Mapping;
 use crate::options::Options;
+use crate::process::is_running;
 use crate::ring::Ring;
 
 /// Classes of packets, a ring each.
@@ -252,6 +254,27 @@ impl Head {
         BusyWord(self.lane_word(lane, BUSY))
     }
 
+    /// Takes the turn of changing elements at addresses that the processor has no atomics for, if nobody has it who
+    /// lives. To be given back in the same call.
+    pub(crate) fn take_turn(&self, own: Identity) -> bool {
+        let word = self.mapping.word(TURN);
+        let take = |from| word.compare_exchange(from, turn_of(own), Ordering::Acquire, Ordering::Relaxed);
+        match take(0) {
+            Ok(_) => true,
+            Err(holder) => {
+                let pid = (holder >> u32::BITS) as u32;
+                pid != own.pid && !is_running(pid) && take(holder).is_ok()
+            }
+        }
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_turn(&self, own: Identity) {
+        let word = self.mapping.word(TURN);
+        // Another one has taken it only from who was dead.
+        let _ = word.compare_exchange(turn_of(own), 0, Ordering::Release, Ordering::Relaxed);
+    }
+
     /// The ring of a class. `body` is where the lane's rings are mapped, for as long as the head is.
     #[inline]
     pub(crate) fn ring(&self, lane: usize, class: usize, body: *mut u8) -> LaneRing<'_> {
@@ -382,6 +405,11 @@ impl Ring for LaneRing<'_> {
     }
 }
 
+/// Never 0: no process has that number.
+fn turn_of(by: Identity) -> u64 {
+    u64::from(by.pid) << u32::BITS | u64::from(by.serial)
+}
+
 pub(crate) fn page() -> usize {
     rustix::param::page_size()
 }
@@ -394,6 +422,7 @@ const PROBE: usize = 6 * WORD;
 const BELL_FD: usize = 7 * WORD;
 const BELL_INODE: usize = 8 * WORD;
 const STATE: usize = 9 * WORD;
+const TURN: usize = 10 * WORD;
 const SLEEPING: usize = 2 * LINE;
 const LANES_USED: usize = 3 * LINE;
 const REGIONS_USED: usize = LANES_USED + 4;
@@ -428,6 +457,24 @@ mod tests {
             assert_eq!(Claim::decode(claim.encode()), claim);
         }
         assert_eq!(Claim::decode(0).state, ClaimState::Free);
+    }
+
+    #[test]
+    fn a_turn_is_one_endpoints_and_not_that_of_the_dead() {
+        let shape = Shape { lanes: 1, regions: 1, ring_bytes: 1024, packet_bytes: 512 };
+        let file = crate::mapping::new_file("rma-shm-test", shape.total_bytes()).unwrap();
+        let head = Head::new(Mapping::new(&file, 0, shape.head_bytes()).unwrap(), shape);
+        let (one, other) = (Identity::new(), Identity::new());
+        assert!(head.take_turn(one) && !head.take_turn(other) && !head.take_turn(one));
+        head.give_turn(other);
+        assert!(!head.take_turn(other), "who has not got it cannot give it back");
+        head.give_turn(one);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let dead = Identity { pid: child.id(), serial: 1 };
+        assert!(head.take_turn(dead) && head.take_turn(other));
+        head.give_turn(dead);
+        assert!(!head.take_turn(one));
     }
 
     #[test]

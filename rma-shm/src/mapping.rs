@@ -1,5 +1,6 @@
 //! Memory of files that other processes map as well, and how its words are accessed.
 
+use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::io::Write;
@@ -11,12 +12,29 @@ use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::error::call_failed;
+use crate::head::page;
 
 /// A shared mapping, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// The addresses that are given back: more than the mapping where an alignment was wished for.
+    _whole: Span,
+}
+
+/// Addresses of this process that are unmapped when this is dropped.
+#[derive(Debug)]
+struct Span {
+    base: *mut c_void,
+    len: usize,
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this module, and nothing uses it any more; a failure only keeps it mapped.
+        let _ = unsafe { mm::munmap(self.base, self.len) };
+    }
 }
 
 // SAFETY: it owns a mapping, which every thread may use.
@@ -30,8 +48,28 @@ impl Mapping {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses.
         let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, offset) }?;
+        let whole = Span { base, len };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len })
+        Ok(Self { base, len, _whole: whole })
+    }
+
+    /// The same of the file's first bytes, at a multiple of `alignment`, 0 or a power of two, and of a page.
+    pub(crate) fn aligned(file: &impl AsFd, len: usize, alignment: usize) -> Result<Self, Errno> {
+        if alignment <= page() {
+            return Self::new(file, 0, len);
+        }
+        let whole_len = len.checked_add(alignment).ok_or(Errno::NOMEM)?;
+        // SAFETY: a new mapping, which nobody else has; it only keeps the addresses.
+        let base =
+            unsafe { mm::mmap_anonymous(ptr::null_mut(), whole_len, ProtFlags::empty(), MapFlags::PRIVATE) }?;
+        let whole = Span { base, len: whole_len };
+        let aligned = base.map_addr(|address| address.next_multiple_of(alignment));
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: inside of the addresses that were kept just now.
+        let base = unsafe { mm::mmap(aligned, len, protection, flags, file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len, _whole: whole })
     }
 
     #[inline]
@@ -70,21 +108,18 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nothing uses it any more; a failure only keeps it mapped.
-        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
 /// A new anonymous file of `len` bytes, all zeros, whose length nobody can change: an access to a mapping of
 /// it never finds it shorter. Pages are taken when they are touched.
 pub(crate) fn new_file(name: &str, len: usize) -> Result<OwnedFd, ProviderError> {
-    let failed = |what: &str, error| call_failed(&format!("{what} of {len} bytes for {name}"), error);
-    let file = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .map_err(|error| failed("memfd_create", error))?;
-    fs::ftruncate(&file, len as u64).map_err(|error| failed("ftruncate", error))?;
-    fs::fcntl_add_seals(&file, SEALS).map_err(|error| failed("sealing the length", error))?;
+    make_file(name, len)
+        .map_err(|error| call_failed(&format!("a file of {len} bytes in memory for {name}"), error))
+}
+
+/// The same, for whom it matters what the kernel says.
+pub(crate) fn make_file(name: &str, len: usize) -> Result<OwnedFd, Errno> {
+    let file = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fs::ftruncate(&file, len as u64)?;
+    fs::fcntl_add_seals(&file, SEALS)?;
     Ok(file)
 }
 

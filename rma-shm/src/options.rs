@@ -4,16 +4,18 @@ use rma_core::provider::ProviderError;
 
 use crate::error::refused;
 
-/// How peers get at registered memory.
+/// How peers get at registered memory. What lies in [`crate::Memory`], such as all that the endpoint allocates, they
+/// map; only there are atomics, because a processor's atomics want memory that is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// All registered memory lies in [`crate::Memory`], which peers map. Registering any other is an error.
-    /// The only reach with atomics, because a processor's atomics want memory that is mapped.
+    /// All registered memory is such memory, so that everything is offered everywhere. Registering any other is an
+    /// error.
     Mapped,
-    /// Any memory: what lies in [`crate::Memory`] is mapped, and into other memory the kernel copies
-    /// (`process_vm_writev`), where it lets processes of one user do that.
+    /// Into other memory the kernel copies (`process_vm_writev`), where it lets processes of one user do that.
     Attached,
-    /// None: everything travels as packets.
+    /// Other memory is not reached: what is meant for it travels as packets.
+    Allocated,
+    /// No memory is reached: everything travels as packets.
     Packets,
 }
 
@@ -21,7 +23,7 @@ pub enum Reach {
 /// ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// `None`: [`Reach::Attached`] where a child process can read this one's memory, else [`Reach::Packets`].
+    /// `None`: [`Reach::Attached`] where a child process can read this one's memory, else [`Reach::Allocated`].
     pub reach: Option<Reach>,
     /// Largest packet, bytes; 512 to 65,536.
     pub packet_bytes: usize,

@@ -148,7 +148,7 @@ impl ShmRegion {
         let place = memory::find(base, len);
         if must_be_mapped && place.is_none() && len > 0 {
             return Err(refused(format!(
-                "register: the {len} bytes lie in no rma_shm::Memory, and with Reach::Mapped peers reach no other; \
+                "register: the {len} bytes lie in no rma_shm::Memory, and with this Reach peers reach no other; \
                  allocate them there, or open the endpoint with Reach::Attached"
             )));
         }

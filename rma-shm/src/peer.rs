@@ -1,6 +1,7 @@
 //! What an endpoint knows of a peer: its shared memory as far as it is mapped here, and the way to wake it.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ids::RemoteKey;
@@ -8,11 +9,12 @@ use rma_core::provider::{FabricCode, ProviderError};
 
 use crate::address::Location;
 use crate::attach;
+use crate::bell::Bell;
 use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
 use crate::head::{Head, LaneRing, Pipe, CLASSES};
 use crate::lane;
 use crate::mapping::{open_file, open_pipe, strike, Mapping};
-use crate::memory::InFile;
+use crate::memory::{self, InFile};
 use crate::options::Reach;
 use crate::own::{self, Own};
 use crate::process::watch;
@@ -67,7 +69,7 @@ impl Known {
 #[derive(Debug)]
 struct MappedFile {
     inode: u64,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 /// A connected peer.
@@ -169,6 +171,17 @@ impl Peer {
         (ring, &mut self.writers[class])
     }
 
+    /// Wakes the process if it sleeps: a word that was changed may be the notification that it waits for. Who goes to
+    /// sleep just now is not seen, and looks again by itself, as it must over every fabric with atomics.
+    #[inline]
+    pub(crate) fn notify(&mut self) {
+        let word = self.head.sleeping();
+        if word != 0 {
+            self.wake();
+            self.head.take_back(word);
+        }
+    }
+
     /// Wakes the process, which sleeps.
     #[cold]
     #[inline(never)]
@@ -224,7 +237,11 @@ impl Peer {
             return Some(mapped.mapping.base().as_ptr());
         }
         let opened = open_file(self.location.pid, file.fd, file.inode, file.file_len).ok()?;
-        let mapping = Mapping::new(&opened, 0, usize::try_from(file.file_len).ok()?).ok()?;
+        let len = usize::try_from(file.file_len).ok()?;
+        let mapping = match memory::mapped_here(&opened, len) {
+            Some(mapping) => mapping,
+            None => Arc::new(Mapping::new(&opened, 0, len).ok()?),
+        };
         let base = mapping.base().as_ptr();
         self.files.push(MappedFile { inode: file.inode, mapping });
         Some(base)
@@ -253,13 +270,16 @@ impl Peer {
     }
 }
 
+const OTHER_PROVIDER: &str =
+    "connect: the peer's endpoint is not one of the shared-memory provider: RMA_PROVIDER must be the \
+                              same at all ranks";
+
 fn decode(own: &Own, address: &AddressBytes) -> Result<Location, ProviderError> {
-    let location = Location::decode(address)
-        .ok_or_else(|| refused("connect: these bytes are no address of the shared-memory provider"))?;
+    let location = Location::decode(address).ok_or_else(|| refused(OTHER_PROVIDER))?;
     if location.host != own.location.host {
         return Err(refused(format!(
             "connect to process {}: it is on another host, or in another PID namespace, where shared memory does not \
-             reach",
+             reach; RMA_PROVIDER=ofi goes over the network",
             location.pid
         )));
     }
@@ -275,7 +295,8 @@ fn probe(head: &Head, location: &Location) -> Result<(), ProviderError> {
         Err(code) => code,
     };
     Err(refused(format!(
-        "connect to process {}: its memory cannot be read: {code}; open all endpoints with Reach::Packets",
+        "connect to process {}: its memory cannot be read: {code}; open all endpoints with Reach::Allocated, or go over the \
+         network (RMA_PROVIDER=ofi)",
         location.pid
     )))
 }

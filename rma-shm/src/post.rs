@@ -7,8 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError,
-    ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
+    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::atomics::{self, Atomic};
@@ -16,6 +16,7 @@ use crate::attach::Direction;
 use crate::bell::{self, Bell};
 use crate::endpoint::ShmEndpoint;
 use crate::error::{ENDED, NONSENSE, NOT_OFFERED, TOO_LONG};
+use crate::memory::Memory;
 use crate::options::Reach;
 use crate::own::ShmRegion;
 use crate::peer::Peer;
@@ -67,7 +68,7 @@ impl ShmEndpoint {
         (dtype, op): (Dtype, ReduceOp),
         tag: Tag,
     ) -> Post {
-        let native = self.native_of();
+        let native = self.native_allocated_of();
         let is_offered = match atomic {
             Atomic::Reduce { .. } => NativeOps::has(&native.atomic, dtype, op),
             Atomic::Fetch { .. } => NativeOps::has(&native.fetch_atomic, dtype, op),
@@ -78,8 +79,30 @@ impl ShmEndpoint {
         }
         let len = count.checked_mul(dtype.size()).ok_or(PostError::Failed(TOO_LONG))?;
         self.check_transfer(len)?;
+        let has_turn = self.take_turn(to, at, dtype)?;
         // SAFETY: by the caller's promise.
-        self.operate(to, tag, |peer| unsafe { atomics::execute(peer, atomic, len, at, dtype, op) })
+        let posted =
+            self.operate(to, tag, |peer| unsafe { atomics::execute(peer, atomic, len, at, dtype, op) });
+        if has_turn {
+            let own = self.own.identity;
+            self.peer(to)?.head.give_turn(own);
+        }
+        posted
+    }
+
+    /// At addresses for which the processor has no atomics one origin after the other changes elements, as if the
+    /// target's engine did. Whether this is such an address, and so this origin's turn.
+    fn take_turn(&mut self, to: PeerAddr, at: RemoteAddr, dtype: Dtype) -> Result<bool, PostError> {
+        let own = self.own.identity;
+        let peer = self.live(to)?;
+        if atomics::is_aligned(peer, at, dtype) {
+            return Ok(false);
+        }
+        if peer.head.take_turn(own) {
+            Ok(true)
+        } else {
+            Err(PostError::Again)
+        }
     }
 }
 
@@ -95,6 +118,17 @@ unsafe impl Endpoint for ShmEndpoint {
 
     fn native(&self) -> &NativeOps {
         self.native_of()
+    }
+
+    fn native_allocated(&self) -> &NativeOps {
+        self.native_allocated_of()
+    }
+
+    fn allocate(&mut self, len: usize, alignment: usize) -> Allocation {
+        if self.reach == Reach::Packets {
+            return Allocation::Anywhere;
+        }
+        Memory::for_window(len, alignment)
     }
 
     fn address(&self) -> AddressBytes {
@@ -115,7 +149,7 @@ unsafe impl Endpoint for ShmEndpoint {
         len: usize,
         key: RemoteKey,
     ) -> Result<ShmRegion, ProviderError> {
-        ShmRegion::new(&self.own, base, len, key, self.reach == Reach::Mapped)
+        ShmRegion::new(&self.own, base, len, key, matches!(self.reach, Reach::Mapped | Reach::Allocated))
     }
 
     fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Post {

@@ -78,7 +78,7 @@ impl Device {
             .devices()
             .iter()
             .map(|&device| (list.name(device), device))
-            .filter(|(name, _)| options.device.as_ref().is_none_or(|wanted| wanted == name))
+            .filter(|(name, _)| options.device.as_ref().is_none_or(|wanted| is_called(name, wanted)))
             .collect();
         let near = numa_node_of_this_cpu();
         candidates.sort_by_key(|(name, _)| numa_node_of(name).is_some_and(|node| Some(node) != near));
@@ -190,7 +190,8 @@ fn choose_gid(
         None => 0..len,
     };
     let entries = indices.filter_map(|index| {
-        let gid = query_gid(domain, port, index)?;
+        // Most entries of a long table are empty, and reading a file of each would be most of what opening takes.
+        let gid = query_gid(domain, port, index).filter(|gid| !is_empty(gid))?;
         let directory = format!("/sys/class/infiniband/{name}/ports/{port}");
         let kind = fs::read_to_string(format!("{directory}/gid_attrs/types/{index}")).unwrap_or_default();
         Some((rank_of(&gid, kind.trim())?, index as u8, gid))
@@ -205,9 +206,13 @@ fn choose_gid(
     )
 }
 
+fn is_empty(gid: &sys::Gid) -> bool {
+    gid.iter().all(|&byte| byte == 0)
+}
+
 /// How well an address serves; `None` when it does not.
 fn rank_of(gid: &sys::Gid, kind: &str) -> Option<u8> {
-    if gid.iter().all(|&byte| byte == 0) {
+    if is_empty(gid) {
         return None;
     }
     let is_ipv4 = gid[..10].iter().all(|&byte| byte == 0) && gid[10..12] == [0xff, 0xff];
@@ -219,6 +224,14 @@ fn query_gid(domain: &Domain, port: u8, index: usize) -> Option<sys::Gid> {
     // SAFETY: the context is open; the identifier is written during the call.
     let result = unsafe { (domain.library.query_gid)(domain.context(), port, index as c_int, &mut gid) };
     (result == 0).then_some(gid.raw)
+}
+
+/// Whether this is the device's name or its PCI address, be it without the domain.
+fn is_called(device: &str, wanted: &str) -> bool {
+    let link = || fs::read_link(format!("/sys/class/infiniband/{device}/device")).ok();
+    let is_at = |pci: &str| pci == wanted || pci.split_once(':').is_some_and(|(_, rest)| rest == wanted);
+    device == wanted
+        || link().is_some_and(|path| path.file_name().and_then(|pci| pci.to_str()).is_some_and(is_at))
 }
 
 /// The NUMA node that the device is attached to, where the machine has several.

@@ -195,6 +195,16 @@ impl VerbsEndpoint {
         )
     }
 
+    /// The device's name.
+    pub fn device_name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// Bytes of packet and bounce buffers.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     pub(crate) fn own_address(&self) -> AddressBytes {
         self.address
     }

@@ -33,7 +33,7 @@ pub(crate) fn errno_code(code: i32) -> FabricCode {
 pub(crate) fn status_code(status: c_uint, vendor: u32) -> FabricCode {
     let text = match status {
         1 => "local length error",
-        2 => "local queue pair error",
+        2 => "local queue pair error: the device cannot send, as when its port is down",
         4 => "local protection error: the operation's own memory is not registered",
         5 => "flushed: the connection to the peer broke",
         7 => "unexpected response from the peer",

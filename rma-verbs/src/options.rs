@@ -5,7 +5,7 @@ use rma_core::provider::ProviderError;
 /// How a device is found and an endpoint is made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The device's name (`mlx5_0`, `rxe0`); `None` takes the first with an active port, those on this process's
+    /// The device's name (`mlx5_0`, `rxe0`) or PCI address; `None` takes the first with an active port, those on this process's
     /// NUMA node before others.
     pub device: Option<String>,
     /// The device's port, counted from 1; `None` takes the first active one.

@@ -21,6 +21,10 @@ pub(crate) struct Node<E: Endpoint> {
     /// Outcomes by tag, in the order said.
     pub(crate) outcomes: Vec<(u64, Result<(), FabricCode>)>,
     pub(crate) downs: Vec<(PeerAddr, FabricCode)>,
+    /// Why the endpoint can do nothing any more, each time that it said so.
+    pub(crate) ends: Vec<FabricCode>,
+    /// Where endpoints are not meant to end, one that does fails the test.
+    pub(crate) may_end: bool,
     /// Packets are kept from the provider while this is set, so that its buffers run out.
     pub(crate) holds_packets: bool,
     pub(crate) held: Vec<rma_core::provider::ReceivedPacket>,
@@ -35,6 +39,8 @@ impl<E: Endpoint> Node<E> {
             packets: VecDeque::new(),
             outcomes: Vec::new(),
             downs: Vec::new(),
+            ends: Vec::new(),
+            may_end: false,
             holds_packets: false,
             held: Vec::new(),
             batch: CompletionBatch::new(),
@@ -56,7 +62,10 @@ impl<E: Endpoint> Node<E> {
                     self.ep.release(packet);
                 }
                 Completion::PeerDown(peer, code) => self.downs.push((peer, code)),
-                Completion::EndpointDown(code) => panic!("the endpoint broke: {code}"),
+                Completion::EndpointDown(code) => {
+                    assert!(self.may_end, "the endpoint broke: {code}");
+                    self.ends.push(code);
+                }
             }
         }
         said

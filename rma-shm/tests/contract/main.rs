@@ -1,6 +1,7 @@
 //! The provider contract of `rma_core::provider` over shared memory: the bodies are those of `rma-ofi`, run
 //! on memory that the kernel copies to, and on memory that peers map.
 
+mod allocated;
 #[path = "../../../rma-ofi/tests/contract/allocations.rs"]
 mod allocations;
 #[path = "../../../rma-ofi/tests/contract/bodies.rs"]
@@ -87,3 +88,15 @@ body!(2 regions regions_that_are_gone_are_refused);
 body!(2 regions nothing_outside_of_a_region_is_touched);
 body!(2 regions more_regions_than_are_remembered);
 body!(3 lanes packets_keep_their_order_across_connections);
+
+#[test]
+fn line_11_allocated_memory_is_reached() {
+    for reach in [Reach::Mapped, Reach::Attached, Reach::Allocated] {
+        allocated::line_11_allocated_memory_is_reached(reach);
+    }
+}
+
+#[test]
+fn other_memory_is_refused_where_it_is_not_reached() {
+    allocated::other_memory_is_refused_where_it_is_not_reached();
+}

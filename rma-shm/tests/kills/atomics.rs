@@ -6,7 +6,7 @@ use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Completion, CompletionBatch, Endpoint, RemoteAddr};
+use rma_core::provider::{Completion, CompletionBatch, Endpoint, PostError, RemoteAddr};
 use rma_shm::{Memory, Options, Reach, ShmEndpoint};
 
 use crate::child::address_of_parent;
@@ -18,6 +18,8 @@ const PROCESSES: u64 = 4;
 const SUMS: u64 = 20_000;
 /// What each adds to the second, by compare-and-swap.
 const SWAPS: u64 = 2_000;
+/// Where a word is that no atomic of the processor's covers, and in two of its lines.
+const UNALIGNED: u64 = 61;
 const KEY: RemoteKey = RemoteKey(9);
 
 fn options() -> Options {
@@ -42,6 +44,9 @@ fn atomics_of_several_processes_all_count() {
     let words = memory.base().cast::<[u64; 3]>();
     // SAFETY: nobody else has the memory any more.
     assert_eq!(unsafe { words.read() }, [PROCESSES * SUMS, PROCESSES * SWAPS, 0]);
+    let unaligned = memory.base().as_ptr().wrapping_add(UNALIGNED as usize).cast::<u64>();
+    // SAFETY: as above.
+    assert_eq!(unsafe { unaligned.read_unaligned() }, PROCESSES * SUMS);
 }
 
 struct Adder {
@@ -60,11 +65,19 @@ impl Adder {
         let mut old = 0_u64;
         let (operand, result) = ((&raw const value).cast(), (&raw mut old).cast());
         let at = RemoteAddr { addr, key: KEY };
-        // SAFETY: both are there until the tag has come back, below.
-        let post = unsafe {
-            self.ep.fetch_atomic(self.peer, operand, result, 1, at, Dtype::U64, ReduceOp::Sum, Tag(1))
+        let mut post = || {
+            let (peer, dtype, op) = (self.peer, Dtype::U64, ReduceOp::Sum);
+            // SAFETY: both are there until the tag has come back, below.
+            unsafe { self.ep.fetch_atomic(peer, operand, result, 1, at, dtype, op, Tag(1)) }
         };
-        post.unwrap();
+        let posted = loop {
+            match post() {
+                // Another one is at the same word.
+                Err(PostError::Again) if addr == UNALIGNED => std::thread::yield_now(),
+                posted => break posted,
+            }
+        };
+        posted.unwrap();
         self.finish();
         old
     }
@@ -95,6 +108,7 @@ fn adding_process() {
         let old = adder.add(0, 1);
         assert!(last < Some(old), "a value came twice: {old}");
         last = Some(old);
+        adder.add(UNALIGNED, 1);
     }
     for _ in 0..SWAPS {
         let mut seen = adder.add(8, 0);

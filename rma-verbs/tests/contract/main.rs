@@ -17,6 +17,7 @@ mod vectors;
 mod world;
 
 mod atomics;
+mod cable;
 mod connections;
 mod lists;
 
@@ -178,4 +179,39 @@ fn lost_peers_leave_their_places() {
 #[test]
 fn a_row_that_breaks_says_which_puts_were_made() {
     lists::a_row_that_breaks_says_which_puts_were_made(PLAIN.world(2));
+}
+
+/// On two devices, and the cable between them is cut; ci/softroce.sh, part `down`.
+mod cut {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes the network away"]
+    fn a_port_that_comes_back_ends_no_endpoint() {
+        cable::a_port_that_comes_back_ends_no_endpoint(PLAIN.world(4));
+    }
+
+    #[test]
+    #[ignore = "takes the network away"]
+    fn silence_that_passes_is_only_slow() {
+        cable::silence_that_passes_is_only_slow(PLAIN.world(2));
+    }
+
+    #[test]
+    #[ignore = "takes the network away"]
+    fn connections_are_made_when_trouble_has_passed() {
+        cable::connections_are_made_when_trouble_has_passed(PLAIN.world(2));
+    }
+
+    #[test]
+    #[ignore = "takes the network away"]
+    fn silence_for_good_is_an_error_at_both() {
+        cable::silence_for_good_is_an_error_at_both(PLAIN.world(3));
+    }
+
+    #[test]
+    #[ignore = "takes the network away"]
+    fn a_port_down_for_good_ends_its_endpoints() {
+        cable::a_port_down_for_good_ends_its_endpoints(PLAIN.world(3));
+    }
 }

@@ -1,0 +1,65 @@
+//! Memory that the endpoint allocates: line 11 of the contract.
+
+use std::ptr::NonNull;
+
+use rma_core::dtype::Dtype;
+use rma_core::ids::{RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{Allocation, Endpoint, MemoryRegion, NativeOps, RemoteAddr};
+use rma_shm::{Options, Reach, ShmEndpoint};
+
+use crate::world::World;
+
+const LEN: usize = 10_000;
+const ALIGNMENT: usize = 1 << 16;
+
+fn open(reach: Reach) -> ShmEndpoint {
+    ShmEndpoint::open(&Options { reach: Some(reach), ..Options::default() }).unwrap()
+}
+
+/// Another endpoint puts, gets and adds natively, whatever other memory is reached by; the memory stays when the
+/// endpoint is gone.
+pub(crate) fn line_11_allocated_memory_is_reached(reach: Reach) {
+    let mut world = World::new(vec![open(reach), open(reach)]);
+    let ep = &mut world.nodes[1].ep;
+    let native = *ep.native_allocated();
+    assert!(native.put && native.get && native.is_complete_for(Dtype::U64), "{native:?}");
+    assert_eq!(NativeOps::has(&ep.native().atomic, Dtype::U64, ReduceOp::Sum), reach == Reach::Mapped);
+    assert_eq!(ep.native().put, reach != Reach::Allocated);
+    let Allocation::Here { base, mapping } = ep.allocate(LEN, ALIGNMENT) else { panic!("no memory") };
+    assert_eq!(base.as_ptr().addr() % ALIGNMENT, 0);
+    // SAFETY: the endpoint's, and nobody has its address yet.
+    let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), LEN) };
+    assert!(bytes.iter().all(|&byte| byte == 0));
+    // SAFETY: the mapping is dropped behind the region.
+    let region = unsafe { ep.register(base, LEN, RemoteKey(5)) }.unwrap();
+    let at = RemoteAddr { addr: region.remote_base() + 64, key: region.remote_key() };
+    world.put(0, 1, &7_u64.to_ne_bytes(), at, 1);
+    let (peer, add, mut old) = (world.nodes[0].peers[1], 3_u64, 0_u64);
+    world.post("fetch_atomic", |world| {
+        let (operand, result) = ((&raw const add).cast(), (&raw mut old).cast());
+        let (dtype, op) = (Dtype::U64, ReduceOp::Sum);
+        // SAFETY: both live until the tag has come back.
+        unsafe { world.nodes[0].ep.fetch_atomic(peer, operand, result, 1, at, dtype, op, Tag(2)) }
+    });
+    world.finish(0, 2);
+    assert_eq!(old, 7);
+    drop(region);
+    drop(world);
+    let word = base.as_ptr().wrapping_add(64).cast::<u64>();
+    // SAFETY: mapped as long as the mapping is there, and nobody else has it any more.
+    assert_eq!(unsafe { word.read() }, 10);
+    drop(mapping);
+}
+
+/// Where other memory is not reached it cannot be registered, so that nothing can be meant for it.
+pub(crate) fn other_memory_is_refused_where_it_is_not_reached() {
+    let mut ep = open(Reach::Allocated);
+    let mut heap = [0_u64; 8];
+    // SAFETY: the array outlives the endpoint.
+    let refused = unsafe { ep.register(NonNull::from(&mut heap).cast(), 64, RemoteKey(1)) };
+    assert!(refused.unwrap_err().message.contains("Reach::Attached"));
+    let mut none = open(Reach::Packets);
+    assert!(matches!(none.allocate(64, 0), Allocation::Anywhere));
+    assert_eq!(none.native_allocated(), &NativeOps::default());
+}
