@@ -29,7 +29,7 @@ pub(crate) struct Cli {
     #[arg(short = 'n', value_name = "N", value_parser = parse_ranks)]
     pub(crate) ranks: Option<u32>,
 
-    /// Provider that the ranks use, such as 'tcp;ofi_rxm' (sets RMA_PROVIDER)
+    /// Provider that the ranks use: shm, verbs, ofi or one of libfabric's, such as 'tcp;ofi_rxm' (sets RMA_PROVIDER)
     #[arg(long, value_name = "P")]
     pub(crate) provider: Option<String>,
 

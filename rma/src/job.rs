@@ -12,14 +12,17 @@ use rma_core::config::Config;
 use rma_core::counters::Counters;
 use rma_core::error::Call;
 use rma_core::ids::Rank;
-use rma_ofi::{Choice, Description, Ofi, OfiEndpoint};
 
 use crate::driver::Driver;
 use crate::error::Result;
+use crate::events;
+use crate::fabric::{self, Description, FabricEndpoint, Opened};
 use crate::ghost::Child;
+use crate::observation::Observation;
 use crate::options::{Options, Progress};
 use crate::platform::Engine;
 use crate::runtime::Core;
+use crate::trace::metrics;
 
 /// How long a job that is dropped without [`Job::finalize`] waits for the other ranks.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
@@ -58,18 +61,6 @@ struct Shared {
     ghost: Option<u32>,
     launcher: String,
     description: Description,
-    candidates: String,
-}
-
-/// Chooses a provider, and by which address of this host it is reached if that is open: tried with another host, or
-/// the first.
-fn choose(fabric: &mut rma_ofi::Options, bootstrap: &mut JobBootstrap) -> Result<Choice> {
-    let choice = Ofi::discover(fabric)?;
-    // All ranks have the same provider, so that all or none are here.
-    let Some(addresses) = &choice.addresses else { return Ok(choice) };
-    let Some(address) = bootstrap.prove_address(addresses)? else { return Ok(choice) };
-    fabric.host_address = Some(address.to_string());
-    Ok(Ofi::discover(fabric)?)
 }
 
 /// Where this process is.
@@ -85,8 +76,8 @@ impl Job {
     /// provider, and starts the progress agent.
     ///
     /// # Errors
-    /// When a setting is wrong, the launcher cannot be reached, there is no libfabric or no provider that
-    /// fits, or this process has joined before.
+    /// When a setting is wrong, the launcher cannot be reached, the provider that was asked for or every one
+    /// cannot be had, or this process has joined before.
     pub fn init() -> Result<Self> {
         Self::init_with(Options::load()?)
     }
@@ -108,34 +99,30 @@ impl Job {
                 eprintln!("rma: {warning}");
             }
         }
+        let observation = Observation::begin(&options, &bootstrap)?;
         let place = Place { local_rank: bootstrap.local_rank(), local_size: bootstrap.local_size() };
         let launcher = bootstrap.launcher();
-        let mut fabric = options.fabric;
-        fabric.single_host |= bootstrap.single_host();
-        fabric.local_rank = bootstrap.local_rank();
-        let choice = choose(&mut fabric, &mut bootstrap)?;
-        let endpoint = OfiEndpoint::open(&choice, &fabric)?;
-        let description = endpoint.description().clone();
+        let at = fabric::Place {
+            single_host: bootstrap.single_host(),
+            size: bootstrap.size(),
+            local_rank: bootstrap.local_rank(),
+            in_handlers: options.progress == Progress::Signal,
+        };
+        let Opened { endpoint, description, host_address } =
+            fabric::open(&options.fabric, &at, |addresses| Ok(bootstrap.prove_address(addresses)?))?;
         let engine = match child {
             None => Engine::open(endpoint, bootstrap, options.config)?,
             Some(child) => {
-                let link = child.join(bootstrap.rank().0, bootstrap.size(), &fabric)?;
+                let link = child.join(bootstrap.rank().0, &at, host_address.as_deref())?;
                 Engine::open_with_ghost(endpoint, bootstrap, options.config, Box::new(link))?
             }
         };
         let core = Arc::new(Core::new(engine, options.timeout, options.host_processors)?);
         let driver = Driver::start(&core, options.progress, options.signal)?;
+        observation.start(&core)?;
         let kept = Mutex::new(Vec::new());
-        let shared = Shared {
-            driver,
-            core,
-            kept,
-            place,
-            ghost,
-            launcher,
-            description,
-            candidates: choice.to_string(),
-        };
+        events::joined(Rank(core.rank), core.size, &launcher, &description.provider, &description.candidates);
+        let shared = Shared { driver, core, kept, place, ghost, launcher, description };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -175,7 +162,10 @@ impl Job {
     /// # Errors
     /// When the endpoint is broken or a rank cannot be reached any more.
     pub fn barrier(&self) -> Result<()> {
-        self.core().run(Call::Barrier, |engine| engine.start_barrier())
+        let core = self.core();
+        core.run(Call::Barrier, |engine| engine.start_barrier())?;
+        events::called(Call::Barrier, core.rank, None, Rank::NULL);
+        Ok(())
     }
 
     /// Makes progress once, without waiting: serves other ranks, completes what is complete. For loops that
@@ -191,17 +181,30 @@ impl Job {
         self.core().enter_anyway().engine.counters()
     }
 
+    /// The same as text, in the format that Prometheus reads. `RMA_METRICS` writes it to a file when the rank leaves the
+    /// job.
+    ///
+    /// ```
+    /// # let job = rma::Job::init()?;
+    /// assert!(job.metrics().contains("rma_round_trips_total{rank=\"0\"} 0"));
+    /// # Ok::<(), rma::Error>(())
+    /// ```
+    pub fn metrics(&self) -> String {
+        metrics::text(&self.counters(), self.rank().0)
+    }
+
     /// Bytes that this process holds for the job beside its windows and the endpoint's buffers.
     pub fn shared_bytes(&self) -> usize {
         self.core().enter_anyway().engine.shared_bytes()
     }
 
-    /// What libfabric offered and opened, and why this was chosen: a few lines for people.
+    /// What was opened, why this was chosen, and what else there is: a few lines for people.
     pub fn provider_description(&self) -> String {
-        format!("{}\ncandidates:\n{}", self.shared.description, self.shared.candidates)
+        let description = &self.shared.description;
+        format!("{description}\ncandidates:\n{}", description.candidates)
     }
 
-    /// What libfabric opened, field by field.
+    /// What was opened, field by field.
     pub fn provider(&self) -> &Description {
         &self.shared.description
     }
@@ -224,7 +227,7 @@ impl Job {
     /// `body` leaves the endpoint in its place, takes no completion of an operation that it has not posted
     /// itself, and releases every packet that it takes. Packets that it sends must be meant for a rank whose
     /// process takes them the same way.
-    pub unsafe fn with_endpoint<R>(&self, body: impl FnOnce(&mut OfiEndpoint) -> R) -> R {
+    pub unsafe fn with_endpoint<R>(&self, body: impl FnOnce(&mut FabricEndpoint) -> R) -> R {
         body(self.core().enter_anyway().engine.endpoint())
     }
 
@@ -246,7 +249,9 @@ impl Job {
     /// when it is closed. When a rank cannot be reached any more, or the launcher is gone.
     pub fn finalize(self) -> Result<()> {
         self.core().check_closed()?;
-        self.core().finalize(self.core().timeout())
+        let finalized = self.core().finalize(self.core().timeout());
+        self.core().write_outputs(if finalized.is_ok() { "finalized" } else { "finalize has failed" });
+        finalized
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -287,6 +292,11 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.end();
+        self.core.write_outputs(match (std::thread::panicking(), self.core.has_failed()) {
+            (true, _) => "a panic",
+            (_, true) => "dropped after a call has failed",
+            _ => "dropped",
+        });
         // Then nobody but this value holds the engine, so that the fields are dropped in their order.
         self.driver.stop();
     }

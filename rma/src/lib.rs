@@ -1,6 +1,6 @@
 //! One-sided communication for Rust programs: memory windows that other processes put to, get from and
-//! accumulate into, with the synchronization of MPI's one-sided chapter (MPI-4.1 chapter 13), over whatever
-//! fabric libfabric finds.
+//! accumulate into, with the synchronization of MPI's one-sided chapter (MPI-4.1 chapter 13), over shared
+//! memory on one host, and over whatever libfabric finds, or ibverbs, between hosts.
 //!
 //! A program joins its job, makes windows, accesses other ranks' windows within epochs, and finalizes:
 //!
@@ -30,6 +30,8 @@
 //! * Misuse that the compiler cannot find is an [`Error`] that names the call, the state and the rule.
 //! * While the program is outside of the library, an agent thread serves the other ranks
 //!   (`RMA_PROGRESS=none` does without). It stands aside while the program makes progress itself.
+//! * `RMA_TRACE=FILE` makes a timeline of all ranks, `RMA_METRICS=FILE` and [`Job::metrics`] text of the counters. With the
+//!   feature `tracing` joining, windows, synchronization calls and errors are events of that crate.
 
 pub mod raw;
 
@@ -38,11 +40,14 @@ mod driver;
 mod element;
 mod epoch;
 mod error;
+mod events;
 mod exposure;
+mod fabric;
 mod ghost;
 mod job;
 mod local;
 mod notify;
+mod observation;
 mod operands;
 mod options;
 mod platform;
@@ -51,6 +56,8 @@ mod runtime;
 mod segment;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod signal;
+mod termination;
+mod trace;
 mod window;
 
 pub use blocks::Blocks;
@@ -58,6 +65,7 @@ pub use element::{Bf16, Complex, Element, IndexedValue, Integer, Logical, ValueI
 pub use epoch::{Epoch, LockAllEpoch, LockEpoch};
 pub use error::{Error, ErrorKind, Result};
 pub use exposure::Exposure;
+pub use fabric::{Description, FabricEndpoint, FabricOptions, FabricRegion};
 pub use job::Job;
 pub use local::Local;
 pub use options::{Options, Progress};

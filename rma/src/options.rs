@@ -1,12 +1,15 @@
 //! Everything that a job can be told, gathered in one place from the settings.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rma_bootstrap::settings::{Settings, Source};
 use rma_core::config::Config;
-use rma_core::info::MemoryModel;
+use rma_core::info::{LockProtocol, MemoryModel};
 
 use crate::error::Result;
+use crate::fabric::FabricOptions;
+use crate::trace::EVENTS_DEFAULT;
 
 /// Who makes progress while the program is outside the library (`RMA_PROGRESS`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -40,8 +43,8 @@ pub enum Progress {
 pub struct Options {
     /// The optimizations' switches and the sizes of pools and tables.
     pub config: Config,
-    /// Which libfabric and provider, and the endpoint's sizes.
-    pub fabric: rma_ofi::Options,
+    /// Which provider, and the endpoint's sizes.
+    pub fabric: FabricOptions,
     /// Who makes progress while the program is outside the library.
     pub progress: Progress,
     /// The real-time signal of [`Progress::Signal`]; `None`: the last one that the program does not handle.
@@ -55,6 +58,14 @@ pub struct Options {
     /// (abort): the compiler gives the buffers back when the scope is over. Operations of one value
     /// ([`crate::LockEpoch::get_value`] and the like) lend nothing.
     pub timeout: Option<Duration>,
+    /// File that gets the timeline of all ranks (docs/tracing.md); the same for each of them, and on a file system
+    /// that all of them have. `None`: nothing is remembered.
+    pub trace: Option<PathBuf>,
+    /// Events that each rank remembers for it; when there are more the oldest are forgotten.
+    pub trace_events: usize,
+    /// File that gets the counters when the rank leaves the job ([`crate::Job::metrics`]); the rank's number is put
+    /// before the extension.
+    pub metrics: Option<PathBuf>,
     pub(crate) settings: Settings,
 }
 
@@ -76,6 +87,8 @@ impl Options {
             Some("ghost") => Progress::Ghost,
             _ => Progress::Auto,
         };
+        let mut trace_events = EVENTS_DEFAULT;
+        count(&settings, "RMA_TRACE_EVENTS", &mut trace_events);
         Self {
             config: config_of(&settings),
             fabric: fabric_of(&settings),
@@ -85,6 +98,9 @@ impl Options {
                 .count("RMA_HOST_PROCESSORS")
                 .and_then(|count| usize::try_from(count).ok()),
             timeout: settings.seconds("RMA_TIMEOUT"),
+            trace: settings.text("RMA_TRACE").map(Into::into),
+            trace_events,
+            metrics: settings.text("RMA_METRICS").map(Into::into),
             settings,
         }
     }
@@ -112,6 +128,9 @@ fn config_of(settings: &Settings) -> Config {
     if settings.text("RMA_MEMORY_MODEL") == Some("separate") {
         config.memory_model = MemoryModel::Separate;
     }
+    if let Some(protocol) = settings.text("RMA_LOCK_PROTOCOL").and_then(LockProtocol::of) {
+        config.lock_protocol = protocol;
+    }
     count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold);
     count(settings, "RMA_NATIVE_BLOCK_BYTES", &mut config.native_block_bytes_min);
     count(settings, "RMA_NATIVE_REGION_BYTES", &mut config.native_region_bytes_min);
@@ -129,16 +148,16 @@ fn config_of(settings: &Settings) -> Config {
     config
 }
 
-fn fabric_of(settings: &Settings) -> rma_ofi::Options {
+fn fabric_of(settings: &Settings) -> FabricOptions {
     let text = |name| settings.text(name).map(str::to_owned);
-    let mut fabric = rma_ofi::Options {
+    let mut fabric = FabricOptions {
         library: text("RMA_LIBFABRIC").map(Into::into),
         provider: text("RMA_PROVIDER"),
         domain: text("RMA_DOMAIN"),
         nic: text("RMA_NIC"),
         interface: text("RMA_INTERFACE"),
         host_address: text("RMA_HOST_ADDRESS"),
-        ..rma_ofi::Options::default()
+        ..FabricOptions::default()
     };
     count(settings, "RMA_EAGER_BYTES", &mut fabric.packet_bytes);
     if settings.source("RMA_NATIVE_ATOMICS") != &Source::Default {
@@ -182,8 +201,9 @@ mod tests {
             );
         }
         assert_eq!(options.config, Config::default());
-        assert_eq!(options.fabric, rma_ofi::Options::default());
+        assert_eq!(options.fabric, FabricOptions::default());
         assert_eq!((options.progress, options.timeout), (Progress::Auto, None));
+        assert_eq!((options.trace, options.trace_events, options.metrics), (None, EVENTS_DEFAULT, None));
     }
 
     #[test]
@@ -197,6 +217,7 @@ mod tests {
             ("RMA_FORCE_MESSAGE_PATH", "1"),
             ("RMA_CHECK", "1"),
             ("RMA_MEMORY_MODEL", "separate"),
+            ("RMA_LOCK_PROTOCOL", "nic"),
             ("RMA_PIGGYBACK_THRESHOLD", "2"),
             ("RMA_NATIVE_BLOCK_BYTES", "11"),
             ("RMA_SLOTS", "3"),
@@ -224,6 +245,7 @@ mod tests {
             force_message_path: true,
             check: true,
             memory_model: MemoryModel::Separate,
+            lock_protocol: LockProtocol::Nic,
             piggyback_threshold: 2,
             native_block_bytes_min: 11,
             slots: 3,
@@ -238,7 +260,7 @@ mod tests {
             ..Config::all_off()
         };
         assert_eq!(options.config, expected);
-        let expected = rma_ofi::Options {
+        let expected = FabricOptions {
             library: Some("/x".into()),
             provider: Some("tcp".into()),
             domain: Some("lo".into()),
@@ -246,11 +268,19 @@ mod tests {
             interface: Some("eth0".into()),
             packet_bytes: 4096,
             native_atomics: true,
-            ..rma_ofi::Options::default()
+            ..FabricOptions::default()
         };
         assert_eq!(options.fabric, expected);
         assert_eq!((options.progress, options.timeout), (Progress::None, Some(Duration::from_millis(2500))));
         assert_eq!((options.signal, options.host_processors), (Some(50), Some(12)));
+    }
+
+    #[test]
+    fn settings_of_observation_reach_their_fields() {
+        let options =
+            options(&[("RMA_TRACE", "/t.json"), ("RMA_TRACE_EVENTS", "64"), ("RMA_METRICS", "m.prom")]);
+        assert_eq!((options.trace, options.trace_events), (Some("/t.json".into()), 64));
+        assert_eq!(options.metrics, Some("m.prom".into()));
     }
 
     #[test]
@@ -272,10 +302,10 @@ mod tests {
             let values = [Some(least), Some(most), setting.default.parse().ok()];
             let values: BTreeSet<u64> = values.into_iter().flatten().collect();
             let in_force = |value: &u64| {
-                let Options { config, fabric, signal, host_processors, .. } =
+                let Options { config, fabric, signal, host_processors, trace_events, .. } =
                     options(&[(setting.name, &value.to_string())]);
                 assert_eq!(config.clone().normalized(), config, "{}", setting.name);
-                format!("{config:?} {fabric:?} {signal:?} {host_processors:?}")
+                format!("{config:?} {fabric:?} {signal:?} {host_processors:?} {trace_events}")
             };
             let different: BTreeSet<String> = values.iter().map(in_force).collect();
             assert_eq!(different.len(), values.len(), "{}: {different:?}", setting.name);

@@ -2,28 +2,52 @@
 //! bootstrap. All of it is named here and nowhere else in `runtime`, so that the model checker can put its
 //! own in its place (`tests/interleavings`).
 
+use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rma_bootstrap::JobBootstrap;
 use rma_core::engine::Engine as CoreEngine;
-use rma_ofi::OfiEndpoint;
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
+use rustix::time::{clock_gettime, ClockId};
 
 use crate::error::{Error, Result};
+use crate::fabric::FabricEndpoint;
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 pub(crate) use std::thread::{park_timeout, sleep, yield_now, JoinHandle, Thread};
 pub(crate) use std::time::Instant;
 
-/// The engine over libfabric, as every job of this crate runs it.
-pub type Engine = CoreEngine<OfiEndpoint, JobBootstrap>;
+/// The engine over the fabric that was chosen, as every job of this crate runs it.
+pub type Engine = CoreEngine<FabricEndpoint, JobBootstrap>;
 
 /// Processors that this process may use.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Nanoseconds of the clock that all processes of this host share.
+pub(crate) fn nanos() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // Counted from the host's start, so neither is negative.
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// A number of the calling thread, from 0 in the order in which threads ask.
+pub(crate) fn thread_number() -> u32 {
+    static THREADS: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+    let number = |place: &Cell<Option<u32>>| {
+        let number = place.get().unwrap_or_else(|| THREADS.fetch_add(1, Ordering::Relaxed));
+        place.set(Some(number));
+        number
+    };
+    // It holds nothing that is dropped, so it is there as long as the thread.
+    NUMBER.try_with(number).unwrap_or(u32::MAX)
 }
 
 /// Starts a thread that gets none of the program's signals, and whose short sleeps are short.

@@ -26,6 +26,7 @@ use rma_core::path::Path;
 use rma_core::wire::OpKind;
 
 use crate::error::Result;
+use crate::events;
 use crate::job::Job;
 use crate::platform::Engine;
 use crate::runtime::{Core, Guarded, PendingOperation};
@@ -107,6 +108,7 @@ impl RawWindow {
         core.contact_all(call)?;
         match made {
             Some((id, base, len)) => {
+                events::made(call, core.rank, id, len);
                 Ok(Self { job: job.clone(), core, id, base, len, segment: None, name: name::Name::default() })
             }
             // `run` succeeds only with a window.
@@ -360,7 +362,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_lock.
     pub fn lock(&self, lock_type: LockType, target: Rank, no_check: bool) -> Result<()> {
-        self.run(Call::Lock, |engine| engine.start_lock(self.id, target, lock_type, no_check))
+        self.run_to(Call::Lock, target, |engine| engine.start_lock(self.id, target, lock_type, no_check))
     }
 
     /// Ends the lock epoch to `target` (MPI_Win_unlock): its operations are complete at both sides.
@@ -370,7 +372,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_unlock.
     pub fn unlock(&self, target: Rank) -> Result<()> {
-        self.run(Call::Unlock, |engine| engine.start_unlock(self.id, target))
+        self.run_to(Call::Unlock, target, |engine| engine.start_unlock(self.id, target))
     }
 
     /// Opens a shared lock epoch to all ranks (MPI_Win_lock_all).
@@ -400,7 +402,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush.
     pub fn flush(&self, target: Rank) -> Result<()> {
-        self.run(Call::Flush, |engine| engine.start_flush(self.id, target))
+        self.run_to(Call::Flush, target, |engine| engine.start_flush(self.id, target))
     }
 
     /// The same for all ranks (MPI_Win_flush_all).
@@ -421,7 +423,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush_local.
     pub fn flush_local(&self, target: Rank) -> Result<()> {
-        self.run(Call::FlushLocal, |engine| engine.start_flush_local(self.id, target))
+        self.run_to(Call::FlushLocal, target, |engine| engine.start_flush_local(self.id, target))
     }
 
     /// The same for all ranks (MPI_Win_flush_local_all).

@@ -8,14 +8,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
 use rma_core::info::WindowOptions;
+use rma_shm::Memory;
 use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
-use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::error::Result;
 use crate::runtime::Core;
@@ -52,30 +52,9 @@ const CALL: Call = Call::AllocateShared;
 /// The mapped file.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// What is given back; more than the file where an alignment was wished for.
-    _reserved: Span,
-    base: NonNull<u8>,
-    len: usize,
+    /// Of which peers know that they have it, too, where the fabric is shared memory.
+    memory: Memory,
     ranks: u32,
-}
-
-// SAFETY: it owns a mapping, which every thread may use; the table is accessed by atomics.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
-
-/// Address space that is unmapped when it is dropped.
-#[derive(Debug)]
-struct Span {
-    base: *mut u8,
-    len: usize,
-}
-
-impl Drop for Span {
-    fn drop(&mut self) {
-        // SAFETY: mapped by this module, and nothing uses it any more; a failure only keeps it mapped.
-        let _ = unsafe { mm::munmap(self.base.cast(), self.len) };
-    }
 }
 
 impl Segment {
@@ -120,39 +99,20 @@ impl Segment {
         alignment: usize,
         ranks: u32,
     ) -> std::result::Result<Self, RmaError> {
-        let has = fs::fstat(file).map_err(|error| failed("its size cannot be had", &error.into()))?.st_size;
-        if u64::try_from(has).unwrap_or(0) < len as u64 {
-            return Err(shared("the shared memory is smaller than its table says".into()));
-        }
-        let slack = if alignment > page() { alignment } else { 0 };
-        let reserved_len = len.checked_add(slack).ok_or_else(too_large)?;
-        // SAFETY: a new mapping, which nobody else has; it only keeps the addresses.
-        let reserved = unsafe {
-            mm::mmap_anonymous(ptr::null_mut(), reserved_len, ProtFlags::empty(), MapFlags::PRIVATE)
-        };
-        let reserved =
-            reserved.map_err(|error| failed("no room for it in the address space", &error.into()))?;
-        let reserved = Span { base: reserved.cast(), len: reserved_len };
-        let aligned = reserved.base.map_addr(|address| address.next_multiple_of(slack.max(1)));
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: inside of the addresses that were reserved just now.
-        let base = unsafe { mm::mmap(aligned.cast(), len, protection, flags, file, 0) };
-        let base = base.map_err(|error| failed("it cannot be mapped", &error.into()))?;
-        let base = NonNull::new(base.cast()).ok_or_else(too_large)?;
-        Ok(Self { _reserved: reserved, base, len, ranks })
+        let memory = Memory::of_file(file, len, alignment).map_err(|error| shared(error.message))?;
+        Ok(Self { memory, ranks })
     }
 
     /// The part of `rank`, which is in the window.
     pub(crate) fn part(&self, rank: Rank) -> std::result::Result<SharedMemory, RmaError> {
         let [offset, len, disp_unit] = self.entry(rank.0).map(|word| word.load(Ordering::Acquire));
         // Every rank may write the table, so it is not believed.
-        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.len as u64);
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.memory.len() as u64);
         if !is_inside || offset < table_bytes(self.ranks) as u64 {
             return Err(shared(format!("the table of the parts was overwritten: rank {rank} has none")));
         }
         // Of an empty part too: who knows all lengths finds every part from any one.
-        let base = self.base.as_ptr().wrapping_add(offset as usize);
+        let base = self.memory.base().as_ptr().wrapping_add(offset as usize);
         Ok(SharedMemory { base, len: len as usize, disp_unit: disp_unit as u32 })
     }
 
@@ -174,42 +134,21 @@ impl Segment {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        let at = self.base.as_ptr().cast::<u64>().wrapping_add(index);
+        let at = self.memory.base().as_ptr().cast::<u64>().wrapping_add(index);
         // SAFETY: inside of the table, which is mapped as long as `self` lives, begins at a page, and is
         // accessed by atomics only.
         unsafe { AtomicU64::from_ptr(at) }
     }
 }
 
-/// Memory of one rank that another process maps as well.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    segment: Segment,
-}
-
-impl Shared {
-    /// A file of `len` bytes, all zeros, that nothing can take away or make shorter; `None`: there is not as
-    /// much memory.
-    pub(crate) fn file(len: usize) -> Option<OwnedFd> {
-        let file = fs::memfd_create("rma-window", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
-        reserve(&file, len as u64).ok()?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fs::fcntl_add_seals(&file, seals).ok()?;
-        Some(file)
-    }
-
-    /// Maps all of it, at a multiple of `alignment` (0 or a power of two) and of a page.
-    ///
-    /// # Errors
-    /// When the file is shorter than `len`, which is at least 1, or the address space is full.
-    pub(crate) fn map(file: &impl AsFd, len: usize, alignment: usize) -> std::result::Result<Self, RmaError> {
-        Segment::map(file, len, alignment, 1).map(|segment| Self { segment })
-    }
-
-    /// The first byte.
-    pub(crate) fn base(&self) -> *mut u8 {
-        self.segment.base.as_ptr()
-    }
+/// A file of `len` bytes, all zeros, that nothing can take away or make shorter, for memory of a rank that another
+/// process maps as well; `None`: there is not as much memory.
+pub(crate) fn reserved_file(len: usize) -> Option<OwnedFd> {
+    let file = fs::memfd_create("rma-window", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    reserve(&file, len as u64).ok()?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fs::fcntl_add_seals(&file, seals).ok()?;
+    Some(file)
 }
 
 /// A new file with room for the table.
@@ -342,7 +281,7 @@ mod tests {
         assert_eq!(of(&[0, 0, 8], &apart).first_with_memory(), Some(Rank(2)));
         let empty = of(&[0, 0], &apart);
         assert_eq!(empty.first_with_memory(), None);
-        assert_eq!(bases(&empty), [empty.base.addr().get() + table_bytes(2); 2]);
+        assert_eq!(bases(&empty), [empty.memory.base().addr().get() + table_bytes(2); 2]);
     }
 
     #[test]

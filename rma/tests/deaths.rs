@@ -17,7 +17,7 @@ use rma::{Error, FenceAssert, Group, Job, LockType, PostAssert, Rank, RmaError, 
 const DEAD: Rank = Rank(2);
 
 /// Every provider that jobs of one host can use.
-const EVERYWHERE: [&str; 5] = ["tcp;ofi_rxm", "net", "sockets", "shm", "udp;ofi_rxd"];
+const EVERYWHERE: [&str; 6] = ["shm", "tcp;ofi_rxm", "net", "sockets", "ofi:shm", "udp;ofi_rxd"];
 
 /// Longest time of a call after the death; what it takes is milliseconds.
 const BOUND: Duration = Duration::from_secs(20);
@@ -209,7 +209,15 @@ fn lock_all() {
         window.flush(DEAD)?;
         last.death(job)?;
         perhaps_about_the_dead("get", || get(&window, data, LARGE, DEAD));
-        about_the_dead("flush after get", || window.flush(DEAD));
+        // Memory that is mapped here is there until his end is noticed.
+        about_the_dead("flush after get", || {
+            let started = Instant::now();
+            while started.elapsed() < BOUND / 2 {
+                window.flush(DEAD)?;
+                get(&window, data, LARGE, DEAD)?;
+            }
+            Ok(())
+        });
         perhaps_about_the_dead("put", || put(&window, data, 8, DEAD, 0));
         about_the_dead("flush after put", || window.flush(DEAD));
         about_the_dead("flush_local", || window.flush_local(DEAD));

@@ -24,13 +24,13 @@ fn sources() -> Vec<String> {
 fn run(ranks: &str) {
     let names = sources();
     assert!(names.len() >= 5, "{names:?}");
-    for name in names {
+    for (name, provider) in names.iter().flat_map(|name| ["shm", "net"].map(|provider| (name, provider))) {
         let mut command = Command::new(rmarun());
-        command.args(["-n", ranks, "--timeout", LIMIT, "--provider", "net"]).arg(examples().join(&name));
+        command.args(["-n", ranks, "--timeout", LIMIT, "--provider", provider]).arg(examples().join(name));
         without_settings(&mut command);
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{name} with {ranks} ranks: {}", text(&output));
-        println!("{name} with {ranks} ranks: passed");
+        assert!(output.status.success(), "{name} with {ranks} ranks over {provider}: {}", text(&output));
+        println!("{name} with {ranks} ranks over {provider}: passed");
     }
 }
 

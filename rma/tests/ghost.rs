@@ -225,11 +225,20 @@ fn the_dead_give_back_their_locks() {
         match job.rank() {
             Rank(0) => {
                 wait_for("rank 2 takes no lock", &|| news.local().get(0).unwrap() == 1);
-                window.lock(Rank(1), LockType::Exclusive, |epoch| epoch.put_value(1, 9)).unwrap();
+                let own = std::process::id().into();
+                window.lock(Rank(1), LockType::Exclusive, |epoch| epoch.put_value(1, own)).unwrap();
                 println!("rank 0 has got the lock");
             }
-            // Looks at its own memory, and calls nothing that makes progress.
-            Rank(1) => wait_for("rank 0 does not get the lock", &|| window.local().get(1).unwrap() == 9),
+            // Looks at its own memory, and calls nothing that makes progress. What is put may be there before rank 0 has
+            // unlocked, which wants the ghost, so it stays until rank 0 has ended.
+            Rank(1) => {
+                let other = || window.local().get(1).unwrap();
+                wait_for("rank 0 does not get the lock", &|| other() != 0);
+                let line = format!("/proc/{}/cmdline", other());
+                // The dead have none, be it that nobody has waited for them yet.
+                let has_ended = || std::fs::read(&line).map_or(true, |line| line.is_empty());
+                wait_for("rank 0 does not end", &has_ended);
+            }
             _ => window
                 .lock(Rank(1), LockType::Exclusive, |epoch| {
                     epoch.put_value(0, 7)?;

@@ -1,6 +1,6 @@
 //! Jobs that are killed at any moment, launcher or rank, leave nothing behind: no process, no file of shared
-//! memory, no temporary file. Their ranks make windows of shared memory over the provider that keeps its queues in
-//! shared memory, too.
+//! memory, no temporary file. Their ranks make windows of shared memory over the providers that keep their queues in
+//! shared memory, too: ours, where nothing has a name, and libfabric's.
 
 mod common;
 
@@ -41,9 +41,9 @@ impl Place {
     }
 
     /// Starts the job, whose ranks write down which processes they are before they are anything else.
-    fn start(&self) -> Child {
+    fn start(&self, provider: &str) -> Child {
         let mut command = Command::new(rmarun());
-        command.args(["-n", &RANKS.to_string(), "--timeout", "100", "--provider", "shm"]);
+        command.args(["-n", &RANKS.to_string(), "--timeout", "100", "--provider", provider]);
         command.args(["sh", "-c", "echo $$ >> $RMA_TEST_KILLS_FOLDER/pids; exec \"$0\" \"$@\""]);
         command.arg(std::env::current_exe().unwrap());
         command.args(["killed_jobs_leave_nothing", "--exact", "--nocapture", "--test-threads=1"]);
@@ -130,15 +130,19 @@ fn killed_jobs_leave_nothing() {
         return work(Path::new(&std::env::var_os(FOLDER).unwrap())).unwrap();
     }
     let kills = std::env::var("RMA_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    for index in 0..kills {
+    for index in 0..2 * kills {
+        // Libfabric's leaves files, so that the first ones show that they would be found.
+        let (provider, has_files) = if index < kills { ("ofi:shm", true) } else { ("shm", false) };
         let place = Place::new(index);
-        let mut launcher = place.start();
+        let mut launcher = place.start(provider);
         let moment = LATEST_KILL.mul_f64(fraction(index));
-        if index < 2 {
+        if index % kills < 2 {
             // These are killed when there is something that could be left, which also shows that it would be found.
             wait_until(|| "the ranks do not work".to_owned(), || place.folder.join("at-work").exists());
             let found = place.rest();
-            assert!(found.len() >= 2 * RANKS && found.iter().any(|name| name.contains(':')), "{found:?}");
+            let least = if has_files { 2 * RANKS } else { RANKS };
+            assert!(found.len() >= least, "{found:?}");
+            assert_eq!(found.iter().any(|name| name.contains(':')), has_files, "{found:?}");
         } else {
             // The moment is what is tested: there is no event to wait for.
             std::thread::sleep(moment);
@@ -152,7 +156,8 @@ fn killed_jobs_leave_nothing() {
             None => launcher.kill().unwrap(),
         }
         launcher.wait().unwrap();
-        let what = || format!("kill {index} of {victim:?} after {moment:?} left {:?}", place.rest());
+        let what =
+            || format!("kill {index} of {victim:?} over {provider} after {moment:?} left {:?}", place.rest());
         wait_until(what, || place.rest().is_empty());
     }
 }

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use rma::raw::RawWindow;
-use rma::{Dtype, Error, ErrorKind, FenceAssert, Job, LockType, Options, Rank, ReduceOp, RmaError, Rule};
+use rma::{
+    Dtype, Error, ErrorKind, FenceAssert, Job, LockType, Options, PostAssert, Rank, ReduceOp, RmaError, Rule,
+    StartAssert,
+};
 
 const TARGET: Rank = Rank(1);
 
@@ -152,7 +155,10 @@ fn a_provider_that_does_not_exist_is_an_error_that_lists_those_that_do() {
 
 #[test]
 fn no_libfabric_is_an_error_with_the_remedy() {
-    let error = init(|options| options.fabric.library = Some("/nonexistent".into()));
+    let error = init(|options| {
+        options.fabric.library = Some("/nonexistent".into());
+        options.fabric.provider = Some("ofi".to_owned());
+    });
     assert!(error.to_string().contains("/nonexistent"), "{error}");
     assert!(error.to_string().contains("apt install libfabric1"), "{error}");
 }
@@ -253,4 +259,62 @@ fn a_wrong_setting_without_a_launcher_is_an_error_too() {
     command.args(["a_wrong_setting_without_a_launcher_is_an_error_too", "--exact", "--nocapture"]);
     let output = command.env("RMA_SLOTS", "many").output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
+}
+
+/// Puts to one target, the later ones of which the fabric gets without a question, and a get.
+fn repeat(window: &RawWindow, target: Rank) -> Result<(), Error> {
+    for disp in 0..8 {
+        put(window, target, disp, 8)?;
+    }
+    let result: &'static mut [u8; 8] = Box::leak(Box::default());
+    for _ in 0..4 {
+        // SAFETY: the result is never looked at, nor freed.
+        unsafe { window.get(result.as_mut_ptr(), 8, target, 8) }?;
+    }
+    Ok(())
+}
+
+/// What was allowed within an epoch is not allowed behind it, however often it was done.
+#[test]
+fn what_is_repeated_ends_with_its_epoch() {
+    ranks("what_is_repeated_ends_with_its_epoch", 2, |job| {
+        let window = RawWindow::allocate(job, 256, 8)?;
+        let other = Rank(1 - job.rank().0);
+        let over = |window: &RawWindow| {
+            assert_eq!(rule(put(window, other, 0, 8)), Rule::NoEpoch);
+            // Nor later, when whatever was left behind has gone.
+            job.barrier()?;
+            assert_eq!(rule(put(window, other, 0, 8)), Rule::NoEpoch);
+            job.barrier()
+        };
+        for _ in 0..3 {
+            window.fence(FenceAssert { no_precede: true, ..Default::default() })?;
+            repeat(&window, other)?;
+            window.fence(FenceAssert::default())?;
+            repeat(&window, other)?;
+            window.fence(FenceAssert { no_succeed: true, ..Default::default() })?;
+            over(&window)?;
+            window.lock(LockType::Shared, other, false)?;
+            repeat(&window, other)?;
+            window.flush(other)?;
+            repeat(&window, other)?;
+            window.unlock(other)?;
+            over(&window)?;
+            window.lock_all(false)?;
+            repeat(&window, other)?;
+            window.flush_all()?;
+            repeat(&window, other)?;
+            window.unlock_all()?;
+            over(&window)?;
+            let group = job.group(&[other])?;
+            window.post(&group, PostAssert::default())?;
+            window.start(&group, StartAssert::default())?;
+            repeat(&window, other)?;
+            window.complete()?;
+            over(&window)?;
+            window.wait()?;
+            job.barrier()?;
+        }
+        window.free()
+    });
 }

@@ -127,23 +127,40 @@ fn the_rest(job: &Job, window: &Window<u64>, made: &Made, large: &[u64]) -> Resu
 
 #[test]
 fn nothing_is_allocated_after_creation() {
-    ranks("nothing_is_allocated_after_creation", 2, |job| {
-        let window = job.allocate::<u64>(2048)?;
-        let (small, large, made) = ([1, 2, 3, 4], [5; 1024], Made::new(job)?);
-        for _ in 0..5 {
-            everything(job, &window, &small, &large)?;
-            the_rest(job, &window, &made, &large)?;
-        }
-        job.barrier()?;
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        for _ in 0..50 {
-            everything(job, &window, &small, &large)?;
-            the_rest(job, &window, &made, &large)?;
-        }
-        let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
-        assert_eq!(allocated, 0, "allocations at rank {}", job.rank());
-        assert!(before > 0, "the counter counts");
-        job.barrier()?;
-        window.free().map(drop)
+    ranks("nothing_is_allocated_after_creation", 2, |job| nothing_is_allocated(job, 50));
+}
+
+/// Also where every call is remembered, and forgotten again because there is no room.
+#[test]
+fn nothing_is_allocated_while_calls_are_traced() {
+    let path = std::env::temp_dir().join(format!("rma-no-allocation-{}.json", std::process::id()));
+    let settings = [("RMA_TRACE", path.to_str().unwrap()), ("RMA_TRACE_EVENTS", "64")];
+    ranks_with("nothing_is_allocated_while_calls_are_traced", 2, &settings, |job| {
+        nothing_is_allocated(job, 5)
     });
+    if !is_rank() {
+        let traced = std::fs::read_to_string(&path).unwrap();
+        assert!(traced.contains(r#""name":"unlock""#), "calls were remembered");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+fn nothing_is_allocated(job: &Job, rounds: u32) -> Result<(), Error> {
+    let window = job.allocate::<u64>(2048)?;
+    let (small, large, made) = ([1, 2, 3, 4], [5; 1024], Made::new(job)?);
+    for _ in 0..5 {
+        everything(job, &window, &small, &large)?;
+        the_rest(job, &window, &made, &large)?;
+    }
+    job.barrier()?;
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..rounds {
+        everything(job, &window, &small, &large)?;
+        the_rest(job, &window, &made, &large)?;
+    }
+    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert_eq!(allocated, 0, "allocations at rank {}", job.rank());
+    assert!(before > 0, "the counter counts");
+    job.barrier()?;
+    window.free().map(drop)
 }

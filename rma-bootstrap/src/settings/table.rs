@@ -88,7 +88,8 @@ pub const SETTINGS: &[Setting] = &[
         "RMA_PROVIDER",
         Kind::Text,
         "",
-        "provider to use, such as tcp;ofi_rxm or verbs (default: the best one found)",
+        "shm, verbs, ofi (libfabric's best) or a provider of libfabric such as tcp;ofi_rxm, or ofi:shm where the name \
+         is another's (default: shm on one host, else ofi)",
     ),
     user("RMA_LIBFABRIC", Kind::Text, "", "path of the libfabric library to load (default: the system's)"),
     user(
@@ -97,7 +98,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "network interface or address to use, or ipv4 or ipv6 (default: what other hosts get through to)",
     ),
-    user("RMA_DOMAIN", Kind::Text, "", "device of the provider to use, such as mlx5_0 (default: its choice)"),
+    user("RMA_DOMAIN", Kind::Text, "", "device of the provider to use, such as mlx5_0 or eth0 (default: its choice)"),
     user(
         "RMA_NIC",
         Kind::Text,
@@ -128,7 +129,13 @@ pub const SETTINGS: &[Setting] = &[
         "unified",
         "memory model that windows have, and are checked against",
     ),
-    user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let the fabric execute accumulates, where it really can"),
+    user(
+        "RMA_LOCK_PROTOCOL",
+        Kind::OneOf(&["message", "nic", "auto"]),
+        "message",
+        "lock windows by messages, or by the fabric's atomics where it has them (nic)",
+    ),
+    user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let a network execute accumulates, where it really can (shared memory does)"),
     user("RMA_EAGER_BYTES", Kind::Count { least: 512, most: 65_536 }, "8192", "longest packet that carries its operations' data, in bytes"),
     user(
         "RMA_NATIVE_BLOCK_BYTES",
@@ -195,6 +202,24 @@ pub const SETTINGS: &[Setting] = &[
         Kind::Seconds,
         "",
         "longest time that a blocking call may take (default: no limit)",
+    ),
+    user(
+        "RMA_TRACE",
+        Kind::Text,
+        "",
+        "file for a timeline of all ranks' epochs and calls, for ui.perfetto.dev; on a file system of all hosts",
+    ),
+    user(
+        "RMA_TRACE_EVENTS",
+        Kind::Count { least: 16, most: 1 << 24 },
+        "16384",
+        "events that each rank remembers for it; the oldest are forgotten",
+    ),
+    user(
+        "RMA_METRICS",
+        Kind::Text,
+        "",
+        "file for each rank's counters as Prometheus text; the rank is put before the extension",
     ),
     user("RMA_LAUNCH_AGENT", Kind::Text, "", "command by which rmarun starts its agents on other hosts"),
     user("RMA_SINGLE", Kind::Switch, "0", "make this process a job of one rank, whatever started it"),

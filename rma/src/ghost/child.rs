@@ -12,13 +12,13 @@ use rma_core::engine::Engine;
 use rma_core::ghost::{Introduced, Mapping, Registered, Wanted};
 use rma_core::ids::Rank;
 use rma_core::provider::Endpoint;
-use rma_ofi::{Ofi, OfiEndpoint};
+use rma_shm::Memory;
 
 use super::wire::{framed, take_frame, Answer, Request};
 use crate::error::Result;
+use crate::fabric::{self, FabricEndpoint, FabricOptions, Opened, Place};
 use crate::options::Options;
 use crate::platform::{block_signals, Event, Sleeper};
-use crate::segment::Shared;
 
 /// Longest sleep: what the descriptors cannot tell waits no longer.
 const SLEEP: Duration = Duration::from_millis(20);
@@ -78,13 +78,14 @@ struct Server {
 /// Waits until the job is known, and serves until the rank is gone.
 fn serve(socket: UnixStream, options: &Options, parent: u32) -> Result<()> {
     let mut server = Server { socket, read: Vec::new(), parent };
-    let Some(Request::Join { rank, size, single_host, address }) = server.wait_for_job() else {
+    let Some(Request::Join { rank, size, local_rank, single_host, address }) = server.wait_for_job() else {
         return Ok(());
     };
+    // A ghost has no handlers.
+    let at = Place { single_host, size, local_rank, in_handlers: false };
     let mut fabric = options.fabric.clone();
-    fabric.single_host |= single_host;
     fabric.host_address = address.map(|address| address.to_string()).or(fabric.host_address);
-    match open(&options.config, &fabric, rank, size) {
+    match open(&options.config, &fabric, rank, &at) {
         Ok(mut engine) => {
             if server.answer(&Answer::Address(Box::new(engine.ghost_address()))).is_ok() {
                 server.work(&mut engine)?;
@@ -97,13 +98,13 @@ fn serve(socket: UnixStream, options: &Options, parent: u32) -> Result<()> {
 
 fn open(
     config: &Config,
-    fabric: &rma_ofi::Options,
+    fabric: &FabricOptions,
     rank: u32,
-    size: u32,
-) -> Result<Engine<OfiEndpoint, Introduced>> {
-    let choice = Ofi::discover(fabric)?;
-    let endpoint = OfiEndpoint::open(&choice, fabric)?;
-    Ok(Engine::serve(endpoint, Rank(rank), size, config))
+    at: &Place,
+) -> Result<Engine<FabricEndpoint, Introduced>> {
+    // Its rank has tried the addresses, if there was a choice.
+    let Opened { endpoint, .. } = fabric::open(fabric, at, |_| Ok(None))?;
+    Ok(Engine::serve(endpoint, Rank(rank), at.size, config))
 }
 
 impl Server {
@@ -140,7 +141,7 @@ impl Server {
     }
 
     /// Serves until the rank is gone.
-    fn work(&mut self, engine: &mut Engine<OfiEndpoint, Introduced>) -> Result<()> {
+    fn work(&mut self, engine: &mut Engine<FabricEndpoint, Introduced>) -> Result<()> {
         let failed = |error| crate::Error::system("the ghost's socket", &error);
         self.socket.set_nonblocking(true).map_err(failed)?;
         // Nobody rings it: the socket says all.
@@ -169,7 +170,7 @@ impl Server {
     }
 
     /// Does what the rank asks for. `false`: it is gone.
-    fn listen(&mut self, engine: &mut Engine<OfiEndpoint, Introduced>) -> io::Result<bool> {
+    fn listen(&mut self, engine: &mut Engine<FabricEndpoint, Introduced>) -> io::Result<bool> {
         loop {
             match self.read_some() {
                 Ok(true) => {}
@@ -198,7 +199,7 @@ impl Server {
     /// Maps and registers a window.
     fn add(
         &self,
-        engine: &mut Engine<OfiEndpoint, Introduced>,
+        engine: &mut Engine<FabricEndpoint, Introduced>,
         wanted: &Wanted,
         descriptor: u32,
     ) -> std::result::Result<Registered, String> {
@@ -211,8 +212,8 @@ impl Server {
             let path = format!("/proc/{}/fd/{descriptor}", self.parent);
             let file = File::options().read(true).write(true).open(&path);
             let file = file.map_err(|error| format!("{path} of its rank cannot be opened: {error}"))?;
-            let memory = Shared::map(&file, wanted.len, 0).map_err(|error| error.to_string())?;
-            (memory.base(), Box::new(memory))
+            let memory = Memory::of_file(&file, wanted.len, 0).map_err(|error| error.message)?;
+            (memory.base().as_ptr(), Box::new(memory))
         };
         // SAFETY: mapped until the mapping is dropped; the rank uses its own mapping as shared memory.
         unsafe { engine.add_window(wanted, base, mapping) }.map_err(|error| error.to_string())

@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ghost::{Ghost, GhostError, Part, Registered, Wanted};
 use rma_core::ids::{Rank, WindowId};
+use rma_shm::Memory;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::fabric::Place;
 use crate::options::Options;
-use crate::segment::Shared;
+use crate::segment::reserved_file;
 use wire::{framed, take_frame, Answer, Request};
 
 /// Longest time that the ghost may take to open its endpoint or to register memory.
@@ -66,13 +68,11 @@ impl Child {
     ///
     /// # Errors
     /// When it cannot open an endpoint.
-    pub(crate) fn join(mut self, rank: u32, size: u32, fabric: &rma_ofi::Options) -> Result<Link> {
+    pub(crate) fn join(mut self, rank: u32, at: &Place, host_address: Option<&str>) -> Result<Link> {
         let failed = |message| Error::new(ErrorKind::Provider(message));
-        let address = fabric.host_address.as_deref().and_then(|address| address.parse().ok());
-        match self
-            .ask(&Request::Join { rank, size, single_host: fabric.single_host, address })
-            .map_err(failed)?
-        {
+        let address = host_address.and_then(|address| address.parse().ok());
+        let Place { single_host, size, local_rank, .. } = *at;
+        match self.ask(&Request::Join { rank, size, local_rank, single_host, address }).map_err(failed)? {
             Answer::Address(address) => Ok(Link { child: self, address: *address }),
             Answer::Failed(message) => Err(failed(format!("the ghost process: {message}"))),
             Answer::Served(_) => Err(failed(out_of_order())),
@@ -161,15 +161,19 @@ impl Ghost for Link {
         self.address
     }
 
+    fn makes_allocated(&self) -> bool {
+        true
+    }
+
     fn serve(&mut self, wanted: &Wanted) -> std::result::Result<Part, GhostError> {
         if wanted.len == 0 {
             let remote = self.register(wanted, 0)?;
             return Ok(Part { base: std::ptr::null_mut(), mapping: Box::new(()), remote });
         }
-        let file = Shared::file(wanted.len).ok_or(GhostError::Memory)?;
-        let memory = Shared::map(&file, wanted.len, wanted.alignment).map_err(|_| GhostError::Memory)?;
+        let file = reserved_file(wanted.len).ok_or(GhostError::Memory)?;
+        let memory = Memory::of_file(&file, wanted.len, wanted.alignment).map_err(|_| GhostError::Memory)?;
         let remote = self.register(wanted, file.as_raw_fd())?;
-        Ok(Part { base: memory.base(), mapping: Box::new(memory), remote })
+        Ok(Part { base: memory.base().as_ptr(), mapping: Box::new(memory), remote })
     }
 
     fn release(&mut self, window: WindowId) {

@@ -18,7 +18,7 @@ pub(super) const LENGTH_BYTES: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Request {
     /// This is the job: open an endpoint, where other hosts are by the address by which they reach this one.
-    Join { rank: u32, size: u32, single_host: bool, address: Option<IpAddr> },
+    Join { rank: u32, size: u32, local_rank: u32, single_host: bool, address: Option<IpAddr> },
     /// Serve this window, whose memory is the file behind this descriptor of the rank's.
     Serve { wanted: Wanted, descriptor: u32 },
     /// Serve it no more.
@@ -42,10 +42,11 @@ impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match *self {
-            Self::Join { rank, size, single_host, address } => {
+            Self::Join { rank, size, local_rank, single_host, address } => {
                 out.push(1);
                 out.extend(rank.to_le_bytes());
                 out.extend(size.to_le_bytes());
+                out.extend(local_rank.to_le_bytes());
                 out.push(single_host.into());
                 out.push(address.is_some().into());
                 let address = address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -79,10 +80,12 @@ impl Request {
         let mut fields = Fields(fields);
         let request = match kind {
             1 => {
-                let (rank, size, single_host) = (fields.u32()?, fields.u32()?, fields.flag()?);
+                let (rank, size, local_rank) = (fields.u32()?, fields.u32()?, fields.u32()?);
+                let single_host = fields.flag()?;
                 let has_address = fields.flag()?;
                 let address = IpAddr::from(fields.array::<16>()?).to_canonical();
-                Self::Join { rank, size, single_host, address: has_address.then_some(address) }
+                let address = has_address.then_some(address);
+                Self::Join { rank, size, local_rank, single_host, address }
             }
             2 => {
                 let window = WindowId(fields.u32()?);
@@ -195,8 +198,14 @@ mod tests {
         let wanted =
             Wanted { window: WindowId(7), len: 1 << 33, disp_unit: 8, alignment: 0, is_registered: true };
         let requests = [
-            Request::Join { rank: 3, size: 9, single_host: true, address: None },
-            Request::Join { rank: 3, size: 9, single_host: false, address: Some([10, 0, 0, 7].into()) },
+            Request::Join { rank: 3, size: 9, local_rank: 1, single_host: true, address: None },
+            Request::Join {
+                rank: 3,
+                size: 9,
+                local_rank: 0,
+                single_host: false,
+                address: Some([10, 0, 0, 7].into()),
+            },
             Request::Serve { wanted, descriptor: 12 },
             Request::Release { window: WindowId(7) },
             Request::Lost { rank: 258 },

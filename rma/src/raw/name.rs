@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rma_core::engine::SyncCall;
 use rma_core::error::{Call, RmaError};
+use rma_core::ids::Rank;
 
 use super::RawWindow;
 use crate::error::{Error, Result};
+use crate::events;
 use crate::platform::Engine;
 
 /// The name of a window, which is its number until it gets one.
@@ -66,6 +68,19 @@ impl RawWindow {
         call: Call,
         start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
     ) -> Result<()> {
-        self.core.run(call, start).map_err(|error| self.named(error))
+        self.run_to(call, Rank::NULL, start)
+    }
+
+    /// The same of a call that names a target.
+    #[inline]
+    pub(super) fn run_to(
+        &self,
+        call: Call,
+        target: Rank,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        self.core.run_to(call, target, start).map_err(|error| self.named(error))?;
+        events::called(call, self.core.rank, Some(self.id), target);
+        Ok(())
     }
 }

@@ -70,6 +70,10 @@ impl RawWindow {
     pub fn test(&self) -> Result<bool> {
         let mut guarded = self.core.enter(Call::Test)?;
         self.core.progress(&mut guarded);
-        guarded.engine.test(self.id).map_err(|error| self.fail(error))
+        let is_over = guarded.engine.test(self.id).map_err(|error| self.fail(error))?;
+        if is_over {
+            self.core.note_tested(&mut guarded, self.id);
+        }
+        Ok(is_over)
     }
 }

@@ -38,6 +38,7 @@ impl RawWindow {
             base: std::ptr::NonNull::new(own.base).unwrap_or(std::ptr::NonNull::dangling()),
             len: own.len,
             mapping: Box::new(Arc::clone(&segment)),
+            is_allocated: true,
         });
         let mut window = Self::make(job, call, |engine| {
             // SAFETY: the part is mapped as long as the segment lives, which the mapping keeps. Others access

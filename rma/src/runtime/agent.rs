@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rma_core::provider::Endpoint;
 
-use super::Core;
+use super::{Core, Guarded};
 use crate::error::{Error, Result};
 use crate::platform::{
     park_timeout, sleep, spawn, yield_now, Arc, AtomicBool, Event, JoinHandle, Ordering, Sleeper,
@@ -109,11 +109,25 @@ impl Core {
         }
         let Some(mut guarded) = self.try_enter() else { return };
         guarded.engine.set_deferring(true);
-        let mut rounds = 0;
-        while rounds < ROUNDS && self.progress_unnoticed(&mut guarded) > 0 {
+        self.serve(&mut guarded);
+        guarded.engine.set_deferring(false);
+    }
+
+    /// Makes progress until nothing is left, or for the most rounds; returns how many there were.
+    fn serve(&self, guarded: &mut Guarded) -> u32 {
+        let begun = guarded.begin();
+        let (mut rounds, mut moved) = (0, 0);
+        while rounds < ROUNDS {
+            match self.progress_unnoticed(guarded) {
+                0 => break,
+                count => moved += count,
+            }
             rounds += 1;
         }
-        guarded.engine.set_deferring(false);
+        if let Some(begun) = begun.filter(|_| moved > 0) {
+            guarded.note_served(begun, moved);
+        }
+        rounds
     }
 
     /// Wakes the agent, if it is parked, because nobody sleeps in the library any more.
@@ -185,10 +199,7 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
             return;
         };
         let seen = core.activity.load(Ordering::Relaxed);
-        let mut rounds = 0;
-        while rounds < ROUNDS && core.progress_unnoticed(&mut guarded) > 0 {
-            rounds += 1;
-        }
+        let rounds = core.serve(&mut guarded);
         core.hear(&mut guarded);
         let is_quiet = rounds < ROUNDS;
         let may_sleep = is_quiet && (sleeper.is_none() || guarded.engine.endpoint().arm_wait());

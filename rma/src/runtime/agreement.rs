@@ -50,17 +50,26 @@ impl Core {
         };
         let class = error.as_ref().map_or(0, |error| error.class() as u64);
         let failed = error.as_ref().map_or(0, |_| 1 << 40 | class << 32 | u64::from(self.rank));
-        let mut guarded = self.enter(call)?;
-        let started = guarded.engine.start_agree(call, [own, failed, 0, 0]);
-        let sync = started.map_err(|error| self.fail(error))?;
-        let mut agreement = Agreement { sync, agreed: [0; AGREE_VALUES] };
-        self.wait(guarded, &mut agreement, self.timeout())?;
-        let [largest, failed, ..] = agreement.agreed;
+        let [largest, failed, ..] = self.agree_values(call, [own, failed, 0, 0])?;
         if failed == 0 {
             return Ok(largest);
         }
         let class = ErrorClass::from_code((failed >> 32) as u8).unwrap_or(ErrorClass::Other);
         let elsewhere = RmaError::Elsewhere { call, class, target: Rank(failed as u32) };
         Err(self.fail(error.unwrap_or(elsewhere)))
+    }
+
+    /// The largest of each number that the ranks have come to; collective.
+    pub(super) fn agree_values(
+        &self,
+        call: Call,
+        values: [u64; AGREE_VALUES],
+    ) -> Result<[u64; AGREE_VALUES]> {
+        let mut guarded = self.enter(call)?;
+        let started = guarded.engine.start_agree(call, values);
+        let sync = started.map_err(|error| self.fail(error))?;
+        let mut agreement = Agreement { sync, agreed: [0; AGREE_VALUES] };
+        self.wait(guarded, &mut agreement, self.timeout())?;
+        Ok(agreement.agreed)
     }
 }

@@ -8,7 +8,7 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::WindowId;
 
 use super::wait::Awaited;
-use super::Core;
+use super::{Core, Phase};
 use crate::error::{Error, Result};
 use crate::platform::Engine;
 
@@ -67,7 +67,7 @@ impl Core {
     /// those who are left wait for each other all the same.
     pub(crate) fn finalize(&self, limit: Option<Duration>) -> Result<()> {
         let mut guarded = self.enter_anyway();
-        if guarded.is_finalized {
+        if guarded.phase == Phase::Finalized {
             return Ok(());
         }
         let barrier = guarded.engine.start_barrier();
@@ -78,7 +78,7 @@ impl Core {
             Err(_) => return barrier,
         }
         let mut guarded = self.enter_anyway();
-        guarded.is_finalized = true;
+        guarded.phase = Phase::Finalized;
         let told = guarded.engine.bootstrap().finalize();
         told.map_err(|error| {
             self.fail(RmaError::Bootstrap { call: Call::Finalize, message: error.message })
@@ -99,6 +99,6 @@ impl Core {
 
     /// Whether the job has been finalized.
     pub(crate) fn is_finalized(&self) -> bool {
-        self.enter_anyway().is_finalized
+        self.enter_anyway().phase == Phase::Finalized
     }
 }

@@ -18,6 +18,7 @@ mod contact;
 pub(crate) mod finalize;
 mod layouts;
 mod requests;
+mod timeline;
 mod turns;
 mod wait;
 
@@ -27,10 +28,12 @@ use rma_core::error::{Call, RmaError};
 use rma_core::provider::Endpoint;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::events;
 use crate::platform::{
     processors, AtomicBool, AtomicU32, AtomicU64, Condvar, Engine, Event, Mutex, MutexGuard, OnceLock,
     Ordering, Sleeper, Thread,
 };
+use crate::trace::{Outputs, Ring};
 
 pub(crate) use layouts::PendingLayouts;
 pub(crate) use requests::{HasRequest, PendingNotified, PendingRequest};
@@ -49,9 +52,23 @@ pub(crate) struct Guarded {
     pub(crate) engine: Engine,
     /// Operations posted since the last progress.
     posts: u32,
-    is_finalized: bool,
+    phase: Phase,
+    /// What is remembered of the calls, where a timeline is wanted.
+    trace: Option<Ring>,
+    outputs: Outputs,
     /// Who sleeps in a blocking call and wants to be told of progress.
     sleeping: Sleeping,
+}
+
+/// Where the job is, as far as a call has to know: one look tells both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Nothing is to be observed.
+    AtWork,
+    /// Blocking calls are remembered.
+    Traced,
+    /// Calls are refused.
+    Finalized,
 }
 
 /// The threads that sleep in blocking calls: one on the descriptors, the others until they are told.
@@ -86,6 +103,8 @@ pub(crate) struct Core {
     agent_defers: AtomicBool,
     /// Whether a call failed: then the end of the job is probably not an orderly one.
     has_failed: AtomicBool,
+    /// Held by who writes what the job leaves, until it is written: whoever would end the process meanwhile waits.
+    writing: Mutex<()>,
     /// Where one of the program's threads sleeps; `None` where the fabric has no descriptor.
     sleeper: Option<Sleeper>,
     /// Wakes it.
@@ -130,6 +149,7 @@ impl Core {
             agent_thread: OnceLock::new(),
             agent_defers: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            writing: Mutex::new(()),
             sleeper,
             descriptors,
             has_spare_processors: 2 * engine.bootstrap().local_size() as usize <= processors,
@@ -140,7 +160,9 @@ impl Core {
             guard: Mutex::new(Guarded {
                 engine,
                 posts: 0,
-                is_finalized: false,
+                phase: Phase::AtWork,
+                trace: None,
+                outputs: Outputs::default(),
                 sleeping: Sleeping::default(),
             }),
         })
@@ -150,7 +172,7 @@ impl Core {
     #[inline]
     pub(crate) fn enter(&self, call: Call) -> Result<MutexGuard<'_, Guarded>> {
         let guarded = self.enter_anyway();
-        if guarded.is_finalized {
+        if guarded.phase == Phase::Finalized {
             return Err(self.finalized(call));
         }
         Ok(guarded)
@@ -201,6 +223,7 @@ impl Core {
     #[inline(never)]
     pub(crate) fn fail(&self, error: RmaError) -> Error {
         self.has_failed.store(true, Ordering::Relaxed);
+        events::failed(self.rank, &error);
         error.into()
     }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use rma_core::engine::{Operation, SyncCall};
 use rma_core::error::{Call, RmaError};
-use rma_core::ids::WindowId;
+use rma_core::ids::{Rank, WindowId};
 
-use super::{Core, Guarded};
+use super::timeline::Site;
+use super::{Core, Guarded, Phase};
 use crate::error::{Error, Result};
+use crate::events;
 use crate::platform::{yield_now, Engine, Instant, MutexGuard};
 
 /// Polls between two looks at the clock; the guard is offered to other threads as often.
@@ -72,7 +74,7 @@ impl Awaited for SyncCall {
     }
 
     fn window(&self) -> Option<WindowId> {
-        (self.call() != Call::Barrier).then(|| Self::window(self))
+        Self::window(self)
     }
 
     fn waiting_for(&self, _: &Engine) -> &'static str {
@@ -221,7 +223,31 @@ impl Core {
         call: Call,
         start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
     ) -> Result<()> {
-        let mut guarded = self.enter(call)?;
+        self.run_to(call, Rank::NULL, start)
+    }
+
+    /// The same for a call that names a target.
+    #[inline]
+    pub(crate) fn run_to(
+        &self,
+        call: Call,
+        target: Rank,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        let guarded = self.enter_anyway();
+        if guarded.phase != Phase::AtWork {
+            return self.run_observed(guarded, call, target, start);
+        }
+        self.run_started(guarded, start)
+    }
+
+    /// Starts the call and waits, under the guard.
+    #[inline]
+    pub(super) fn run_started(
+        &self,
+        mut guarded: MutexGuard<'_, Guarded>,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
         let mut sync = start(&mut guarded.engine).map_err(|error| self.fail(error))?;
         match guarded.engine.poll(&mut sync) {
             Poll::Ready(Ok(())) => {
@@ -252,10 +278,17 @@ impl Core {
         left: impl FnOnce(SyncCall),
     ) -> Result<()> {
         let mut guarded = self.enter_anyway();
+        let begun = guarded.begin();
         let mut sync = start(&mut guarded.engine).map_err(|error| self.fail(error))?;
+        let at = Site { window: sync.window(), target: sync.target() };
         let closed = self.wait(guarded, &mut sync, limit);
-        if closed.as_ref().is_err_and(Error::is_stalled) {
-            left(sync);
+        if let Some(begun) = begun {
+            self.enter_anyway().note_call(begun, sync.call(), at, closed.as_ref().err());
+        }
+        match &closed {
+            Ok(()) => events::called(sync.call(), self.rank, at.window, at.target),
+            Err(error) if error.is_stalled() => left(sync),
+            Err(_) => {}
         }
         closed
     }
@@ -279,13 +312,29 @@ impl Core {
                  buffers, so the process ends here",
                 self.rank
             );
+            self.write_outputs(
+                "it has ended itself, because operations may still access the program's buffers",
+            );
             std::process::abort();
         }
     }
 
     /// Waits until `awaited` is ready, at most `limit`.
-    #[inline(never)]
     pub(crate) fn wait<'core>(
+        &'core self,
+        guarded: MutexGuard<'core, Guarded>,
+        awaited: &mut impl Awaited,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        if guarded.trace.is_some() {
+            return self.wait_observed(guarded, awaited, limit);
+        }
+        self.wait_until(guarded, awaited, limit)
+    }
+
+    /// The loop of everything that waits.
+    #[inline(never)]
+    pub(super) fn wait_until<'core>(
         &'core self,
         mut guarded: MutexGuard<'core, Guarded>,
         awaited: &mut impl Awaited,

@@ -4,16 +4,23 @@
 //! circles with a schedule that replays it.
 #![allow(unreachable_pub)] // as in the library, where these are public
 
+mod clocks;
 mod endpoint;
 #[path = "../../src/error.rs"]
 #[allow(dead_code)]
 mod error;
+#[path = "../../src/events.rs"]
+#[allow(dead_code)]
+mod events;
 mod legal;
 mod misuse;
 mod platform;
 #[path = "../../src/runtime/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod runtime;
+#[path = "../../src/trace/mod.rs"]
+#[allow(dead_code)]
+mod trace;
 mod waiting;
 
 use std::task::Poll;

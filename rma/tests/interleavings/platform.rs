@@ -105,6 +105,14 @@ impl std::ops::Add<Duration> for Instant {
     }
 }
 
+pub(crate) fn nanos() -> u64 {
+    Instant::now().0
+}
+
+pub(crate) fn thread_number() -> u32 {
+    0
+}
+
 pub(crate) fn sleep(length: Duration) {
     CLOCK_NS.fetch_add(length.as_nanos() as u64, Ordering::Relaxed);
     yield_now();

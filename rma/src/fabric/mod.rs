@@ -1,0 +1,255 @@
+//! The fabric that a job communicates over: one of three providers, chosen when the job is joined.
+//!
+//! The engine is compiled once, over [`FabricEndpoint`]. Which provider it drives is known when it is opened and never
+//! changes, so that a `match` at each call is a branch that the processor predicts, and no table of functions is
+//! looked up.
+
+mod choice;
+mod description;
+mod options;
+
+use core::ptr::NonNull;
+
+use rma_core::bootstrap::AddressBytes;
+use rma_core::dtype::Dtype;
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::op::ReduceOp;
+use rma_core::provider::{
+    Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
+    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+};
+use rma_ofi::{OfiEndpoint, OfiRegion};
+use rma_shm::{ShmEndpoint, ShmRegion};
+#[cfg(feature = "verbs")]
+use rma_verbs::{VerbsEndpoint, VerbsRegion};
+
+pub(crate) use choice::{open, Opened, Place};
+pub use description::Description;
+pub use options::FabricOptions;
+
+/// The endpoint of a job, on the fabric that was chosen.
+#[derive(Debug)]
+pub struct FabricEndpoint(Fabric);
+
+// There is one in a process, and a pointer to it would cost a load in each call.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+enum Fabric {
+    Ofi(OfiEndpoint),
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsEndpoint),
+    Shm(ShmEndpoint),
+}
+
+/// A registered region, of the fabric that was chosen.
+#[derive(Debug)]
+pub struct FabricRegion(Region);
+
+#[derive(Debug)]
+enum Region {
+    Ofi(OfiRegion),
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsRegion),
+    Shm(ShmRegion),
+}
+
+/// The same expression for whichever variant there is.
+macro_rules! each {
+    ($kind:ident, $value:expr, $inner:ident => $body:expr) => {
+        match $value {
+            $kind::Ofi($inner) => $body,
+            #[cfg(feature = "verbs")]
+            $kind::Verbs($inner) => $body,
+            $kind::Shm($inner) => $body,
+        }
+    };
+}
+
+impl MemoryRegion for FabricRegion {
+    fn remote_key(&self) -> RemoteKey {
+        each!(Region, &self.0, region => region.remote_key())
+    }
+
+    fn remote_base(&self) -> u64 {
+        each!(Region, &self.0, region => region.remote_base())
+    }
+}
+
+// SAFETY: every call goes to an endpoint that keeps the contract, and always to the same one. What is called for each
+// operation is inlined always: what the compiler leaves a call costs 20 instructions more.
+unsafe impl Endpoint for FabricEndpoint {
+    type Region = FabricRegion;
+
+    #[inline]
+    fn limits(&self) -> &Limits {
+        each!(Fabric, &self.0, endpoint => endpoint.limits())
+    }
+
+    #[inline]
+    fn native(&self) -> &NativeOps {
+        each!(Fabric, &self.0, endpoint => endpoint.native())
+    }
+
+    fn native_allocated(&self) -> &NativeOps {
+        each!(Fabric, &self.0, endpoint => endpoint.native_allocated())
+    }
+
+    fn allocate(&mut self, len: usize, alignment: usize) -> Allocation {
+        each!(Fabric, &mut self.0, endpoint => endpoint.allocate(len, alignment))
+    }
+
+    fn address(&self) -> AddressBytes {
+        each!(Fabric, &self.0, endpoint => endpoint.address())
+    }
+
+    fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
+        each!(Fabric, &mut self.0, endpoint => endpoint.connect(address))
+    }
+
+    fn disconnect(&mut self, peer: PeerAddr) {
+        each!(Fabric, &mut self.0, endpoint => endpoint.disconnect(peer));
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<FabricRegion, ProviderError> {
+        let region = match &mut self.0 {
+            // SAFETY: the caller's promise; so everywhere below.
+            Fabric::Ofi(endpoint) => Region::Ofi(unsafe { endpoint.register(base, len, key) }?),
+            #[cfg(feature = "verbs")]
+            // SAFETY: as above.
+            Fabric::Verbs(endpoint) => Region::Verbs(unsafe { endpoint.register(base, len, key) }?),
+            // SAFETY: as above.
+            Fabric::Shm(endpoint) => Region::Shm(unsafe { endpoint.register(base, len, key) }?),
+        };
+        Ok(FabricRegion(region))
+    }
+
+    #[inline(always)]
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+        each!(Fabric, &mut self.0, endpoint => endpoint.put_inject(to, src, at))
+    }
+
+    #[inline(always)]
+    unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.put(to, src, len, at, tag) })
+    }
+
+    #[inline(always)]
+    unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.get(to, dst, len, at, tag) })
+    }
+
+    #[inline(always)]
+    unsafe fn put_vector(
+        &mut self,
+        to: PeerAddr,
+        from: &[LocalPiece],
+        into: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.put_vector(to, from, into, tag) })
+    }
+
+    #[inline(always)]
+    unsafe fn get_vector(
+        &mut self,
+        to: PeerAddr,
+        into: &[LocalPiece],
+        from: &[RemotePiece],
+        tag: Tag,
+    ) -> Post {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.get_vector(to, into, from, tag) })
+    }
+
+    #[inline(always)]
+    unsafe fn atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        each!(Fabric, &mut self.0, endpoint => {
+            // SAFETY: the caller's promise.
+            unsafe { endpoint.atomic(to, operand, count, at, dtype, op, tag) }
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn fetch_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
+    ) -> Post {
+        each!(Fabric, &mut self.0, endpoint => {
+            // SAFETY: the caller's promise.
+            unsafe { endpoint.fetch_atomic(to, operand, result, count, at, dtype, op, tag) }
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn compare_atomic(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
+    ) -> Post {
+        each!(Fabric, &mut self.0, endpoint => {
+            // SAFETY: the caller's promise.
+            unsafe { endpoint.compare_atomic(to, operand, compare, result, at, dtype, tag) }
+        })
+    }
+
+    #[inline(always)]
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+        each!(Fabric, &mut self.0, endpoint => endpoint.send(to, header, payload, class))
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        each!(Fabric, &mut self.0, endpoint => endpoint.flush(to, tag))
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, out: &mut CompletionBatch) -> usize {
+        each!(Fabric, &mut self.0, endpoint => endpoint.poll(out))
+    }
+
+    #[inline(always)]
+    fn release(&mut self, packet: ReceivedPacket) {
+        each!(Fabric, &mut self.0, endpoint => endpoint.release(packet));
+    }
+
+    fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
+        each!(Fabric, &mut self.0, endpoint => endpoint.abandon(peer, code));
+    }
+
+    fn wait_fd(&self) -> Option<i32> {
+        each!(Fabric, &self.0, endpoint => endpoint.wait_fd())
+    }
+
+    fn arm_wait(&mut self) -> bool {
+        each!(Fabric, &mut self.0, endpoint => endpoint.arm_wait())
+    }
+}

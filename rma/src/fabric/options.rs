@@ -1,0 +1,147 @@
+//! What the user may choose of the fabric, with one name for each meaning whatever the provider.
+
+use std::path::PathBuf;
+
+/// Which provider a job communicates over, and the endpoint's sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FabricOptions {
+    /// `shm` (shared memory), `verbs` (InfiniBand and RoCE without libfabric), `ofi` (the best that libfabric has),
+    /// or a provider of libfabric by its full name (`tcp;ofi_rxm`), the first part of it, or `ofi:` and either, which
+    /// `ofi:shm` and `ofi:verbs` must be asked for with. `None`: shared memory where all ranks are on one host, else
+    /// the best that libfabric has. The same at all ranks.
+    pub provider: Option<String>,
+    /// `libfabric.so.1` or its directory; `None` searches as the dynamic loader does.
+    pub library: Option<PathBuf>,
+    /// Device of the provider to use: libfabric's domain, such as `eth0`, or an RDMA device, such as `mlx5_0`.
+    pub domain: Option<String>,
+    /// RDMA devices to use, by name (`mlx5_0`) or PCI address, separated by commas; the ranks of a host take them
+    /// in turn. `None` takes the nearest.
+    pub nic: Option<String>,
+    /// Network interface (`eth0`) or IP address to bind to, for providers that use IP addresses; `ipv4` or `ipv6`: any
+    /// of that kind.
+    pub interface: Option<String>,
+    /// An address of this host by which the launcher's own connections have come through: providers in software
+    /// that use IP addresses bind to it, unless `interface` or libfabric's own variables say something else.
+    pub host_address: Option<String>,
+    /// Largest packet, header and payload together, bytes; at least 512.
+    pub packet_bytes: usize,
+    /// Packets of a class (requests, replies) that may arrive before the engine gives their buffers back.
+    pub receive_buffers: usize,
+    /// Puts, gets and atomics that may be outstanding; fewer where the provider's queue is shorter.
+    pub outstanding: usize,
+    /// Lets a network execute accumulates where it can. Off, the engine sends them as packets. In shared memory the
+    /// processors execute them, whatever this says.
+    pub native_atomics: bool,
+}
+
+impl Default for FabricOptions {
+    fn default() -> Self {
+        let rma_ofi::Options { packet_bytes, receive_buffers, outstanding, native_atomics, .. } =
+            rma_ofi::Options::default();
+        Self {
+            provider: None,
+            library: None,
+            domain: None,
+            nic: None,
+            interface: None,
+            host_address: None,
+            packet_bytes,
+            receive_buffers,
+            outstanding,
+            native_atomics,
+        }
+    }
+}
+
+impl FabricOptions {
+    /// What libfabric is asked with, were any of its providers wanted.
+    pub fn libfabric(&self) -> rma_ofi::Options {
+        rma_ofi::Options {
+            library: self.library.clone(),
+            domain: self.domain.clone(),
+            nic: self.nic.clone(),
+            interface: self.interface.clone(),
+            host_address: self.host_address.clone(),
+            packet_bytes: self.packet_bytes,
+            receive_buffers: self.receive_buffers,
+            outstanding: self.outstanding,
+            native_atomics: self.native_atomics,
+            ..rma_ofi::Options::default()
+        }
+    }
+
+    /// What the provider on ibverbs is asked with at the rank with this number on its host.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn verbs(&self, local_rank: u32) -> rma_verbs::Options {
+        let words = |text: &str| -> Vec<String> {
+            text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        };
+        let nics = self.nic.as_deref().map(words).unwrap_or_default();
+        let in_turn = nics.get(local_rank as usize % nics.len().max(1));
+        rma_verbs::Options {
+            device: self.domain.as_ref().or(in_turn).cloned(),
+            packet_bytes: self.packet_bytes,
+            receive_buffers: self.receive_buffers,
+            outstanding: self.outstanding,
+            native_atomics: self.native_atomics,
+            ..rma_verbs::Options::default()
+        }
+    }
+
+    /// What the shared-memory provider is asked with in a job of so many ranks.
+    pub(crate) fn shm(&self, ranks: u32) -> rma_shm::Options {
+        let defaults = rma_shm::Options::default();
+        // Two packets and what each takes beside its bytes; a size out of range is the provider's to refuse.
+        let least = self.packet_bytes.saturating_add(PACKET_HEADROOM).saturating_mul(2);
+        let ring_bytes = least.checked_next_power_of_two().unwrap_or(usize::MAX);
+        // Each rank and its ghost; by words of marks, which every poll looks through.
+        let senders = (2 * ranks as usize).next_multiple_of(u64::BITS as usize);
+        rma_shm::Options {
+            packet_bytes: self.packet_bytes,
+            ring_bytes: ring_bytes.max(defaults.ring_bytes),
+            senders_max: senders.min(SENDERS_MAX),
+            regions_max: REGIONS_MAX,
+            receive_buffers: self.receive_buffers,
+            outstanding: self.outstanding,
+            ..defaults
+        }
+    }
+}
+
+const PACKET_HEADROOM: usize = 16;
+
+/// What the shared-memory provider takes at most.
+const SENDERS_MAX: usize = 65_536;
+
+/// Each window has one region at a rank, and a dynamic window one for each piece of memory.
+const REGIONS_MAX: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_any_packet_and_job_fit_the_shared_memory() {
+        for (packet_bytes, ranks) in [(512, 1), (8192, 2), (65_536, 100), (16_368, 32_768), (16_369, 65_536)]
+        {
+            let shm = FabricOptions { packet_bytes, ..FabricOptions::default() }.shm(ranks);
+            assert!(
+                shm.ring_bytes.is_power_of_two() && shm.ring_bytes >= 2 * (packet_bytes + PACKET_HEADROOM)
+            );
+            assert!(shm.senders_max >= (2 * ranks as usize).min(SENDERS_MAX), "{shm:?}");
+        }
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn ranks_of_a_host_take_devices_in_turn() {
+        let options = FabricOptions { nic: Some("mlx5_0, mlx5_1".into()), ..FabricOptions::default() };
+        let device = |options: &FabricOptions, rank| options.verbs(rank).device;
+        assert_eq!(device(&options, 0).as_deref(), Some("mlx5_0"));
+        assert_eq!(device(&options, 3).as_deref(), Some("mlx5_1"));
+        assert_eq!(device(&FabricOptions::default(), 3), None);
+        let named = FabricOptions { domain: Some("rxe0".into()), ..FabricOptions::default() };
+        assert_eq!(device(&named, 1).as_deref(), Some("rxe0"));
+    }
+}
