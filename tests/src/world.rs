@@ -1,5 +1,6 @@
 //! A small job in one process, driven by one thread.
 
+use std::any::Any;
 use std::fmt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -65,6 +66,12 @@ pub trait Driver {
 /// Steps without any movement after which nothing more is expected to happen.
 const QUIET_STEPS: usize = 200;
 
+/// Rounds of progress between two questions whether anybody does more than that.
+const LOOKS_AT_ONCE: usize = 50;
+
+/// Steps in which nobody does anything but look for locks, which who waits for one does again and again.
+const LOOKS_ENOUGH: usize = 2000;
+
 /// How long [`World::settle`] waits for packets that do not come, because who was to get them died.
 const LOST_AFTER: Duration = Duration::from_millis(500);
 
@@ -73,6 +80,7 @@ pub struct World<E: Endpoint, B: Bootstrap> {
     /// One engine a rank.
     pub engines: Vec<Engine<E, B>>,
     driver: Box<dyn Driver>,
+    kept: Box<dyn Any>,
 }
 
 impl<E: Endpoint, B: Bootstrap> fmt::Debug for World<E, B> {
@@ -87,7 +95,12 @@ pub(crate) const STEPS_MAX: usize = 20_000_000;
 impl<E: Endpoint, B: Bootstrap> World<E, B> {
     /// A world of engines that were opened, and what moves their fabric.
     pub fn new(engines: Vec<Engine<E, B>>, driver: impl Driver + 'static) -> Self {
-        Self { engines, driver: Box::new(driver) }
+        Self { engines, driver: Box::new(driver), kept: Box::new(()) }
+    }
+
+    /// The same, and something that is to last as long as the world.
+    pub fn keeping(self, kept: impl Any) -> Self {
+        Self { kept: Box::new((kept, self.kept)), ..self }
     }
 
     /// All ranks.
@@ -98,12 +111,21 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
     /// Progress of every rank until none moves, then one step of the fabric.
     pub fn step(&mut self) -> bool {
         let mut moved = self.engines.iter_mut().map(Engine::hear_of_losses).sum::<usize>() > 0;
-        for _ in 0..1000 {
+        let mut done = self.actions();
+        for round in 1..=1000 {
             let events: usize = self.engines.iter_mut().map(Engine::progress).sum();
             if events == 0 {
                 break;
             }
             moved = true;
+            // Who waits for a lock that is words moves for ever.
+            if round % LOOKS_AT_ONCE == 0 {
+                let now = self.actions();
+                let before = std::mem::replace(&mut done, now);
+                if before == done {
+                    break;
+                }
+            }
         }
         self.driver.advance() || moved
     }
@@ -112,9 +134,30 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
     /// processors, however busy those are: then packets are waited for until as many have come as have left.
     pub fn settle(&mut self) {
         let (mut quiet, begun) = (0, Instant::now());
+        let (mut looks, mut done) = (0, self.actions());
         while quiet < QUIET_STEPS || self.has_packets_under_way() && begun.elapsed() < LOST_AFTER {
             quiet = if self.step() && self.driver.now_ns().is_some() { 0 } else { quiet + 1 };
+            let now = self.actions();
+            looks = if now == done { looks + 1 } else { 0 };
+            done = now;
+            if looks > LOOKS_ENOUGH {
+                return;
+            }
         }
+    }
+
+    /// All that ranks have done but to look again for a lock that somebody has.
+    fn actions(&self) -> u64 {
+        let of_rank = |rank| {
+            let of_engine = |counters: Counters| {
+                let natives = counters.native_puts + counters.native_gets + counters.native_atomics;
+                let words = counters.lock_atomics - counters.lock_retries.min(counters.lock_atomics);
+                let packets: u64 = counters.packets_sent.iter().chain(&counters.packets_received).sum();
+                natives + words + packets + counters.native_flushes
+            };
+            of_engine(self.counters(rank)) + self.driver.target_counters(rank).map_or(0, of_engine)
+        };
+        self.ranks().map(of_rank).sum()
     }
 
     /// Whether a packet has left that has not come. Those to a rank that died never come. A simulated fabric knows by

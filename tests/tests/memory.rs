@@ -5,8 +5,10 @@ use std::task::Poll;
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::config::Config;
+use rma_core::dtype::Dtype;
 use rma_core::engine::{Engine, SyncCall};
 use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
+use rma_core::info::LockProtocol;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Completion, CompletionBatch, Endpoint, Limits, MemoryRegion, NativeOps, Order, Post, PostError,
@@ -22,6 +24,8 @@ struct EverybodyElse {
     limits: Limits,
     native: NativeOps,
     inbox: Vec<Box<[u8]>>,
+    /// Atomics that are done, each on a word that was 0.
+    done: Vec<Tag>,
     lent: Vec<Option<Box<[u8]>>>,
 }
 
@@ -40,7 +44,8 @@ impl MemoryRegion for NoRegion {
 
 const NOT_OFFERED: Post = Err(PostError::Again);
 
-// SAFETY: nothing is offered but packets; each is lent as a box that does not move until released.
+// SAFETY: nothing is offered but packets, each lent as a box that does not move until released, and the atomics of locks,
+// which are done at once.
 unsafe impl Endpoint for EverybodyElse {
     type Region = NoRegion;
 
@@ -90,7 +95,7 @@ unsafe impl Endpoint for EverybodyElse {
         _: *const u8,
         _: usize,
         _: RemoteAddr,
-        _: rma_core::dtype::Dtype,
+        _: Dtype,
         _: ReduceOp,
         _: Tag,
     ) -> Post {
@@ -101,27 +106,31 @@ unsafe impl Endpoint for EverybodyElse {
         &mut self,
         _: PeerAddr,
         _: *const u8,
-        _: *mut u8,
+        result: *mut u8,
         _: usize,
         _: RemoteAddr,
-        _: rma_core::dtype::Dtype,
+        _: Dtype,
         _: ReduceOp,
-        _: Tag,
+        tag: Tag,
     ) -> Post {
-        NOT_OFFERED
+        // SAFETY: writable for one element by the caller's promise.
+        unsafe { result.cast::<u64>().write_unaligned(0) };
+        self.done.push(tag);
+        Ok(())
     }
 
     unsafe fn compare_atomic(
         &mut self,
-        _: PeerAddr,
+        to: PeerAddr,
+        operand: *const u8,
         _: *const u8,
-        _: *const u8,
-        _: *mut u8,
-        _: RemoteAddr,
-        _: rma_core::dtype::Dtype,
-        _: Tag,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
     ) -> Post {
-        NOT_OFFERED
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.fetch_atomic(to, operand, result, 1, at, dtype, ReduceOp::Replace, tag) }
     }
 
     fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], _: SendClass) -> Post {
@@ -164,6 +173,11 @@ unsafe impl Endpoint for EverybodyElse {
 
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let mut count = 0;
+        while out.room() > 0 {
+            let Some(tag) = self.done.pop() else { break };
+            out.push(Completion::Done(tag)).expect("there is room");
+            count += 1;
+        }
         while out.room() > 0 {
             let Some(packet) = self.inbox.pop() else { break };
             let data = std::ptr::NonNull::from(&packet[0]);
@@ -218,6 +232,9 @@ fn wait(engine: &mut Rank0, mut sync: SyncCall) {
 
 /// Bytes of one window and of everything else in a job of this size, after use.
 fn held(size: u32, config: &Config) -> (usize, usize) {
+    let mut native = NativeOps::default();
+    native.fetch_atomic[Dtype::U64 as usize] = 1 << ReduceOp::Sum as u16;
+    native.compare_atomic = 1 << Dtype::U64 as u32;
     let endpoint = EverybodyElse {
         size,
         limits: Limits {
@@ -232,8 +249,9 @@ fn held(size: u32, config: &Config) -> (usize, usize) {
             vector_local_max: 1,
             vector_remote_max: 1,
         },
-        native: NativeOps::default(),
+        native,
         inbox: Vec::new(),
+        done: Vec::new(),
         lent: Vec::new(),
     };
     let mut engine = Engine::open(endpoint, Addresses(size), config.clone()).expect("it opens");
@@ -241,6 +259,8 @@ fn held(size: u32, config: &Config) -> (usize, usize) {
     wait(&mut engine, sync);
     let fresh = (engine.window_bytes(window), engine.shared_bytes());
     use_it(&mut engine, window, size);
+    let is_words = config.lock_protocol == LockProtocol::Nic;
+    assert_eq!(engine.counters().lock_atomics > u64::from(size), is_words, "every rank was locked so");
     let used = (engine.window_bytes(window), engine.shared_bytes());
     assert_eq!(fresh, used, "use does not grow it");
     let sync = engine.start_free(window).expect("it can be freed");
@@ -274,6 +294,20 @@ fn a_window_of_a_million_ranks_holds_what_one_of_two_does() {
     assert_eq!(window_of_many, window);
     assert!(window <= 64 * 1024);
     // Only the table of peers is smaller in a job that has fewer.
+    assert!(shared_of_many <= shared + config.peers * 2 * 32);
+    assert_eq!(held(1 << 14, &config).1, shared_of_many);
+}
+
+/// The same of one that is locked by words, of which every rank has its own.
+///
+/// Shows: seed: no O(P) data.
+#[test]
+fn so_does_one_that_is_locked_by_words() {
+    let config = Config { lock_protocol: LockProtocol::Nic, ..Config::default() };
+    let (window, shared) = held(1 << 10, &config);
+    let (window_of_many, shared_of_many) = held(1 << 20, &config);
+    assert_eq!(window_of_many, window);
+    assert!(window <= 64 * 1024, "{window}");
     assert!(shared_of_many <= shared + config.peers * 2 * 32);
     assert_eq!(held(1 << 14, &config).1, shared_of_many);
 }

@@ -14,6 +14,7 @@ use rma_core::engine::{Engine, FenceAssert, Operation, PostAssert, StartAssert, 
 use rma_core::error::{Call, RmaError};
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::LockProtocol;
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{Endpoint, NativeOps};
@@ -240,7 +241,9 @@ fn configs() -> [Config; 3] {
 
 #[test]
 fn in_the_simulator() {
-    for config in configs() {
+    let [plain, _, scarce] = configs();
+    let by_words = [plain, scarce].map(|config| Config { lock_protocol: LockProtocol::Nic, ..config });
+    for config in configs().into_iter().chain(by_words) {
         for native in [NativeOps::default(), rma_sim::native_all()] {
             let fabric = SimFabric::new(FabricConfig { native, ..FabricConfig::unit(2) });
             fabric.reserve(10_000);

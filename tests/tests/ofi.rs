@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
+use rma_core::info::LockProtocol;
 use rma_ofi::{Ofi, OfiEndpoint, Options};
 
 /// A test that takes longer than this hangs; under a sanitizer beside other programs the longest ones take minutes.
@@ -42,6 +43,14 @@ suite!(net_messages, OfiWorld, |spec| world(forced(spec), "net", |_| ()));
 suite!(sockets, OfiWorld, |spec| world(spec, "sockets", |_| ()));
 suite!(sockets_messages, OfiWorld, |spec| world(forced(spec), "sockets", |_| ()));
 suite!(sockets_atomics, OfiWorld, |spec| world(spec, "sockets", |options| options.native_atomics = true));
+// What is different about these locks is beside the suites on the simulated fabric.
+suite!(sockets_word_locks, OfiWorld, |spec: Spec| {
+    let spec = spec.with(|config| config.lock_protocol = LockProtocol::Nic);
+    world(spec, "sockets", |options| options.native_atomics = true)
+}, differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late);
 suite!(udp_rxd, OfiWorld, |spec| world(spec, "udp;ofi_rxd", |_| ()));
 suite!(udp_rxd_messages, OfiWorld, |spec| world(forced(spec), "udp;ofi_rxd", |_| ()));
 suite!(shm, OfiWorld, |spec| world(spec, "shm", |_| ()));

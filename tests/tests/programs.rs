@@ -55,6 +55,16 @@ fn programs(ranks: u32, provider: &str) {
 }
 
 #[test]
+fn random_programs_of_three_ranks_over_shared_memory() {
+    programs(3, "shm");
+}
+
+#[test]
+fn random_programs_of_six_ranks_over_shared_memory() {
+    programs(6, "shm");
+}
+
+#[test]
 fn random_programs_of_two_ranks_over_rxm() {
     programs(2, "tcp;ofi_rxm");
 }

@@ -1,5 +1,6 @@
-//! Conformance over shared memory: real endpoints, all in this process, driven by one thread. The windows are
-//! any memory, which the kernel copies to and from; `shm_mapped` has them in memory that peers map.
+//! Conformance over shared memory: real endpoints, all in this process, driven by one thread. Windows that are
+//! allocated lie in memory that peers map; others are any memory, which the kernel copies to and from, or which is not
+//! reached; `shm_mapped` has all in memory that peers map.
 
 use std::time::Duration;
 
@@ -32,5 +33,6 @@ fn scarce(options: &mut Options) {
 suite!(attached, ShmWorld, |spec| world(spec, Reach::Attached, |_| ()));
 // A ring holds a few packets, so that large puts as packets wait for room.
 suite!(attached_messages, ShmWorld, |spec| world(forced(spec), Reach::Attached, |_| ()), differ: large_puts);
+suite!(allocated, ShmWorld, |spec| world(spec, Reach::Allocated, |_| ()));
 suite!(packets, ShmWorld, |spec| world(spec, Reach::Packets, |options| options.ring_bytes = 1 << 18));
 suite!(scarce_packets, ShmWorld, |spec| world(spec, Reach::Packets, scarce), differ: large_puts);

@@ -9,8 +9,10 @@ mod heap;
 use std::time::Duration;
 
 use heap::Heap;
+use rma_conformance::behaviour::word_locks;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
+use rma_core::info::LockProtocol;
 use rma_shm::{Options, Reach, ShmEndpoint};
 
 #[global_allocator]
@@ -29,3 +31,25 @@ fn world(spec: Spec) -> ShmWorld {
 }
 
 suite!(mapped, ShmWorld, world);
+
+fn locked_by_words(spec: Spec) -> Spec {
+    spec.with(|config| config.lock_protocol = LockProtocol::Nic)
+}
+
+// What is different about these locks is beside the suites on the simulated fabric.
+suite!(mapped_word_locks, ShmWorld, |spec: Spec| world(locked_by_words(spec)), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late);
+
+#[test]
+fn locks_are_words() {
+    let make = |spec: Spec| world(spec);
+    word_locks::an_epoch_takes_no_packet(&make);
+    word_locks::tickets_are_served_in_order(&make);
+    word_locks::tickets_begin_again(&make);
+    word_locks::the_protocol_is_agreed(&make);
+    word_locks::lock_all_passes_those_who_wait(&make);
+    word_locks::unlock_all_goes_on_where_it_was(&make);
+    word_locks::what_a_fence_refuses_holds_no_lock(&make);
+}

@@ -1,13 +1,21 @@
 //! Conformance on the simulated fabric: native and ordered, native and unordered, messages only.
+#![allow(unsafe_code)] // registers memory
 
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use rma_conformance::behaviour::word_locks;
 use rma_conformance::{simulated, suite, Spec, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::info::{AccumulateOps, WindowOptions};
-use rma_core::lock::LockType::Shared;
+use rma_core::ids::RemoteKey;
+use rma_core::info::{AccumulateOps, LockProtocol, WindowOptions};
+use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::path::Path;
-use rma_core::provider::{CompletionScope, NativeOps, Order};
+use rma_core::provider::{CompletionScope, Endpoint, NativeOps, Order};
+use rma_core::wire::PacketKind;
 use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 
 type SimWorld = World<SimEndpoint, SimBootstrap>;
@@ -59,6 +67,121 @@ suite!(native_atomics, SimWorld, |spec: Spec| world(spec, |_| ()));
 suite!(native_atomics_local_completion, SimWorld, |spec: Spec| world(spec, |config| {
     config.limits.put_completes = CompletionScope::Local;
 }));
+
+fn locked_by_words(spec: Spec) -> Spec {
+    spec.with(|config| config.lock_protocol = LockProtocol::Nic)
+}
+
+// Other costs (docs/locks.md): round trips of atomics take the place of packets, nothing is kept back for a packet that
+// locks, no memory is kept for requests, of others' locks the owner of the window knows nothing, and what was asked of a
+// target once is known.
+suite!(word_locks_native, SimWorld, |spec: Spec| world(locked_by_words(spec), |_| ()), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late);
+
+// Only what the locks need is native, places differ, and a put's completion says nothing.
+suite!(word_locks_alone, SimWorld, |spec: Spec| each_elsewhere(locked_by_words(spec), |config| {
+    only_lock_atomics(config);
+    config.limits.put_completes = CompletionScope::Local;
+}), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late,
+    order_among_packets_is_free, results_without_order_carry_the_acknowledgement, small_blocks_are_packed);
+
+/// A world in which addresses and keys are no two ranks' the same.
+fn each_elsewhere(spec: Spec, change: impl Fn(&mut FabricConfig)) -> SimWorld {
+    let mut config = FabricConfig::unit(spec.size());
+    (config.offset_addresses, config.grants_key_wishes) = (false, false);
+    change(&mut config);
+    // Their places stay taken.
+    let regions = RefCell::new(Vec::new());
+    let world = simulated::world(&SimFabric::new(config), spec.size(), &spec.config, |mut endpoint, rank| {
+        for key in 0..u64::from(rank) {
+            static MEMORY: AtomicU64 = AtomicU64::new(0);
+            // SAFETY: the memory is there as long as the process, and nobody knows of it.
+            let region = unsafe { endpoint.register(NonNull::from(&MEMORY).cast(), 8, RemoteKey(key)) };
+            regions.borrow_mut().push(region.expect("there is room"));
+        }
+        endpoint
+    });
+    world.keeping(regions)
+}
+
+fn only_lock_atomics(config: &mut FabricConfig) {
+    let mut native = NativeOps { put: true, get: true, ..NativeOps::default() };
+    native.fetch_atomic[Dtype::U64 as usize] = 1 << ReduceOp::Sum as u16;
+    native.compare_atomic = 1 << Dtype::U64 as u32;
+    config.native = native;
+}
+
+/// The bodies about locks that are words, where places are alike and where they are not.
+#[test]
+fn locks_are_words() {
+    for is_alike in [true, false] {
+        let make = |spec: Spec| match is_alike {
+            true => world(spec, only_lock_atomics),
+            false => each_elsewhere(spec, only_lock_atomics),
+        };
+        word_locks::an_epoch_takes_no_packet(&make);
+        word_locks::tickets_are_served_in_order(&make);
+        word_locks::tickets_begin_again(&make);
+        word_locks::the_protocol_is_agreed(&make);
+        word_locks::lock_all_passes_those_who_wait(&make);
+        word_locks::unlock_all_goes_on_where_it_was(&make);
+        word_locks::what_a_fence_refuses_holds_no_lock(&make);
+    }
+}
+
+#[test]
+fn a_lock_of_the_dead_is_lost() {
+    for native in [true, false] {
+        let fabric = RefCell::new(None);
+        let make = |spec: Spec| {
+            let mut config = FabricConfig::unit(spec.size());
+            if !native {
+                only_lock_atomics(&mut config);
+            }
+            let made = SimFabric::new(config);
+            *fabric.borrow_mut() = Some(made.clone());
+            simulated::world(&made, spec.size(), &spec.config, |endpoint, _| endpoint)
+        };
+        let kill = || fabric.borrow().as_ref().expect("there is a world").kill(2);
+        word_locks::a_lock_of_the_dead_is_lost(&make, &kill);
+    }
+}
+
+/// More ranks than a window remembers places of: they are asked for again.
+#[test]
+fn places_of_words_are_forgotten() {
+    const RANKS: u32 = 70;
+    let spec = locked_by_words(Spec::ranks(RANKS)).with(|config| config.target_pool = 4);
+    let mut world = each_elsewhere(spec, only_lock_atomics);
+    let window = world.allocate(64);
+    for round in 1..=2 {
+        let value = [round; 8];
+        for target in 1..RANKS {
+            world.lock(0, window, target, Exclusive).unwrap();
+            world.put(0, window, target, 0, &value).unwrap();
+            world.unlock(0, window, target).unwrap();
+        }
+        let started = world.engines[0].start_lock_all(window, false);
+        world.wait(0, started).unwrap();
+        for target in 1..RANKS {
+            world.put(0, window, target, 8, &value).unwrap();
+        }
+        let started = world.engines[0].start_unlock_all(window);
+        world.wait(0, started).unwrap();
+        for target in 1..RANKS {
+            assert_eq!(world.memory(target, window)[..16], [round; 16]);
+        }
+    }
+    let asked = world.counters(0).packets_sent[PacketKind::MetadataRequest as usize];
+    assert!(asked > u64::from(RANKS), "{asked}: each once, and some again");
+    world.free(window).unwrap();
+    world.check_idle();
+}
 
 /// Who promises that reductions do not meet gets those that the fabric has, without a packet: the fabric of this
 /// test adds, and does not multiply. Without the promise the target's process executes all, and when it is taken

@@ -38,8 +38,8 @@ fn forced(spec: Spec) -> Spec {
 // The device chooses keys, and addresses are each process's own, so what an origin must know of a target's window
 // comes with the lock or is asked for: one more packet, once, where there is no lock, and ranges are known late.
 suite!(verbs, VerbsWorld, |spec| world(spec, &Options::default()),
-    differ: no_check_needs_no_lock, notifications_cost_one_packet, words_that_cannot_be_notified);
+    differ: no_check_needs_no_lock);
 suite!(verbs_atomics, VerbsWorld, |spec| {
     world(spec, &Options { native_atomics: true, ..Options::default() })
-}, differ: no_check_needs_no_lock, notifications_cost_one_packet, words_that_cannot_be_notified);
+}, differ: no_check_needs_no_lock);
 suite!(verbs_messages, VerbsWorld, |spec| world(forced(spec), &Options::default()));

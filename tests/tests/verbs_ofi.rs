@@ -26,5 +26,5 @@ fn forced(spec: Spec) -> Spec {
 // target's window comes with the lock or is asked for: one more packet, once, where there is no lock, and ranges are
 // known late.
 suite!(verbs_rxm, OfiWorld, world,
-    differ: no_check_needs_no_lock, notifications_cost_one_packet, words_that_cannot_be_notified);
+    differ: no_check_needs_no_lock);
 suite!(verbs_rxm_messages, OfiWorld, |spec| world(forced(spec)));

@@ -1,5 +1,5 @@
-//! The program of this package under `rmarun`: every provider that jobs can use, 2, 4 and 7 ranks, natively
-//! and with forced messages. What a provider cannot do is listed in `rma-ofi/src/exceptions.rs`; nothing of
+//! The program of this package under `rmarun`: every provider that jobs of one host can use, 2, 4 and 7 ranks,
+//! natively and with forced messages. What a provider cannot do is listed in `rma-ofi/src/exceptions.rs`; nothing of
 //! that is asked for here.
 
 use std::path::{Path, PathBuf};
@@ -33,16 +33,23 @@ fn rmarun() -> &'static Path {
     })
 }
 
-fn job(ranks: u32, provider: &str, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+/// A job whose provider is not named.
+fn command(ranks: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new(rmarun());
-    command.args(["-n", &ranks.to_string(), "--timeout", LIMIT, "--provider", provider]);
+    command.args(["-n", &ranks.to_string(), "--timeout", LIMIT]);
     command.arg(env!("CARGO_BIN_EXE_rma-processes")).args(arguments);
     for (name, _) in std::env::vars() {
         if name.starts_with("RMA_") || name == "FI_PROVIDER" {
             command.env_remove(name);
         }
     }
-    command.env("XDG_CONFIG_HOME", "/nonexistent").envs(variables.iter().copied());
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
+    command
+}
+
+fn job(ranks: u32, provider: &str, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let mut command = command(ranks, arguments);
+    command.env("RMA_PROVIDER", provider).envs(variables.iter().copied());
     command.output().expect("the launcher starts")
 }
 
@@ -93,6 +100,7 @@ providers! {
     sockets: "sockets";
     udp_rxd: "udp;ofi_rxd";
     shm: "shm";
+    ofi_shm: "ofi:shm";
 }
 
 #[test]
@@ -105,6 +113,15 @@ fn version_2_tcp() {
         passes(ranks, "tcp", &[("RMA_LIBFABRIC", &library)]);
     }
     passes(3, "tcp", &[("RMA_LIBFABRIC", &library), FORCED]);
+}
+
+/// Nobody chose a provider, and there is no libfabric: ranks of one host need none.
+#[test]
+fn without_libfabric() {
+    let mut command = command(3, &["--limit", "100"]);
+    let output = command.env("RMA_LIBFABRIC", "/nonexistent").output().expect("the launcher starts");
+    let text = text(&output);
+    assert!(output.status.success() && text.contains("on 3 ranks over shm"), "{text}");
 }
 
 /// The agent does not help: every rank serves the others in its own calls only.
@@ -125,7 +142,7 @@ fn without_an_agent() {
 #[test]
 fn with_ghosts() {
     let ghost = ("RMA_PROGRESS", "ghost");
-    for provider in ["net", "tcp;ofi_rxm"] {
+    for provider in ["shm", "net", "tcp;ofi_rxm"] {
         passes(3, provider, &[ghost]);
         passes(2, provider, &[ghost, FORCED]);
     }

@@ -5,7 +5,7 @@ use rma_core::dtype::Dtype;
 use rma_core::engine::FenceAssert;
 use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 use rma_core::ids::Rank;
-use rma_core::info::{AccumulateOps, AccumulateOrdering, Flavor, MemoryModel, WindowOptions};
+use rma_core::info::{AccumulateOps, AccumulateOrdering, Flavor, LockProtocol, MemoryModel, WindowOptions};
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::path::Path;
 use rma_core::provider::Endpoint;
@@ -81,6 +81,8 @@ pub fn options_are_reported<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
         memory_alignment: 1 << 14,
         model: Some(MemoryModel::Separate),
         check: Some(false),
+        // Nobody locks the window; messages are what there would be.
+        lock_protocol: Some(LockProtocol::Message),
         ..DEFAULT
     };
     let window = world.allocate_with(64, &given);
@@ -88,7 +90,9 @@ pub fn options_are_reported<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
         assert_eq!(engine.window_options(window), Some(given));
     }
     let plain = world.allocate(64);
-    let defaults = WindowOptions { model: Some(MemoryModel::Unified), check: Some(false), ..DEFAULT };
+    let lock_protocol = Some(world.engines[0].config().lock_protocol);
+    let (model, check) = (Some(MemoryModel::Unified), Some(false));
+    let defaults = WindowOptions { model, check, lock_protocol, ..DEFAULT };
     assert_eq!(world.engines[0].window_options(plain), Some(defaults));
 }
 

@@ -75,9 +75,12 @@ pub fn first_come_first_served<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
         world.get_accumulate(rank, window, 4, 0, value, old, Dtype::U64, ReduceOp::Replace).unwrap();
         let batches =
             |world: &World<E, B>| world.target_counters(4).packets_received[PacketKind::Batch as usize];
-        let before = batches(&world);
+        let (before, looks) = (batches(&world), world.counters(rank).lock_retries);
         let mut sync = world.engines[rank as usize].start_unlock(window, Rank(4)).unwrap();
-        world.step_until("the request reaches its target", |world| batches(world) > before);
+        // Who looks again at words has drawn its ticket.
+        let is_in_line =
+            |world: &World<E, B>| batches(world) > before || world.counters(rank).lock_retries > looks;
+        world.step_until("the request is in line", is_in_line);
         assert!(is_stuck(&mut world, rank, &mut sync));
         calls.push((rank, sync));
     }

@@ -31,6 +31,7 @@ pub mod semantics;
 pub mod shared;
 pub mod threads;
 pub mod types;
+pub mod word_locks;
 pub mod words;
 
 use rma_core::bootstrap::Bootstrap;

@@ -24,9 +24,12 @@ pub(super) fn spec(ranks: u32) -> Spec {
 
 /// Whether the fabric puts and gets natively, as other windows have it.
 fn is_native<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) -> bool {
-    let window = world.allocate(8);
+    // Of the program's own memory: what the provider allocates it may reach better.
+    let memory = world.allocate(8);
+    let window = world.create_over(memory, 0, 8);
     let paths = world.engines[0].window_paths(window, Dtype::U8).unwrap();
     world.free(window).unwrap();
+    world.free(memory).unwrap();
     paths[0] == Path::Native && paths[1] == Path::Native
 }
 

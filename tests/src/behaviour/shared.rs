@@ -20,7 +20,7 @@ const FIRST: FenceAssert =
 
 fn part() -> SharedPart {
     let memory = NonNull::from(Box::leak(vec![0u64; 8].into_boxed_slice()));
-    SharedPart { base: memory.cast(), len: 64, mapping: Box::new(Words(memory)) }
+    SharedPart { base: memory.cast(), len: 64, mapping: Box::new(Words(memory)), is_allocated: false }
 }
 
 /// Memory that is freed with the window.

@@ -139,7 +139,7 @@ pub fn words_of_shared_parts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
         let window = world.make(|engine, rank| {
             let (offset, len) = if rank == 0 { (0, first_bytes) } else { (first_bytes, LEN) };
             let base = NonNull::new(base.wrapping_add(offset)).expect("memory has an address");
-            let part = SharedPart { base, len, mapping: Box::new(()) };
+            let part = SharedPart { base, len, mapping: Box::new(()), is_allocated: false };
             // SAFETY: inside of the memory, which is there until the window is freed.
             unsafe { engine.start_shared(Ok(part), 1, &WindowOptions::DEFAULT) }
         });
