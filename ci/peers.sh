@@ -172,7 +172,7 @@ run() {
     if [[ "$candidate" == own ]]; then
         ((ranks <= $(nproc))) && bind=(--bind-to core)
         timeout --kill-after=5 "$limit" "$target/release/rmarun" -n "$ranks" "${bind[@]}" "${prefix[@]}" \
-            "$target/release/rma-bench" "$@" --provider "$provider" --json
+            "$target/release/rma-bench" "$@" --provider "ofi:$provider" --json
         return
     fi
     mapfile -t variables < <(settings "$candidate")

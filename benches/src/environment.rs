@@ -15,7 +15,7 @@ impl Environment {
     /// Of this job. `settings` are those that are not at their defaults, `places` host and processors of each rank.
     pub fn of(job: &Job, settings: &[(String, String)], places: &[String]) -> Self {
         let provider = job.provider();
-        let (major, minor) = provider.library_version;
+        let libfabric = provider.libfabric.as_ref();
         let settings: Map<String, Value> =
             settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let values = json!({
@@ -29,8 +29,8 @@ impl Environment {
             "provider": provider.provider,
             "domain": provider.domain,
             "nic": provider.nic,
-            "libfabric": format!("{major}.{minor}"),
-            "libfabric_file": provider.library_path.display().to_string(),
+            "libfabric": libfabric.map(|((major, minor), _)| format!("{major}.{minor}")),
+            "libfabric_file": libfabric.map(|(_, file)| file.display().to_string()),
             "target_progress_needed": provider.limits.needs_target_progress,
             "launcher": job.launcher(),
             "ranks": job.size(),

@@ -35,9 +35,11 @@ fn one_packet_each_way_with_the_optimizations_and_more_without() {
     assert_eq!(row(&rows, "lock-put-unlock", "all-on")["bytes"], 56);
     assert_eq!(row(&rows, "lock-puts-unlock", "all-on")["operations"], 8);
     for row in &rows {
-        for name in ["median_us", "p99_us", "raw_round_trip_us", "ratio_raw", "ratio_all_off"] {
+        for name in ["median_us", "p99_us", "raw_round_trip_us", "ratio_all_off"] {
             assert!(row[name].as_f64().is_some_and(|value| value > 0.0), "{name} of {row}");
         }
+        // Rounded: on a busy machine the raw loop, which never sleeps, may have waited for its turn very long.
+        assert!(row["ratio_raw"].as_f64().is_some_and(|value| value >= 0.0), "{row}");
         assert!(row["provider"].is_string() && row["size"] == 8, "{row}");
     }
     let switches =
@@ -130,7 +132,7 @@ fn info_says_what_was_chosen_and_what_is_set() {
 
 #[test]
 fn info_without_a_provider_says_what_helps() {
-    let output = alone(&["info"], Some("/nonexistent/libfabric.so.1"));
+    let output = alone(&["info", "--provider", "ofi"], Some("/nonexistent/libfabric.so.1"));
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("apt-get install libfabric1"), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("/nonexistent/libfabric.so.1"), "{}", text(&output.stdout));

@@ -18,22 +18,15 @@ use crate::{job, Outcome};
 pub(crate) fn run(options: &Info) -> Outcome<()> {
     let options = Options::from_settings(job::settings(options.provider.as_deref())?);
     let settings = settings_text(options.settings());
-    let any_provider = rma_ofi::Options { provider: None, ..options.fabric.clone() };
+    let libfabric = options.fabric.libfabric();
     match Job::init_with(options) {
         Ok(job) => {
-            let outcome = describe(&job, &settings);
+            let outcome = describe(&job, &libfabric, &settings);
             job::leave(job, outcome)
         }
         Err(error) => {
             let mut out = std::io::stdout().lock();
-            if let Ok(choice) = Ofi::discover(&any_provider) {
-                writeln!(
-                    out,
-                    "what libfabric offers, were none named\n{}",
-                    unique_lines(&choice.to_string())
-                )?;
-            }
-            write!(out, "{settings}")?;
+            write!(out, "{}{settings}", libfabric_text(&libfabric))?;
             out.flush()?;
             let remedy = match error.kind() {
                 ErrorKind::Provider(_) => NO_PROVIDER,
@@ -49,12 +42,23 @@ Without a provider there is nothing to communicate over. What helps:
   libfabric    Debian, Ubuntu: apt-get install libfabric1; Fedora, RHEL: dnf install libfabric;
                a cluster's own: RMA_LIBFABRIC=/path/to/libfabric.so.1
   provider     leave RMA_PROVIDER, --provider and FI_PROVIDER unset to let it be chosen;
-               `fi_info -l` (package libfabric-bin) lists what libfabric has";
+               `fi_info -l` (package libfabric-bin) lists what libfabric has;
+               RMA_PROVIDER=shm needs no library, and all ranks on one host";
 
-fn describe(job: &Job, settings: &str) -> Outcome<()> {
+/// What libfabric would be chosen from; nothing where there is no libfabric.
+fn libfabric_text(options: &rma_ofi::Options) -> String {
+    Ofi::discover(options).map_or_else(
+        |_| String::new(),
+        |choice| format!("what libfabric offers, were none named\n{}\n", unique_lines(&choice.to_string())),
+    )
+}
+
+fn describe(job: &Job, libfabric: &rma_ofi::Options, settings: &str) -> Outcome<()> {
     let window = RawWindow::allocate(job, WINDOW_BYTES, 1)?;
+    // Where libfabric was asked, the description says what it has.
+    let beside = if job.provider().libfabric.is_none() { libfabric_text(libfabric) } else { String::new() };
     let text = format!(
-        "{}\n{}\n{}\n{settings}",
+        "{}\n{beside}{}\n{}\n{settings}",
         provider_text(job),
         operations_text(job, &window),
         memory_text(job, &window)
@@ -105,8 +109,12 @@ fn operations_text(job: &Job, window: &RawWindow) -> String {
     for dtype in Dtype::ALL {
         let [_, _, path] = window.paths(dtype);
         let reason = match path {
-            Path::Message if provider.native.is_complete_for(dtype) => " (the fabric could; settings)",
-            Path::Message if is_partial(&provider.native, dtype) => " (the fabric lacks a reduction)",
+            Path::Message if provider.native_allocated.is_complete_for(dtype) => {
+                " (the fabric could; settings)"
+            }
+            Path::Message if is_partial(&provider.native_allocated, dtype) => {
+                " (the fabric lacks a reduction)"
+            }
             _ => "",
         };
         let who = format!("{}{reason}", who(path));

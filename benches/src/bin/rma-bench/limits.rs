@@ -4,14 +4,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use rma::Rank;
+use rma::{FabricEndpoint, FabricRegion, Job, Rank};
 use rma_bench::record::{Record, Unit};
 use rma_core::ids::RemoteKey;
-use rma_core::provider::{Endpoint, MemoryRegion, RemoteAddr};
-use rma_ofi::OfiEndpoint;
+use rma_core::provider::{Allocation, Endpoint, Mapping, MemoryRegion, RemoteAddr};
 use serde_json::json;
 
 use crate::cli::Limits;
@@ -89,6 +89,44 @@ fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Limits) -> Outcom
     below.free()
 }
 
+/// Zeros to begin with, where the fabric reaches them best.
+struct Bytes {
+    base: NonNull<u8>,
+    len: usize,
+    _kept: Box<dyn Mapping>,
+}
+
+impl Bytes {
+    fn new(job: &Job, len: usize) -> Outcome<Self> {
+        // SAFETY: the endpoint stays in its place, and nothing is taken from it.
+        match unsafe { job.with_endpoint(|endpoint| endpoint.allocate(len, 0)) } {
+            Allocation::Here { base, mapping } => Ok(Self { base, len, _kept: mapping }),
+            Allocation::Anywhere => {
+                let mut memory = vec![0_u8; len];
+                let base = NonNull::new(memory.as_mut_ptr()).ok_or("no memory")?;
+                Ok(Self { base, len, _kept: Box::new(memory) })
+            }
+            Allocation::OutOfMemory => Err(format!("there are no {len} bytes of memory").into()),
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: they belong to this value. Who lets others write them reads them by `read_volatile`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
 /// What ranks 0 and 1 have below the engine.
 struct Below<'a> {
     team: &'a Team<'a>,
@@ -96,9 +134,9 @@ struct Below<'a> {
     stream: Option<TcpStream>,
     /// What the region below names, or what is written from and read to. Freed after the region; never where an
     /// operation fails, as the fabric may still use it.
-    memory: ManuallyDrop<Vec<u8>>,
+    memory: ManuallyDrop<Bytes>,
     /// Rank 1's memory, for the fabric.
-    region: Option<<OfiEndpoint as Endpoint>::Region>,
+    region: Option<FabricRegion>,
     /// Where that is, for rank 0.
     at: RemoteAddr,
     /// Fills the memory, different in neighbouring batches.
@@ -108,12 +146,12 @@ struct Below<'a> {
 impl<'a> Below<'a> {
     /// Collective.
     fn new(team: &'a Team<'a>, options: &Limits, size_max: usize) -> Outcome<Self> {
-        let mut memory = ManuallyDrop::new(vec![0_u8; size_max]);
+        let memory = ManuallyDrop::new(Bytes::new(team.job(), size_max)?);
         let mut said = [0; 2];
         let mut region = None;
         if team.job().rank() == ANSWERING {
-            let base = NonNull::new(memory.as_mut_ptr()).ok_or("no memory")?;
-            let register = |endpoint: &mut OfiEndpoint| {
+            let base = memory.base;
+            let register = |endpoint: &mut FabricEndpoint| {
                 // SAFETY: the memory outlives the region, and is accessed as bytes that others may change.
                 unsafe { endpoint.register(base, size_max, KEY) }
             };

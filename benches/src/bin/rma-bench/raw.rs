@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use rma::{Engine, Job, Rank};
+use rma::{Engine, FabricEndpoint, Job, Rank};
 use rma_core::ids::{PeerAddr, Tag};
 use rma_core::provider::{
     Completion, CompletionBatch, CompletionScope, Endpoint, Post, PostError, RemoteAddr, SendClass,
 };
-use rma_ofi::OfiEndpoint;
 
 use crate::exchange::Batches;
 use crate::Outcome;
@@ -174,7 +173,7 @@ impl Line<'_> {
 
     /// Posts an operation with this tag, and waits until it comes back.
     #[inline]
-    fn complete(&mut self, tag: Tag, mut post: impl FnMut(&mut OfiEndpoint) -> Post) -> Outcome<()> {
+    fn complete(&mut self, tag: Tag, mut post: impl FnMut(&mut FabricEndpoint) -> Post) -> Outcome<()> {
         let start = Instant::now();
         self.done = None;
         loop {

@@ -221,7 +221,7 @@ pub(crate) struct Output {
     #[arg(long)]
     pub(crate) csv: bool,
 
-    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
+    /// Provider to use: shm, verbs, ofi or one of libfabric's, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
     #[arg(long, value_name = "P")]
     pub(crate) provider: Option<String>,
 }

@@ -217,7 +217,7 @@ pub(crate) struct Agent {
 /// Options of `rma-bench info`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Info {
-    /// Provider to use, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
+    /// Provider to use: shm, verbs, ofi or one of libfabric's, such as 'tcp;ofi_rxm' (as RMA_PROVIDER)
     #[arg(long, value_name = "P")]
     pub(crate) provider: Option<String>,
 }

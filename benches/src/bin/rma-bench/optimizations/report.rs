@@ -119,7 +119,7 @@ fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
     };
     let config = Config { force_message_path: !row.is_native, ..row.config(&results.job.config()) };
     let provider = results.job.provider();
-    let fabric = (provider.native, &provider.limits);
+    let fabric = (provider.native_allocated, &provider.limits);
     let Some(messages) = trace::of_epoch(epoch, results.point.size, &config, fabric) else {
         return Value::Null;
     };

@@ -1,0 +1,51 @@
+# Of lines `QUANTITY ours|theirs VALUE`: the medians beside each other, their ratio, that of the best, and what it may be.
+# Fails when a figure is missing, or the ratio of the best three times the limit: what emulates a machine is as fast as it
+# likes, and the best is what nothing else has disturbed.
+
+# sorted QUANTITY WHOSE: the values by size, into the array; how many there are.
+function sorted(quantity, whose, values,    count, i, j, held) {
+    count = split(figures[quantity, whose], values, " ")
+    for (i = 2; i <= count; i++) {
+        held = values[i] + 0
+        for (j = i - 1; j > 0 && values[j] + 0 > held; j--) values[j + 1] = values[j]
+        values[j + 1] = held
+    }
+    return count
+}
+
+function median(values, count) {
+    return count % 2 ? values[(count + 1) / 2] : (values[count / 2] + values[count / 2 + 1]) / 2
+}
+
+BEGIN {
+    split("write_latency_us fetch_add_latency_us write_rate_mops", quantities, " ")
+    limit["write_latency_us"] = 1.15
+    limit["fetch_add_latency_us"] = 1.15
+    limit["write_rate_mops"] = 0.9
+}
+
+NF == 3 { figures[$1, $2] = figures[$1, $2] " " $3 }
+
+END {
+    printf "%-22s %10s %10s %7s %s\n", "medians", "rma-verbs", "perftest", "ratio", "of the best; wanted"
+    for (i = 1; i in quantities; i++) {
+        quantity = quantities[i]
+        is_rate = quantity ~ /rate/
+        our_count = sorted(quantity, "ours", our_values)
+        their_count = sorted(quantity, "theirs", their_values)
+        if (!our_count || !their_count || our_values[1] <= 0 || their_values[1] <= 0) {
+            printf "%-22s no figure\n", quantity
+            failed = 1
+            continue
+        }
+        ours = median(our_values, our_count)
+        theirs = median(their_values, their_count)
+        best = is_rate ? our_values[our_count] / their_values[their_count] : our_values[1] / their_values[1]
+        is_good = is_rate ? best >= limit[quantity] : best <= limit[quantity]
+        is_far_off = is_rate ? 3 * best < limit[quantity] : best > 3 * limit[quantity]
+        failed = failed || is_far_off
+        printf "%-22s %10.3f %10.3f %7.2f %7.2f %s %.2f%s\n", quantity, ours, theirs, ours / theirs, best,
+            is_rate ? "at least" : "at most", limit[quantity], is_far_off ? ", FAR OFF" : is_good ? "" : ", missed"
+    }
+    exit failed
+}
