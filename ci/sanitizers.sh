@@ -47,9 +47,6 @@ tsan)
     more=(-Zbuild-std)
     bounded=(-p rma-core -p rma --lib --test threads)
     export TSAN_OPTIONS="$options:suppressions=$PWD/ci/races.txt:print_suppressions=0"
-    latencies="compares latencies, which under this sanitizer are those of whoever else has the processors"
-    leave_out a_sleeping_target_does_not_stall_its_origins "$latencies"
-    leave_out a_sleeping_target_is_served_by_its_ghost "$latencies"
     leave_out memory_that_nobody_touches_is_not_taken "the sanitizer touches its notes about all that is allocated"
     ;;
 *) usage ;;
