@@ -53,7 +53,13 @@ fn text(row: &Value, name: &str) -> String {
 }
 
 fn group_of(row: &Value) -> Group {
-    Group { epoch: text(row, "epoch"), path: text(row, "path") }
+    let path = if is_nic_lock(row) { "native".to_owned() } else { text(row, "path") };
+    Group { epoch: text(row, "epoch"), path }
+}
+
+/// Whether the lock is words: such rows stand among those that they are told against.
+fn is_nic_lock(row: &Value) -> bool {
+    row["path"] == "nic-lock"
 }
 
 fn groups(rows: &[Value]) -> Vec<Group> {
@@ -82,6 +88,9 @@ fn points(rows: &[&Value]) -> Vec<Point> {
 /// Which switches are on or off.
 fn label(row: &Value) -> String {
     let switches = text(row, "switches");
+    if is_nic_lock(row) {
+        return "nic-lock".to_owned();
+    }
     if switches.starts_with("all") {
         switches
     } else {
@@ -177,6 +186,15 @@ mod tests {
         assert!(several.contains("no piggyback, coalesce") && several.contains("<td>-</td>"), "{several}");
         assert!(several.contains("<th>2 x 8</th><th>8 x 8</th>"), "{several}");
         assert_eq!(section("a", &[]), "");
+    }
+
+    #[test]
+    fn a_lock_that_is_words_stands_among_the_switches() {
+        let mut words = row("all-on", 8, 0.125);
+        words["path"] = json!("nic-lock");
+        let html = section("a", &[row("all-on", 8, 0.25), row("all-off", 8, 1.0), words]);
+        assert_eq!((html.matches("<h3>").count(), html.matches("<rect").count()), (1, 3), "{html}");
+        assert!(html.contains(">nic-lock<") && html.contains(">0.12<"), "{html}");
     }
 
     #[test]

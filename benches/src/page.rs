@@ -151,7 +151,7 @@ const HEAD: &str = "<!DOCTYPE html>
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; } h3 { font-size: 1rem; margin: 1rem 0 .2rem; }
 svg { width: 100%; max-width: 44rem; height: auto; display: block; }
-svg text { font: 12px system-ui, sans-serif; fill: #333; }
+svg text { font: 12px system-ui, sans-serif; fill: #333; stroke: #fff; stroke-width: 3px; paint-order: stroke; }
 .end { text-anchor: end; } .middle { text-anchor: middle; }
 .grid { stroke: #ddd; stroke-width: 1; } .one { stroke: #333; stroke-dasharray: 4 3; }
 table { border-collapse: collapse; margin: .7rem 0; font-variant-numeric: tabular-nums; font-size: .85rem; }
@@ -159,7 +159,7 @@ th, td { text-align: right; padding: .1rem .7rem .1rem 0; border-bottom: 1px sol
 .life { stroke: #999; } .pair { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: .5rem 0; flex: 1 1 20rem; max-width: 29rem; } figcaption { font-size: .85rem; }
 .text { text-align: left; overflow-wrap: anywhere; }
-@media print { body { margin: 0; max-width: none; font-size: 10pt; } svg, tr, figure, h2, h3 { break-inside: avoid; }
+@media print { body { margin: 0; max-width: none; font-size: 10pt; } svg, tr, figure, .pair, h2, h3 { break-inside: avoid; }
 h2, h3 { break-after: avoid; } }
 </style>
 </head>

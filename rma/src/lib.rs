@@ -79,7 +79,8 @@ pub use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 pub use rma_core::group::Group;
 pub use rma_core::ids::{Rank, WindowId};
 pub use rma_core::info::{
-    AccumulateOps, AccumulateOrdering, Flavor, MemoryKinds, MemoryModel, WindowInfo, WindowOptions,
+    AccumulateOps, AccumulateOrdering, Flavor, LockProtocol, MemoryKinds, MemoryModel, WindowInfo,
+    WindowOptions,
 };
 pub use rma_core::lock::LockType;
 pub use rma_core::op::ReduceOp;

@@ -1,9 +1,9 @@
 //! The epochs, on memory that both sides check.
 
 use rma::raw::RawWindow;
-use rma::{Config, Dtype, FenceAssert, Job, LockType, Path};
+use rma::{Config, Dtype, FenceAssert, Job, LockProtocol, LockType, Path, WindowOptions};
 
-use super::rows::Row;
+use super::rows::{self, Offered, Row};
 use super::TARGET;
 use crate::cli::EpochKind;
 use crate::Outcome;
@@ -19,6 +19,8 @@ pub(super) struct Ground {
     offered: RawWindow,
     /// By message, where the first is native.
     by_message: Option<RawWindow>,
+    /// As the first, with locks that are words, where the fabric can and the first is native.
+    nic_lock: Option<RawWindow>,
     operations: usize,
     size: usize,
     /// What the puts of one epoch write, one after the other.
@@ -36,19 +38,24 @@ impl Ground {
         let bytes = operations.checked_add(1).and_then(|places| places.checked_mul(size));
         let bytes = bytes.ok_or("more operations and bytes than memory can hold")?;
         let settings = job.config();
-        let offered = window(job, &settings, bytes)?;
+        let offered = window(job, &settings, bytes, LockProtocol::Message)?;
         let is_native = offered.paths(Dtype::U8)[0] == Path::Native;
-        let by_message = if is_native {
-            let forced = window(job, &Config { force_message_path: true, ..settings.clone() }, bytes)?;
+        let (mut by_message, mut nic_lock) = (None, None);
+        if is_native {
+            let forced = Config { force_message_path: true, ..settings.clone() };
+            by_message = Some(window(job, &forced, bytes, LockProtocol::Message)?);
             // The next windows are offered what the fabric has again.
-            job.set_switches(&settings);
-            Some(forced)
-        } else {
-            None
-        };
+            let words = window(job, &settings, bytes, LockProtocol::Nic)?;
+            if words.options()?.lock_protocol == Some(LockProtocol::Nic) {
+                nic_lock = Some(words);
+            } else {
+                words.free()?;
+            }
+        }
         let mut ground = Self {
             offered,
             by_message,
+            nic_lock,
             operations,
             size,
             data: vec![0; bytes - size],
@@ -56,7 +63,7 @@ impl Ground {
             epochs: 0,
             batches: 0,
         };
-        for window in [Some(&ground.offered), ground.by_message.as_ref()].into_iter().flatten() {
+        for window in ground.windows() {
             // SAFETY: the last place of the window is inside of it, and nobody accesses it yet.
             let place = unsafe { window.base().add(operations * size) };
             // SAFETY: the place has `size` bytes.
@@ -64,22 +71,28 @@ impl Ground {
         }
         job.barrier()?;
         if job.rank() == super::ORIGIN {
-            ground.lock_puts(&ground.offered, 1)?;
+            for window in ground.windows() {
+                ground.lock_puts(window, 1)?;
+            }
         }
         job.barrier()?;
         ground.prepare();
         Ok(ground)
     }
 
-    /// Whether the first window's puts are native.
-    pub(super) fn is_native(&self) -> bool {
-        self.by_message.is_some()
+    /// What the windows could be had with, the same at all ranks.
+    pub(super) fn offered(&self) -> Offered {
+        Offered { is_native: self.by_message.is_some(), has_nic_locks: self.nic_lock.is_some() }
+    }
+
+    fn windows(&self) -> impl Iterator<Item = &RawWindow> {
+        std::iter::once(&self.offered).chain(&self.by_message).chain(&self.nic_lock)
     }
 
     /// Frees the windows. Collective.
     pub(super) fn free(self) -> Outcome<()> {
-        self.offered.free()?;
-        if let Some(window) = self.by_message {
+        let Self { offered, by_message, nic_lock, .. } = self;
+        for window in std::iter::once(offered).chain(by_message).chain(nic_lock) {
             window.free()?;
         }
         Ok(())
@@ -140,10 +153,12 @@ impl Ground {
     }
 
     fn window(&self, row: &Row) -> &RawWindow {
-        match &self.by_message {
-            Some(window) if !row.is_native => window,
-            _ => &self.offered,
-        }
+        let other = match row.path {
+            rows::Path::Native => None,
+            rows::Path::Message => self.by_message.as_ref(),
+            rows::Path::NicLock => self.nic_lock.as_ref(),
+        };
+        other.unwrap_or(&self.offered)
     }
 
     fn lock_puts(&self, window: &RawWindow, count: usize) -> Outcome<()> {
@@ -213,13 +228,14 @@ fn stamp(batch: u64, epoch: u64, place: usize) -> [u8; 8] {
 }
 
 fn wrong(row: &Row, what: &str) -> Box<dyn std::error::Error> {
-    let (epoch, switches, path) = (row.epoch.name(), row.switches.name(), row.path());
+    let (epoch, switches, path) = (row.epoch.name(), row.switches.name(), row.path.name());
     format!("{epoch}, {switches}, {path}: {what}").into()
 }
 
-fn window(job: &Job, settings: &Config, bytes: usize) -> Outcome<RawWindow> {
+fn window(job: &Job, settings: &Config, bytes: usize, protocol: LockProtocol) -> Outcome<RawWindow> {
     job.set_switches(settings);
-    Ok(RawWindow::allocate(job, bytes, 1)?)
+    let options = WindowOptions { lock_protocol: Some(protocol), ..WindowOptions::DEFAULT };
+    Ok(RawWindow::allocate_with(job, bytes, 1, &options)?)
 }
 
 const OPENING: FenceAssert =

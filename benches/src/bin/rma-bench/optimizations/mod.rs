@@ -102,7 +102,7 @@ fn measure_point(
     is_wanted: impl Fn(EpochKind) -> bool,
 ) -> Outcome<()> {
     let mut ground = Ground::new(job, point.operations, point.size)?;
-    let rows = rows::plan(is_wanted, options.grid, ground.is_native());
+    let rows = rows::plan(is_wanted, options.grid, ground.offered());
     let question_bytes = raw::question_bytes(point.size, job.provider().limits.send_bytes_max);
     let mut raw_samples = Samples::default();
     let mut measured: Vec<Measured> = rows.iter().map(|_| Measured::default()).collect();

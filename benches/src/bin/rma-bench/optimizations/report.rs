@@ -11,7 +11,7 @@ use rma_bench::table::{Cell, Table};
 use serde_json::{json, Value};
 
 use super::epochs::Ground;
-use super::rows::{Row, Switches};
+use super::rows::{Path, Row, Switches};
 use super::trace::{self, Epoch};
 use super::{Measured, Results, ORIGIN, TARGET};
 use crate::cli::EpochKind;
@@ -40,10 +40,7 @@ pub(super) fn print<'a>(
     measured: &'a [Measured],
 ) -> Outcome<()> {
     let all_off = |row: &Row| {
-        let same = |other: &Row| {
-            (other.epoch, other.is_native, other.switches) == (row.epoch, row.is_native, Switches::ALL_OFF)
-        };
-        rows.iter().position(same).map(|index| &measured[index].samples)
+        rows.iter().position(|other| row.is_told_against(other)).map(|index| &measured[index].samples)
     };
     let line = |(row, measured): (&'a Row, &'a Measured)| Line {
         row,
@@ -79,7 +76,7 @@ fn record(reporter: &Reporter, results: &Results<'_>, line: &Line<'_>) -> Record
         "benchmark": "optimizations",
         "epoch": row.epoch.name(),
         "switches": row.switches.name(),
-        "path": row.path(),
+        "path": row.path.name(),
         "operations": Ground::operations(row.epoch, point.operations),
         "size": point.size,
     }));
@@ -108,7 +105,7 @@ fn record(reporter: &Reporter, results: &Results<'_>, line: &Line<'_>) -> Record
 fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
     let Line { row, measured, .. } = line;
     let operations = results.point.operations;
-    if operations > SHOWN_MAX {
+    if operations > SHOWN_MAX || row.path == Path::NicLock {
         return Value::Null;
     }
     let epoch = match row.epoch {
@@ -117,7 +114,8 @@ fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
         EpochKind::LockPutsGetUnlock => Epoch::PutsAndGet(operations),
         EpochKind::FencePutFence => Epoch::Fences,
     };
-    let config = Config { force_message_path: !row.is_native, ..row.config(&results.job.config()) };
+    let config =
+        Config { force_message_path: row.path == Path::Message, ..row.config(&results.job.config()) };
     let provider = results.job.provider();
     let fabric = (provider.native_allocated, &provider.limits);
     let Some(messages) = trace::of_epoch(epoch, results.point.size, &config, fabric) else {
@@ -191,7 +189,7 @@ fn table(results: &Results<'_>, lines: &[Line<'_>]) -> Table {
         table.row(vec![
             row.epoch.name().into(),
             Cell::Number(Ground::operations(row.epoch, results.point.operations).to_string()),
-            row.path().into(),
+            row.path.name().into(),
             Cell::Text(switches),
             count(&counts.packets_out),
             count(&counts.packets_back),
