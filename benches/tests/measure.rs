@@ -18,7 +18,8 @@ fn rows(ranks: u32, arguments: &[&str]) -> Vec<Value> {
     let rows: Vec<Value> =
         text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for row in &rows {
-        let [low, median, high] = ["low", "median", "high"].map(|name| row[name].as_f64().unwrap());
+        let [low, median, high] = ["low", "median", "high"]
+            .map(|name| row[name].as_f64().unwrap_or_else(|| panic!("{name} is no number: {row}")));
         assert!(low <= median && median <= high && low >= 0.0, "{row}");
         assert!(
             row["environment"]["provider"].is_string() && row["environment"]["host"].is_string(),

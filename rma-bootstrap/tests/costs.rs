@@ -11,7 +11,7 @@ use rma_bootstrap::{JobBootstrap, LauncherClient};
 use rma_core::bootstrap::{AddressBytes, Bootstrap, Lookup};
 use rma_core::ids::Rank;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The gets of a rank that joins, publishes, looks `peers` others up, each several times before the answer, and
 /// finalizes; and what has passed its connection.

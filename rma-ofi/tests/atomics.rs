@@ -44,7 +44,7 @@ impl Loop {
 
     /// Posts until accepted and waits for the completion.
     fn run(&mut self, what: &str, mut post: impl FnMut(&mut OfiEndpoint, PeerAddr, RemoteAddr) -> Post) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let mut batch = CompletionBatch::new();
         let mut posted = false;
         loop {

@@ -17,8 +17,9 @@ use crate::error::{Error, Result};
 use crate::platform::spawn;
 use crate::runtime::Core;
 
-/// Longest time that writing may keep the process from ending: less than launchers wait until they kill.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest time that writing may keep the process from ending, where nobody kills it before: less than batch systems
+/// wait until they do.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Watches for the signal, until the process ends.
 ///

@@ -21,7 +21,7 @@ const SIGNAL: [(&str, &str); 1] = [("RMA_PROGRESS", "signal")];
 const OPERATIONS: u64 = 150;
 
 /// Longest time of all of them, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(100);
+const LIMIT: Duration = Duration::from_secs(250);
 
 /// An allocator of the program's with a lock that its own thread cannot take twice: what the handler
 /// must never need.

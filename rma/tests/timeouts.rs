@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
 use common::*;
 use rma::raw::RawWindow;
 use rma::{Call, Error, Job, LockType, PostAssert, Rank, ReduceOp, RmaError, StartAssert, Window};
@@ -12,7 +10,7 @@ use rma::{Call, Error, Job, LockType, PostAssert, Rank, ReduceOp, RmaError, Star
 const HOLDER: Rank = Rank(1);
 
 /// Longest time of a call; others that are to succeed wait for a busy machine at most.
-const LIMIT: [(&str, &str); 1] = [("RMA_TIMEOUT", "3")];
+const LIMIT: [(&str, &str); 1] = [("RMA_TIMEOUT", "10")];
 
 /// Lets `body` of rank 0 run while the window of [`HOLDER`] is locked by its owner.
 fn while_locked(
@@ -24,9 +22,7 @@ fn while_locked(
     if job.rank() == HOLDER {
         window.lock(HOLDER, LockType::Exclusive, |_| {
             job.barrier()?;
-            let deadline = Instant::now() + Duration::from_secs(60);
             while flags.local().get(0)? == 0 {
-                assert!(Instant::now() < deadline, "the other rank is done");
                 if job.progress() == 0 {
                     std::thread::yield_now();
                 }
@@ -111,7 +107,7 @@ fn free_ends_a_scope_that_took_too_long() {
 #[test]
 fn an_operation_to_oneself_says_that_the_own_post_is_missing() {
     let name = "an_operation_to_oneself_says_that_the_own_post_is_missing";
-    ranks_with(name, 1, &[("RMA_TIMEOUT", "1")], |job| {
+    ranks_with(name, 1, &[("RMA_TIMEOUT", "5")], |job| {
         let window = RawWindow::allocate(job, 8, 1)?;
         let own = job.group(&[job.rank()])?;
         let source = [5u8; 8];

@@ -308,7 +308,9 @@ fn a_job_that_fails_leaves_a_timeline() {
     }
     for provider in PROVIDERS {
         let folder = Folder::new(name);
-        let output = launch(name, RANKS, provider, &[("RMA_TRACE", &folder.file("trace.json"))]);
+        // Who is ended has the time to write, however busy the machine is.
+        let (trace, options) = (folder.file("trace.json"), ["--grace", "60"]);
+        let output = launch_with(name, RANKS, provider, &[("RMA_TRACE", &trace)], &options);
         assert!(!output.status.success(), "over {provider}: {}", text(&output));
         let timeline = Timeline::read(&folder.file("trace.json"));
         let (end, ..) = timeline.rank(1).expect("the part of who has failed");

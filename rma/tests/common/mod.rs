@@ -11,7 +11,7 @@ use rma::{Error, Job};
 pub(crate) const PROVIDERS: [&str; 3] = ["shm", "tcp;ofi_rxm", "net"];
 
 /// Longest time of one job, seconds; far above what any takes on a busy machine.
-const LIMIT: &str = "120";
+const LIMIT: &str = "300";
 
 /// Set for the ranks of a test's job.
 const IS_RANK: &str = "RMA_TEST_IS_RANK";

@@ -87,7 +87,9 @@ fn run(options: &Options) -> Outcome {
     let started = Instant::now();
     let job = Job::init().map_err(|error| said(error, "start", Rank::NULL))?;
     let rank = job.rank();
-    let watchdog = Watchdog::start(job.rank(), options.limit);
+    // Ranks start apart, which is no behaviour's time.
+    job.barrier().map_err(|error| said(error, "start", rank))?;
+    let watchdog = Watchdog::start(rank, options.limit);
     let mut count = 0;
     let is_named = |behaviour: &&Behaviour| options.only.iter().any(|name| name == behaviour.name);
     let regular = behaviour::all().filter(|behaviour| options.only.is_empty() || is_named(behaviour));

@@ -29,7 +29,7 @@ pub(crate) fn place() -> String {
 }
 
 /// How long the other ranks have to say where they are, before this one ends and the launcher ends them.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(15);
 
 /// A thread that waits for the behaviours to end.
 pub(crate) struct Watchdog {

@@ -159,7 +159,7 @@ fn a_failure_names_the_behaviour_and_the_rank() {
 
 #[test]
 fn a_hang_says_where_every_rank_was() {
-    let output = job(3, "net", &[], &["--only", "hangs_on_purpose", "--limit", "2"]);
+    let output = job(3, "net", &[], &["--only", "hangs_on_purpose", "--limit", "10"]);
     let text = text(&output);
     assert!(!output.status.success(), "{text}");
     for part in ["rank 0 is in barrier at", "rank 1 is in fence at", "rank 2 is in fence at"] {

@@ -370,6 +370,7 @@ pub fn promises_that_do_not_hold<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
     let started = world.engines[0].start_start(window, &group, StartAssert { no_check: true });
     world.wait(0, started).unwrap();
     world.complete(0, window).unwrap();
+    world.step_until("the target refuses", |world| world.counters(1).malformed_packets > 0);
     world.settle();
     assert_eq!(world.counters(1).malformed_packets, 1);
     // The next epoch that completes reports it.
@@ -378,6 +379,9 @@ pub fn promises_that_do_not_hold<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
     let late = RmaError::NotExposed { call: Call::Complete, target: Rank(1) };
     assert_eq!(world.complete(0, window), Err(late));
     world.wait_exposed(1, window).unwrap();
+    world.step_until("nothing is left in the pools", |world| {
+        world.engines.iter().all(|engine| engine.elements_in_use() == (0, 0))
+    });
     world.settle();
     assert_eq!((0..2).map(|rank| world.engines[rank].elements_in_use()).max(), Some((0, 0)));
 }
