@@ -21,6 +21,8 @@ step_limit=60
 hosts_limit=90
 # Longest time until a cut cable or a host that is gone has ended the job, in seconds.
 loss_limit=30
+# The same for what is killed or stopped, and for a disk that is full: only a hang takes longer, on a busy machine too.
+kill_limit=45
 ranks=8
 
 if ((EUID != 0)); then
@@ -222,12 +224,14 @@ intrude() {
 }
 
 # Losses. The job is one of eight ranks that put to the next host until they cannot.
-puts=("$processes" --only a_loss_is_heard_of --limit 55)
+# They and the step that has them may take longer than any limit above, after the time until all ranks put.
+puts=("$processes" --only a_loss_is_heard_of --limit 110)
+puts_limit=120
 
 # loss NAME STATUS TEXT SECONDS BREAK [OPTION...]: begins the job, breaks something when all ranks put, and the job
 # ends in this time and says so.
 loss() {
-    local name="$1" status="$2" text="$3" limit="$4" break="$5"
+    local name="$1" status="$2" text="$3" limit="$4" break="$5" step_limit="$puts_limit"
     shift 5
     # Not by their own limits do the calls learn it.
     begin env RMA_TIMEOUT=200 "$rmarun" "${eight[@]}" "$@" "${puts[@]}"
@@ -261,7 +265,7 @@ heard_of_loss() {
 }
 
 killed_rank() {
-    loss "$1" + "was killed by SIGKILL" 15 kill_rank || return
+    loss "$1" + "was killed by SIGKILL" "$kill_limit" kill_rank || return
     grep -q "rank [45].*host-c" "$directory/err" && return
     fail "$1" "the message does not name rank and host"
     return 1
@@ -269,7 +273,7 @@ killed_rank() {
 
 killed_host() {
     local status=0
-    loss "$1" + "host host-d is lost with 2 ranks" 15 kill_host || status=1
+    loss "$1" + "host host-d is lost with 2 ranks" "$kill_limit" kill_host || status=1
     [[ -n "${init[d]-}" ]] || start_host d || status=1
     return "$status"
 }
@@ -278,11 +282,11 @@ losses() {
     step cut-link lost_link cut_c
     step silent-link lost_link silence_c
     step heard-of-loss heard_of_loss
-    step killed-agent loss + "host host-b is lost with 2 ranks" 15 kill_agent
+    step killed-agent loss + "host host-b is lost with 2 ranks" "$kill_limit" kill_agent
     # Its keeper kills it when ssh is gone.
-    step stopped-agent loss + "host host-b is lost with 2 ranks: its agent has said nothing" 35 stop_agent
+    step stopped-agent loss + "host host-b is lost with 2 ranks: its agent has said nothing" "$kill_limit" stop_agent
     step killed-rank killed_rank
-    step killed-launcher loss + "puts to rank" 15 kill_launcher
+    step killed-launcher loss + "puts to rank" "$kill_limit" kill_launcher
     step killed-host killed_host
 }
 
@@ -302,6 +306,7 @@ kills() {
 # one_kill NAME KIND HOST MILLISECONDS
 one_kill() {
     local name="$1" kind="$2" host="$3" what="a job whose $2 (host $3) is killed after $4 ms" status=0
+    local step_limit="$puts_limit"
     # The launcher is on host a, which has no agent.
     [[ "$kind" != launcher ]] || host=a
     [[ "$kind$host" != agenta ]] || host=b
@@ -334,7 +339,7 @@ full_disk() {
     # Agents that have not connected when the job ends do not go on trying.
     begin env RMA_BOOTSTRAP_TIMEOUT=100 "$rmarun" "${eight[@]}" --output-dir "$directory/small" \
         sh -c 'head -c 200000 /dev/zero | tr "\0" x'
-    ended "$1" 15 + "No space left on device" "a job whose output has no room" || status=1
+    ended "$1" "$kill_limit" + "No space left on device" "a job whose output has no room" || status=1
     on a umount "$directory/small"
     return "$status"
 }

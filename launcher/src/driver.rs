@@ -1,6 +1,8 @@
 //! The loop that carries a job: it feeds what happens to the [`Job`], on this host and on the others, and does what
 //! the job says. One thread; nothing in it blocks but the poll.
 
+mod last_output;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +18,7 @@ use crate::branches::{self, Branches};
 use crate::failure::Failure;
 use crate::files::OutputFile;
 use crate::host::HostRanks;
-use crate::job::{Action, ExitStatus, Job, Report, SIGKILL};
+use crate::job::{Action, ExitStatus, Job, Report};
 use crate::local::{self, LocalRanks};
 use crate::output::Sink;
 use crate::poll::poll;
@@ -27,15 +29,6 @@ use crate::view::{Pmi, View};
 
 /// How often a launcher in the background looks whether it has come to the foreground.
 const FOREGROUND_INTERVAL: Duration = Duration::from_millis(500);
-
-/// How long output may still come from processes that outlived their rank, once all ranks ended.
-const LAST_OUTPUT_PATIENCE: Duration = Duration::from_millis(200);
-
-/// The same where it comes from other hosts.
-const FAR_OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long agents may take to leave when the job is over.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// What the poll watches.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +86,8 @@ pub(crate) struct Driver {
     signals: Signals,
     /// Output of (host, stream) that has been taken and whose room is not given back yet, in bytes.
     taken: BTreeMap<(u32, u8), u32>,
+    /// Output has come, or the end of a stream.
+    has_output: bool,
     started_at: Instant,
     manner: Manner,
 }
@@ -133,6 +128,7 @@ impl Driver {
             stdin,
             signals,
             taken,
+            has_output: false,
             started_at,
             manner,
         })
@@ -188,40 +184,6 @@ impl Driver {
         // A rank may have ended before its signal could be told from another's.
         self.local.collect_exits();
         self.take_events();
-        Ok(())
-    }
-
-    /// After the last rank: what ranks left running is killed, all output is handed on, and agents leave.
-    fn wind_up(&mut self) -> io::Result<()> {
-        self.send(Down::Signal { number: SIGKILL as u8 });
-        let is_far = !self.branches.is_over();
-        let mut patience = if is_far { FAR_OUTPUT_PATIENCE } else { LAST_OUTPUT_PATIENCE };
-        while self.views.iter().any(View::has_open_stream) && !patience.is_zero() {
-            // A reader that takes its time delays the rest of the output and must not cost it.
-            let is_held_up = self.sinks.iter().any(Sink::is_full);
-            let begun = self.now();
-            if self.turn((!is_held_up).then_some(begun + patience))? {
-                break;
-            }
-            if !is_held_up {
-                patience = patience.saturating_sub(self.now() - begun);
-            }
-        }
-        (0..self.job.size()).for_each(|rank| self.close_streams(rank));
-        self.send(Down::Leave);
-        let leave_by = self.now() + LEAVE_PATIENCE;
-        while !self.branches.is_over() && self.now() < leave_by {
-            if self.turn(Some(leave_by))? {
-                break;
-            }
-        }
-        self.say_traffic();
-        // Only a signal ends the wait for a reader that takes its time.
-        while self.sinks.iter().any(|sink| sink.wants_to_write().is_some()) {
-            if self.turn(None)? {
-                break;
-            }
-        }
         Ok(())
     }
 
@@ -335,6 +297,7 @@ impl Driver {
             }
             Up::Wrote { rank, stream, bytes } => self.on_wrote(rank, stream, &bytes),
             Up::StreamEnded { rank, stream } => {
+                self.has_output = true;
                 self.views[rank as usize].close(usize::from(stream), &mut self.sinks);
             }
             Up::Exited { rank, exit } => {
@@ -409,6 +372,7 @@ impl Driver {
 
     fn on_wrote(&mut self, rank: u32, stream: u8, bytes: &[u8]) {
         let now = self.now();
+        self.has_output = true;
         let host = self.hosts_of_ranks[rank as usize];
         *self.taken.entry((host, stream)).or_default() += bytes.len() as u32;
         if let Err(why) = self.views[rank as usize].on_wrote(usize::from(stream), bytes, now, &mut self.sinks)

@@ -51,8 +51,8 @@ const PROCESS: u8 = 4;
 /// one piece by several processes.
 const RECORD_BYTES: usize = 5;
 
-/// How long processes may take to be gone; what they have left stays if they do not go.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long processes may take to be gone, on a busy host too; what they have left stays if they do not go.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tells the keeper at the other end of `line` of a process group. Allocates nothing and takes no lock.
 pub(crate) fn tell_group(line: BorrowedFd<'_>, group: Pid) {

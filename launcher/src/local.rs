@@ -38,7 +38,7 @@ pub(crate) const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// How long killed processes that have left their group may take to go: they only do not while the kernel is busy with
 /// them.
-const ESCAPEES_PATIENCE: Duration = Duration::from_millis(500);
+const ESCAPEES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a poll watches here.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::ids::Rank;
 
 /// How long a step that waits for the test may take: far above what any test needs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
     let steps: Vec<String> = std::env::args().skip(1).collect();

@@ -33,7 +33,7 @@ fn a_job_without_failures_gives_0() {
 
 #[test]
 fn the_time_limit_gives_124_and_says_where_every_rank_was() {
-    let mut command = rmarun(["-n", "3", "--timeout", "1.5", RANK]);
+    let mut command = rmarun(["-n", "3", "--timeout", "15", RANK]);
     command.args(["publish", "print@0=got here", "finalize@1", "exit@1=0", "wait"]);
     let outcome = finish(command);
     assert_eq!(outcome.code, Some(124), "{outcome:?}");
@@ -41,7 +41,7 @@ fn the_time_limit_gives_124_and_says_where_every_rank_was() {
     assert!(line("rank 0").contains("has joined the job; last line: got here"), "{outcome:?}");
     assert!(line("rank 1").contains("exited with status 0"), "{outcome:?}");
     assert!(line("rank 2").contains("running, has joined the job"), "{outcome:?}");
-    assert!(outcome.stderr.contains("time limit of 1.5 s"), "{outcome:?}");
+    assert!(outcome.stderr.contains("time limit of 15 s"), "{outcome:?}");
 }
 
 #[test]
@@ -104,13 +104,13 @@ const CATCHES_INTERRUPTS: &str = "trap 'echo caught; exit 0' INT; echo ready; wh
 
 #[test]
 fn one_interrupt_asks_the_ranks_to_end() {
-    let mut job = Running::start(shell(2, &["--grace", "30"], CATCHES_INTERRUPTS));
+    // It is not waited for: the test's own limit is shorter.
+    let mut job = Running::start(shell(2, &["--grace", "300"], CATCHES_INTERRUPTS));
     assert_eq!((job.stdout_line(), job.stdout_line()), ("ready".into(), "ready".into()));
     job.signal(Signal::INT);
     let outcome = job.finish();
     assert_eq!(outcome.code, Some(130), "{outcome:?}");
     assert_eq!(outcome.stdout, "caught\ncaught\n");
-    assert!(outcome.took < Duration::from_secs(25), "the grace was waited for: {outcome:?}");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_killed_launcher_leaves_no_process() {
     for _ in 0..3 {
         job.stdout_line();
     }
-    assert!(processes_marked(&mark).len() > 3 + 3, "{:?}", processes_marked(&mark));
+    wait_until("what is looked for later is there now", || processes_marked(&mark).len() > 3 + 3);
     job.signal(Signal::KILL);
     wait_until("nothing is left", || processes_marked(&mark).is_empty());
     drop(job.finish());

@@ -108,3 +108,16 @@ fn a_reader_that_does_not_read_holds_up_nothing_else() {
     drop(unread);
     assert_eq!(job.finish().code, Some(124));
 }
+
+/// It is listened to for a while, since nobody knows that what comes is not the end of a rank's own output.
+#[test]
+fn a_daemon_that_writes_for_ever_does_not_hold_the_job() {
+    let folder = Folder::new("daemon");
+    let daemon = ": > $READY; while echo more; do sleep 0.05; done 2>/dev/null";
+    let starts =
+        format!("env -u RMA_JOB_ID setsid sh -c '{daemon}' & until [ -e $READY ]; do sleep 0.01; done");
+    let mut command = shell(1, &[], &starts);
+    command.env("READY", folder.path.join("ready"));
+    let outcome = finish(command);
+    assert_eq!((outcome.code, outcome.stdout.contains("more\n")), (Some(0), true), "{outcome:?}");
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 
 /// How long to wait for who forwards the rank's words.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long who has read the words may take to pass them on. Slurm's step daemon ends the step meanwhile, if it may, and
 /// of 460 last words two were lost with it (none of 1000 with this pause).

@@ -11,7 +11,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 
 /// How long a rank that aborts the job may take to end by itself. What it says last often comes after the abort: a
 /// program that returns an error from `main` drops its job before the error is printed.
-const FAREWELL: Duration = Duration::from_secs(5);
+const FAREWELL: Duration = Duration::from_secs(15);
 
 /// Why the job ends as soon as a rank that is about to leave has ended.
 ///

@@ -131,7 +131,9 @@ fn the_error_lists_what_was_tried_and_how_it_failed() {
         std::mem::forget(stream);
     });
     let other = candidate(address(&other_job));
-    let connecting = connects(vec![nobody, silent, speaks, other], &SECRET, Duration::from_millis(1500));
+    // All are tried long before, and none twice for its silence.
+    let bound = HANDSHAKE_PATIENCE.mul_f64(0.8);
+    let connecting = connects(vec![nobody, silent, speaks, other], &SECRET, bound);
     let arrivals = serve(&mut other_job, |_| connecting.is_finished());
     assert!(arrivals.is_empty());
     let message = connecting.join().unwrap().unwrap_err().to_string();
@@ -200,7 +202,9 @@ fn half_open_connections_are_bounded_and_keep_nobody_out() {
 
     // In time all of them are closed.
     let later = Instant::now() + HANDSHAKE_PATIENCE + Duration::from_secs(1);
-    assert!(listener.deadline().is_some_and(|deadline| deadline < later));
+    // On a slow machine there may be none left by now.
+    let has_pending = listener.fds().count() > listener.candidates().len();
+    assert!(!has_pending || listener.deadline().is_some_and(|deadline| deadline < later));
     listener.progress(later);
     assert_eq!(listener.fds().count(), listener.candidates().len());
     assert!(idle.iter_mut().all(is_closed));
