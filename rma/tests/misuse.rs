@@ -4,6 +4,7 @@
 mod common;
 
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -265,15 +266,17 @@ fn a_wrong_setting_without_a_launcher_is_an_error_too() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
+/// Where [`repeat`] lets results go: memory that is there as long as the window.
+static RESULT: AtomicU64 = AtomicU64::new(0);
+
 /// Puts to one target, the later ones of which the fabric gets without a question, and a get.
 fn repeat(window: &RawWindow, target: Rank) -> Result<(), Error> {
     for disp in 0..8 {
         put(window, target, disp, 8)?;
     }
-    let result: &'static mut [u8; 8] = Box::leak(Box::default());
     for _ in 0..4 {
-        // SAFETY: the result is never looked at, nor freed.
-        unsafe { window.get(result.as_mut_ptr(), 8, target, 8) }?;
+        // SAFETY: the result's 8 bytes are never looked at, nor freed.
+        unsafe { window.get(RESULT.as_ptr().cast(), 8, target, 8) }?;
     }
     Ok(())
 }
