@@ -159,22 +159,22 @@ sanitizers() {
         skip tsan "there is no nightly toolchain"
         return
     fi
-    lane asan 600 ci/sanitizers.sh asan bounded
+    lane asan 1200 ci/sanitizers.sh asan bounded
     if has_rust_src; then
-        lane tsan 800 ci/sanitizers.sh tsan bounded
+        lane tsan 1200 ci/sanitizers.sh tsan bounded
     else
         skip tsan "the nightly toolchain has no rust-src component"
     fi
 }
 
 lane install 300 ci/install.sh
-lane fmt 60 cargo fmt --all --check
-lane clippy 300 cargo clippy --locked --workspace --all-targets -- -D warnings
+lane fmt 120 cargo fmt --all --check
+lane clippy 600 cargo clippy --locked --workspace --all-targets -- -D warnings
 # What the workspace is not built with: no verbs, but events.
-lane features 300 cargo clippy --locked -p rma --no-default-features --features tracing --all-targets -- -D warnings
-lane doc 300 env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
-lane tidy 120 cargo run --locked --quiet -p tidy
-lane coverage 120 cargo run --locked --quiet -p tidy -- coverage
+lane features 600 cargo clippy --locked -p rma --no-default-features --features tracing --all-targets -- -D warnings
+lane doc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+lane tidy 300 cargo run --locked --quiet -p tidy
+lane coverage 300 cargo run --locked --quiet -p tidy -- coverage
 if command -v shellcheck >/dev/null; then
     lane shellcheck 60 shellcheck ci/*.sh docker/*.sh docker/*.sbatch .ci/run ofi-sys/regenerate.sh
 else
@@ -185,26 +185,26 @@ fi
 second_libfabric
 # Each endpoint of ofi_rxm touches 75 MB of receive buffers when it is opened, which is most of what its tests cost.
 export FI_OFI_RXM_MSG_RX_SIZE=256
-lane test 1500 cargo test --locked --workspace --no-fail-fast
-lane test-features 300 cargo test --locked -p rma --features tracing --test events
-lane sim 420 cargo run --locked --release -p rma-sim -- run --seeds 2000
-lane sim-deaths 420 cargo run --locked --release -p rma-sim -- run --deaths --seeds 500
+lane test 2700 cargo test --locked --workspace --no-fail-fast
+lane test-features 600 cargo test --locked -p rma --features tracing --test events
+lane sim 900 cargo run --locked --release -p rma-sim -- run --seeds 2000
+lane sim-deaths 900 cargo run --locked --release -p rma-sim -- run --deaths --seeds 500
 # Every interleaving of the small programs of two, three and four ranks, and where it was looked up what engines do,
 # that they do it (docs/model-checking.md).
-lane explore 240 cargo run --locked --release -p rma-sim -- explore
-lane explore-checked 240 cargo run --locked --release -p rma-sim -- explore --ranks 2 --check
-lane mutations 1500 ci/mutations.sh
+lane explore 600 cargo run --locked --release -p rma-sim -- explore
+lane explore-checked 600 cargo run --locked --release -p rma-sim -- explore --ranks 2 --check
+lane mutations 2000 ci/mutations.sh
 sanitizers
 if has_nightly; then
     # They build; normal tests replay the corpora, and ci/fuzz.sh runs them for as long as is asked.
-    lane fuzz 420 env CARGO_TARGET_DIR=target/fuzz cargo +nightly check --locked --manifest-path fuzz/Cargo.toml
+    lane fuzz 900 env CARGO_TARGET_DIR=target/fuzz cargo +nightly check --locked --manifest-path fuzz/Cargo.toml
 else
     skip fuzz "there is no nightly toolchain"
 fi
 bindings
-lane icount 420 ci/icount.sh
+lane icount 600 ci/icount.sh
 if ((EUID == 0)) && command -v apt-get >/dev/null; then
-    lane launch 480 ci/launch-tests.sh
+    lane launch 900 ci/launch-tests.sh
 else
     skip launch "it starts Slurm, which needs root, and installs Debian packages"
 fi
