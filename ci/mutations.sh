@@ -21,7 +21,7 @@ echo '| mistake | what the engine does | found by explore | found by the swarm |
 echo '| --- | --- | --- | --- |'
 for name in "${names[@]}"; do
     status=0
-    timeout --kill-after=5 300 "$tool" mutations --only "$name" || status="$?"
+    timeout --kill-after=5 900 "$tool" mutations --only "$name" || status="$?"
     ((status == 0)) || missed+=("$name (status $status)")
 done
 for name in "${missed[@]}"; do
