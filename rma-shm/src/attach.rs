@@ -100,14 +100,39 @@ impl Allowed {
 const NO_COPY: i32 = 1;
 const NO_OPEN: i32 = 2;
 
-/// Opens what `path` names and the process, as [`crate::peer::Peer::connect`] does. Only calls to the kernel: it runs in
-/// a child that has of this process's threads one.
-fn can_open(path: &CString, pid: u32) -> bool {
-    // SAFETY: the path ends with a zero.
-    let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    // SAFETY: takes two numbers.
-    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    file >= 0 && process >= 0
+/// What a child does that has of this process's threads one, and the locks of all as they were: system calls, and none
+/// by a function of a library, which a tool may have replaced by one that takes a lock.
+mod child {
+    use super::{c_ulong, iovec, CString};
+
+    /// Reads a word of process `pid`: whether it is this one.
+    pub(super) fn can_read(pid: u32, at: &u64) -> bool {
+        let mut word = 0_u64;
+        let local = iovec { iov_base: (&raw mut word).cast(), iov_len: size_of::<u64>() };
+        let remote = iovec { iov_base: (&raw const *at).cast_mut().cast(), iov_len: size_of::<u64>() };
+        let (near, far, one) = (&raw const local, &raw const remote, 1 as c_ulong);
+        // SAFETY: writes to the word, and reads one in this process's memory, or at most in another's.
+        let read = unsafe { libc::syscall(libc::SYS_process_vm_readv, pid, near, one, far, one, 0_u64) };
+        read == size_of::<u64>() as i64 && word == *at
+    }
+
+    /// Opens what `path` names and the process, as [`crate::peer::Peer::connect`] does.
+    pub(super) fn can_open(path: &CString, pid: u32) -> bool {
+        let flags = libc::O_RDWR | libc::O_CLOEXEC;
+        // SAFETY: the path ends with a zero.
+        let file = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
+        // SAFETY: takes two numbers.
+        let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        file >= 0 && process >= 0
+    }
+
+    /// Ends it at once, without destructors.
+    pub(super) fn exit(status: i32) -> ! {
+        loop {
+            // SAFETY: takes a number, and does not return.
+            unsafe { libc::syscall(libc::SYS_exit_group, status) };
+        }
+    }
 }
 
 /// What the kernel lets another process of this user, which is no parent of this one, do with it and with its file
@@ -123,11 +148,9 @@ pub(crate) fn ask(fd: u32) -> Allowed {
     // ends.
     let child = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     if child == 0 {
-        let is_read = read_word(own, (&raw const WORD).addr() as u64) == Ok(WORD);
-        let is_opened = can_open(&path, own);
-        let status = if is_read { 0 } else { NO_COPY } | if is_opened { 0 } else { NO_OPEN };
-        // SAFETY: ends the child at once, without destructors.
-        unsafe { libc::_exit(status) };
+        let is_read = child::can_read(own, &WORD);
+        let is_opened = child::can_open(&path, own);
+        child::exit(if is_read { 0 } else { NO_COPY } | if is_opened { 0 } else { NO_OPEN });
     }
     // Nobody to ask: it comes out when ranks meet.
     let Some(child) = pid_t::try_from(child).ok().filter(|child| *child > 0) else {
