@@ -7,29 +7,31 @@ use rma_core::provider::ProviderError;
 
 use crate::error::{call_failed, refused};
 
-/// A host and a numbering of processes on it: only there a process number means anything.
+/// A host and a numbering of processes on it: only there a process number means anything. A hash of both, as addresses
+/// are to be short; of two hosts that were the same by chance a rank would look for the other's file here, and find another
+/// one or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Host {
-    /// Drawn by the kernel when it started.
-    boot: [u8; 16],
-    /// The namespace of process numbers.
-    namespace: u64,
-}
+pub(crate) struct Host(u64);
 
 impl Host {
     /// This process's.
     pub(crate) fn here() -> Result<Self, ProviderError> {
+        // Drawn by the kernel when it started.
         let path = "/proc/sys/kernel/random/boot_id";
-        let text = std::fs::read_to_string(path).map_err(|error| refused(format!("{path}: {error}")))?;
-        let mut boot = [0; 16];
-        let digits: Vec<u8> =
-            text.bytes().filter_map(|byte| char::from(byte).to_digit(16)).map(|digit| digit as u8).collect();
-        for (byte, pair) in boot.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair[0] << 4 | pair[1];
-        }
-        let status = rustix::fs::stat("/proc/self/ns/pid")
+        let boot = std::fs::read_to_string(path).map_err(|error| refused(format!("{path}: {error}")))?;
+        let namespace = rustix::fs::stat("/proc/self/ns/pid")
             .map_err(|error| call_failed("stat of /proc/self/ns/pid", error))?;
-        Ok(Self { boot, namespace: status.st_ino })
+        Ok(Self::of(&boot, namespace.st_ino))
+    }
+
+    /// FNV-1a: the same in all builds of the library.
+    fn of(boot: &str, namespace: u64) -> Self {
+        let bytes = boot.bytes().chain(namespace.to_le_bytes());
+        Self(
+            bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            }),
+        )
     }
 }
 
@@ -50,8 +52,7 @@ impl Location {
     pub(crate) fn encode(&self) -> Option<AddressBytes> {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&self.host.boot);
-        for number in [self.host.namespace, self.inode, self.nonce] {
+        for number in [self.host.0, self.inode, self.nonce] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         for number in [self.pid, self.fd] {
@@ -64,14 +65,13 @@ impl Location {
     pub(crate) fn decode(address: &AddressBytes) -> Option<Self> {
         let bytes: &[u8; BYTES] = address.as_slice().try_into().ok()?;
         let rest = bytes.strip_prefix(MAGIC)?;
-        let (boot, rest) = rest.split_first_chunk()?;
-        let (namespace, rest) = rest.split_first_chunk()?;
+        let (host, rest) = rest.split_first_chunk()?;
         let (inode, rest) = rest.split_first_chunk()?;
         let (nonce, rest) = rest.split_first_chunk()?;
         let (pid, rest) = rest.split_first_chunk()?;
         let (fd, _) = rest.split_first_chunk()?;
         Some(Self {
-            host: Host { boot: *boot, namespace: u64::from_le_bytes(*namespace) },
+            host: Host(u64::from_le_bytes(*host)),
             pid: u32::from_le_bytes(*pid),
             fd: u32::from_le_bytes(*fd),
             inode: u64::from_le_bytes(*inode),
@@ -98,8 +98,8 @@ impl Identity {
 pub(crate) const SERIAL_BITS: u32 = 24;
 const SERIAL_MASK: u32 = (1 << SERIAL_BITS) - 1;
 
-const MAGIC: &[u8; 8] = b"rma-shm1";
-const BYTES: usize = MAGIC.len() + 16 + 3 * 8 + 2 * 4;
+const MAGIC: &[u8; 4] = b"shm2";
+const BYTES: usize = MAGIC.len() + 3 * 8 + 2 * 4;
 
 #[cfg(test)]
 mod tests {
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn addresses_are_what_they_were() {
-        let host = Host { boot: *b"0123456789abcdef", namespace: 0x1122_3344_5566_7788 };
+        let host = Host(0x1122_3344_5566_7788);
         let location = Location { host, pid: 77, fd: 3, inode: u64::MAX - 1, nonce: 5 };
         let address = location.encode().unwrap();
-        assert_eq!(&address.as_slice()[..24], b"rma-shm10123456789abcdef");
-        assert_eq!(address.as_slice().len(), 56);
-        assert_eq!(address.as_slice()[48..52], [77, 0, 0, 0]);
+        assert_eq!(&address.as_slice()[..8], b"shm2\x88\x77\x66\x55");
+        assert_eq!(address.as_slice().len(), 36);
+        assert_eq!(address.as_slice()[28..32], [77, 0, 0, 0]);
         assert_eq!(Location::decode(&address), Some(location));
     }
 
@@ -123,7 +123,7 @@ mod tests {
         let bytes = address.as_slice();
         let mut other = bytes.to_vec();
         other[0] ^= 1;
-        for wrong in [&other[..], &bytes[..55], &[], &[bytes, &[0]].concat()] {
+        for wrong in [&other[..], &bytes[..35], &[], &[bytes, &[0]].concat()] {
             assert_eq!(Location::decode(&AddressBytes::new(wrong).unwrap()), None);
         }
     }
@@ -132,6 +132,9 @@ mod tests {
     fn a_host_is_the_same_each_time() {
         let host = Host::here().unwrap();
         assert_eq!(host, Host::here().unwrap());
-        assert_ne!(host.boot, [0; 16]);
+        for (boot, namespace) in [("5e8a", 7), ("5e8b", 7), ("5e8a", 8)] {
+            let is_same = Host::of(boot, namespace) == Host::of("5e8a", 7);
+            assert_eq!(is_same, (boot, namespace) == ("5e8a", 7));
+        }
     }
 }

@@ -65,12 +65,13 @@ impl Buffers {
     #[inline]
     pub(crate) fn lend(&mut self, class: usize) -> Option<(NonNull<u8>, u32)> {
         let buffer = self.free[class].pop()?;
-        Some((self.at(buffer), buffer))
+        Some((self.at(buffer), buffer | BUFFERS))
     }
 
     /// Takes a buffer back: of which class it is.
     #[inline]
     pub(crate) fn take_back(&mut self, buffer: u32) -> usize {
+        let buffer = buffer & !BUFFERS;
         let class = usize::from(buffer as usize >= self.per_class);
         self.free[class].push(buffer);
         class
@@ -92,6 +93,8 @@ impl Drop for Buffers {
 }
 
 const LINE_BYTES: usize = 64;
+/// Set in the numbers of lent buffers, see [`crate::ShmEndpoint::is_packet`].
+pub(crate) const BUFFERS: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {

@@ -10,13 +10,13 @@ use rma_core::ids::{PeerAddr, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Completion, CompletionScope, FabricCode, Limits, NativeOps, OpTable, Order, PostError, ProviderError,
-    VECTOR_PIECES_MAX,
+    ReceivedPacket, VECTOR_PIECES_MAX,
 };
 use rustix::event::epoll;
 
 use crate::address::Location;
 use crate::attach::{self, Allowed};
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, BUFFERS};
 use crate::error::{call_failed, refused, ENDED, NO_PEER};
 use crate::head::{Shape, CLASSES};
 use crate::options::{Options, Reach};
@@ -24,7 +24,8 @@ use crate::own::Own;
 use crate::peer::Peer;
 use crate::ring::Reader;
 
-/// A place for a peer. The number counts those that had it, so that the name of one is not another's.
+/// A place for a peer. The number counts those that had it, so that the name of one is not another's; its highest bit
+/// is set, so that no name is one of a provider's that numbers its peers from 0.
 #[derive(Debug)]
 struct PeerSlot {
     generation: u32,
@@ -132,6 +133,19 @@ impl ShmEndpoint {
         })
     }
 
+    /// Whether an endpoint of this kind calls a peer so, which no provider does that numbers its peers from 0. Who drives
+    /// two providers as one tells by it whose a peer is.
+    #[inline]
+    pub fn is_peer(name: PeerAddr) -> bool {
+        name.0 >> 32 & u64::from(NAMES) != 0
+    }
+
+    /// Whether a packet is in a buffer of an endpoint of this kind; other providers number theirs from 0.
+    #[inline]
+    pub fn is_packet(packet: &ReceivedPacket) -> bool {
+        packet.buffer & BUFFERS != 0
+    }
+
     /// How peers get at registered memory.
     pub fn reach(&self) -> Reach {
         self.reach
@@ -184,11 +198,11 @@ impl ShmEndpoint {
         let peer = Box::new(Peer::connect(&self.own, address, self.reach)?);
         let free = self.slots.iter().position(|slot| slot.peer.is_none());
         let index = free.unwrap_or_else(|| {
-            self.slots.push(PeerSlot { generation: 0, peer: None });
+            self.slots.push(PeerSlot { generation: NAMES, peer: None });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[index];
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = slot.generation.wrapping_add(1) | NAMES;
         let process = slot.peer.insert(peer).process.as_ref();
         let name = PeerAddr(u64::from(slot.generation) << 32 | index as u64);
         if let Some(process) = process {
@@ -344,6 +358,8 @@ fn native(reach: Reach) -> NativeOps {
 
 /// What the kernel has said, asked once in a process.
 static ALLOWED: OnceLock<Allowed> = OnceLock::new();
+/// The highest bit of a name's upper half.
+const NAMES: u32 = 1 << 31;
 /// Names the bell among the watched processes; no peer has this name.
 const BELL: u64 = u64::MAX;
 /// Largest put or get: one call copies no more.

@@ -133,16 +133,18 @@ pub struct ShmRegion {
     own: Arc<Own>,
     slot: usize,
     key: u64,
+    /// What peers call the first byte.
+    first: u64,
 }
 
 impl ShmRegion {
-    /// Registers a span; `must_be_mapped`: no other than [`crate::Memory`].
+    /// Registers a span.
     pub(crate) fn new(
         own: &Arc<Own>,
         base: NonNull<u8>,
         len: usize,
         wish: RemoteKey,
-        must_be_mapped: bool,
+        Terms { must_be_mapped, by_address }: Terms,
     ) -> Result<Self, ProviderError> {
         let base = base.as_ptr().addr();
         let place = memory::find(base, len);
@@ -164,15 +166,26 @@ impl ShmRegion {
         let slot = slot as usize;
         let (fd, inode, file_len, offset) =
             place.map_or((0, 0, 0, 0), |place| (place.fd + 1, place.inode, place.file_len, place.offset));
-        let words = [key, base as u64, len as u64, fd.into(), inode, file_len, offset];
+        let place_word = u64::from(fd) | if by_address { BY_ADDRESS } else { 0 };
+        let words = [key, base as u64, len as u64, place_word, inode, file_len, offset];
         for (index, word) in (1..).zip(words) {
             own.head.region_word(slot, index).store(word, Ordering::Relaxed);
         }
         let sequence = own.head.region_word(slot, SEQUENCE);
         sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         own.head.use_regions(slot + 1);
-        Ok(Self { own: Arc::clone(own), slot, key })
+        let first = if by_address { base as u64 } else { 0 };
+        Ok(Self { own: Arc::clone(own), slot, key, first })
     }
+}
+
+/// How a region is registered.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Terms {
+    /// No other memory than [`crate::Memory`].
+    pub(crate) must_be_mapped: bool,
+    /// Peers count from the owner's address of the first byte, and not from 0.
+    pub(crate) by_address: bool,
 }
 
 impl Table {
@@ -191,7 +204,7 @@ impl MemoryRegion for ShmRegion {
     }
 
     fn remote_base(&self) -> u64 {
-        0
+        self.first
     }
 }
 
@@ -209,6 +222,8 @@ pub(crate) struct Entry {
     pub(crate) sequence: u64,
     pub(crate) base: u64,
     pub(crate) len: u64,
+    /// What peers call the first byte.
+    pub(crate) first: u64,
     pub(crate) file: Option<memory::InFile>,
 }
 
@@ -223,7 +238,9 @@ pub(crate) fn find(head: &Head, key: RemoteKey) -> Option<Entry> {
         let fd = word(4) as u32;
         let file =
             memory::InFile { fd: fd.wrapping_sub(1), inode: word(5), file_len: word(6), offset: word(7) };
-        let entry = Entry { slot, sequence, base: word(2), len: word(3), file: (fd != 0).then_some(file) };
+        let base = word(2);
+        let first = if word(4) & BY_ADDRESS != 0 { base } else { 0 };
+        let entry = Entry { slot, sequence, base, len: word(3), first, file: (fd != 0).then_some(file) };
         // The words are one region's only if it has not changed since.
         fence(Ordering::Acquire);
         (self::sequence(head, slot) == entry.sequence).then_some(entry)
@@ -240,6 +257,8 @@ pub(crate) fn sequence(head: &Head, slot: usize) -> u64 {
 const OWN_KEYS: u64 = 1 << 63;
 /// Turns of waiting between two times that the other process is asked after.
 const TURNS_TO_ASK: u32 = 64;
+/// In the word with a region's descriptor, which has 32 bits: see [`Terms::by_address`].
+const BY_ADDRESS: u64 = 1 << 32;
 /// A region's word that counts its changes.
 const SEQUENCE: usize = 0;
 
@@ -254,7 +273,7 @@ mod tests {
     }
 
     fn region(own: &Arc<Own>, memory: &mut [u8], key: u64) -> Result<ShmRegion, ProviderError> {
-        ShmRegion::new(own, NonNull::from(&mut memory[0]), memory.len(), RemoteKey(key), false)
+        ShmRegion::new(own, NonNull::from(&mut memory[0]), memory.len(), RemoteKey(key), Terms::default())
     }
 
     #[test]
@@ -279,6 +298,18 @@ mod tests {
     }
 
     #[test]
+    fn peers_count_from_the_address_if_that_is_wished() {
+        let own = own(1);
+        let mut memory = [0; 8];
+        let base = NonNull::from(&mut memory[0]);
+        let terms = Terms { by_address: true, ..Terms::default() };
+        let region = ShmRegion::new(&own, base, 8, RemoteKey(7), terms).unwrap();
+        assert_eq!(region.remote_base(), base.as_ptr().addr() as u64);
+        let found = find(&own.head, RemoteKey(7)).unwrap();
+        assert_eq!((found.first, found.file), (region.remote_base(), None));
+    }
+
+    #[test]
     fn a_full_table_is_an_error_and_places_come_back() {
         let own = own(2);
         let mut memory = [0; 8];
@@ -294,11 +325,12 @@ mod tests {
         let own = own(2);
         let memory = Memory::new(10_000).unwrap();
         let inside = NonNull::new(memory.base().as_ptr().wrapping_add(64)).unwrap();
-        let _region = ShmRegion::new(&own, inside, 128, RemoteKey(1), true).unwrap();
+        let mapped = Terms { must_be_mapped: true, ..Terms::default() };
+        let _region = ShmRegion::new(&own, inside, 128, RemoteKey(1), mapped).unwrap();
         let file = find(&own.head, RemoteKey(1)).unwrap().file.unwrap();
         assert_eq!((file.offset, file.file_len), (64, memory.len() as u64));
         let mut heap = [0_u8; 8];
-        let refused = ShmRegion::new(&own, NonNull::from(&mut heap[0]), 8, RemoteKey(2), true);
+        let refused = ShmRegion::new(&own, NonNull::from(&mut heap[0]), 8, RemoteKey(2), mapped);
         assert!(refused.unwrap_err().message.contains("Reach::Attached"));
     }
 

@@ -16,7 +16,7 @@ use crate::lane;
 use crate::mapping::{open_file, open_pipe, strike, Mapping};
 use crate::memory::{self, InFile};
 use crate::options::Reach;
-use crate::own::{self, Own};
+use crate::own::{self, Entry, Own};
 use crate::process::watch;
 use crate::ring::Writer;
 
@@ -39,6 +39,8 @@ pub(crate) struct Known {
     pub(crate) slot: usize,
     pub(crate) sequence: u64,
     pub(crate) len: u64,
+    /// What origins call its first byte.
+    first: u64,
     pub(crate) place: Place,
     /// The file that it is mapped from.
     inode: Option<u64>,
@@ -51,9 +53,11 @@ impl Known {
         own::sequence(head, self.slot) == self.sequence
     }
 
-    /// Where `len` bytes from `offset` on are.
+    /// Where `len` bytes from this address of the region's on are.
     #[inline]
-    pub(crate) fn at(&self, offset: u64, len: usize) -> Result<Place, FabricCode> {
+    pub(crate) fn at(&self, addr: u64, len: usize) -> Result<Place, FabricCode> {
+        // An address in front of the first is a large offset.
+        let offset = addr.wrapping_sub(self.first);
         let is_inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
         if !is_inside {
             return Err(OUT_OF_REGION);
@@ -221,7 +225,8 @@ impl Peer {
                 (Place::Mapped(base.wrapping_add(file.offset as usize)), Some(file.inode))
             }
         };
-        let known = Known { key, slot: entry.slot, sequence: entry.sequence, len: entry.len, place, inode };
+        let Entry { slot, sequence, len, first, .. } = entry;
+        let known = Known { key, slot, sequence, len, first, place, inode };
         if self.known.len() == KNOWN_MAX {
             self.known.remove(0);
         }

@@ -7,18 +7,18 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
-    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::atomics::{self, Atomic};
 use crate::attach::Direction;
 use crate::bell::{self, Bell};
 use crate::endpoint::ShmEndpoint;
-use crate::error::{ENDED, NONSENSE, NOT_OFFERED, TOO_LONG};
+use crate::error::{refused, ENDED, NONSENSE, NOT_OFFERED, TOO_LONG};
 use crate::memory::Memory;
 use crate::options::Reach;
-use crate::own::ShmRegion;
+use crate::own::{ShmRegion, Terms};
 use crate::peer::Peer;
 use crate::ring::WORD;
 use crate::transfer;
@@ -55,6 +55,38 @@ impl ShmEndpoint {
             return Err(PostError::Failed(TOO_LONG));
         }
         Ok(())
+    }
+
+    fn must_be_mapped(&self) -> bool {
+        matches!(self.reach, Reach::Mapped | Reach::Allocated)
+    }
+
+    /// Registers memory under the key and the addresses that the region `like` has, which another provider's endpoint
+    /// made of the same memory: peers name it to both endpoints alike.
+    ///
+    /// # Safety
+    /// See [`Endpoint::register`].
+    ///
+    /// # Errors
+    /// Those of [`Endpoint::register`]; and where the key is another region's here.
+    pub unsafe fn register_like(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        like: &impl MemoryRegion,
+    ) -> Result<ShmRegion, ProviderError> {
+        let by_address = like.remote_base() != 0;
+        let terms = Terms { must_be_mapped: self.must_be_mapped(), by_address };
+        let region = ShmRegion::new(&self.own, base, len, like.remote_key(), terms)?;
+        if (region.remote_key(), region.remote_base()) != (like.remote_key(), like.remote_base()) {
+            return Err(refused(format!(
+                "register: a region with the key {:#x} and the first address {:#x} cannot be had in shared memory, too: \
+                 the key is taken, or the address is not the memory's",
+                like.remote_key().0,
+                like.remote_base()
+            )));
+        }
+        Ok(region)
     }
 
     /// # Safety
@@ -149,7 +181,13 @@ unsafe impl Endpoint for ShmEndpoint {
         len: usize,
         key: RemoteKey,
     ) -> Result<ShmRegion, ProviderError> {
-        ShmRegion::new(&self.own, base, len, key, matches!(self.reach, Reach::Mapped | Reach::Allocated))
+        ShmRegion::new(
+            &self.own,
+            base,
+            len,
+            key,
+            Terms { must_be_mapped: self.must_be_mapped(), by_address: false },
+        )
     }
 
     fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Post {

@@ -35,7 +35,7 @@ macro_rules! lines {
             one_process 2 line_7_claimed_orders_hold;
             one_process 2 line_8_poll_serves_the_target_role;
             one_process 2 line_9_replies_find_room;
-            one_process 2 line_9_replies_pass_requests_that_are_kept;
+            one_process 2 line_9_replies_pass_requests_that_are_kept(|limits| limits.receive_buffers);
             one_process 2 flush_covers_what_was_posted_before;
             one_process 1 misuse_is_an_error;
             one_process 2 a_wrong_key_fails_the_operation;
@@ -59,7 +59,7 @@ contract! { one_connection: |options| options.connections_max = 1;
     one_process 2 line_3_every_tag_comes_back_once;
     one_process 2 line_5_packets_arrive_in_order_under_pressure;
     one_process 2 line_7_claimed_orders_hold;
-    one_process 2 line_9_replies_pass_requests_that_are_kept;
+    one_process 2 line_9_replies_pass_requests_that_are_kept(|limits| limits.receive_buffers);
     atomics 3 atomics_of_the_device_are_atomic;
     lists 3 rows_of_small_puts_come_back_one_by_one;
     connections 6 traffic_survives_closing(VerbsEndpoint::connections);

@@ -18,7 +18,7 @@ macro_rules! every_body {
         $run!(2 one_process line_7_claimed_orders_hold);
         $run!(2 one_process line_8_poll_serves_the_target_role);
         $run!(2 one_process line_9_replies_find_room);
-        $run!(2 one_process line_9_replies_pass_requests_that_are_kept);
+        $run!(2 one_process line_9_replies_pass_requests_that_are_kept(from_one_peer));
         $run!(2 vectors line_10_vectors_move_their_pieces);
         $run!(2 one_process flush_covers_what_was_posted_before);
         $run!(1 one_process misuse_is_an_error);

@@ -15,6 +15,7 @@ use std::process::Command;
 
 use allocations::allocations;
 use bodies::every_body;
+use rma_core::provider::Limits;
 use rma_ofi::profile::RemoteCompletion;
 use rma_ofi::{exceptions, Ofi, OfiEndpoint, Options};
 use world::World;
@@ -76,6 +77,11 @@ impl Setup {
     fn world(&self, nodes: usize) -> World<OfiEndpoint> {
         World::new((0..nodes).map(|_| self.endpoint()).collect())
     }
+}
+
+/// Packets of a class from one peer that may be kept: all.
+fn from_one_peer(limits: &Limits) -> usize {
+    limits.receive_buffers
 }
 
 /// Not a test: what the tests with several processes start.

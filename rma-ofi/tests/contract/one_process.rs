@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ids::{PeerAddr, Tag};
-use rma_core::provider::{CompletionScope, Endpoint, PostError, SendClass};
+use rma_core::provider::{CompletionScope, Endpoint, Limits, PostError, SendClass};
 
 use crate::world::{Window, World};
 
@@ -321,12 +321,16 @@ pub(crate) fn line_9_replies_find_room<E: Endpoint>(mut world: World<E>) {
 }
 
 /// Line 9 at the receiver: two endpoints flood each other with requests and keep what they get, until
-/// no request moves any more. Replies still pass, in both directions.
-pub(crate) fn line_9_replies_pass_requests_that_are_kept<E: Endpoint>(mut world: World<E>) {
+/// no request moves any more. Replies still pass, in both directions. `from_one_peer`: how many packets of a class from
+/// the same peer may be kept.
+pub(crate) fn line_9_replies_pass_requests_that_are_kept<E: Endpoint>(
+    mut world: World<E>,
+    from_one_peer: fn(&Limits) -> usize,
+) {
     // Providers that take in what nobody receives yet accept so many; the others refuse long before.
     const REQUESTS_MAX: u64 = 4_000;
     const REFUSALS: u32 = 500;
-    let buffers = world.nodes[0].ep.limits().receive_buffers;
+    let buffers = from_one_peer(world.nodes[0].ep.limits());
     let (mut sent, mut refusals) = ([0u64; 2], [0; 2]);
     let packet = vec![1u8; 7_000];
     world.nodes.iter_mut().for_each(|node| node.holds_packets = true);

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocations::allocations;
 use bodies::every_body;
+use rma_core::provider::Limits;
 use rma_verbs::{Options, RemoteCompletion, VerbsEndpoint};
 use world::World;
 
@@ -82,6 +83,11 @@ impl Setup {
 const PLAIN: Setup = Setup { change: |_| (), is_reading_back: false };
 const READING_BACK: Setup =
     Setup { change: |options| options.remote_completion = RemoteCompletion::ReadBack, is_reading_back: true };
+
+/// Packets of a class from one peer that may be kept: all.
+fn from_one_peer(limits: &Limits) -> usize {
+    limits.receive_buffers
+}
 
 /// Not a test: what the tests with several processes start.
 #[test]
