@@ -101,6 +101,7 @@ providers! {
     udp_rxd: "udp;ofi_rxd";
     shm: "shm";
     ofi_shm: "ofi:shm";
+    shm_and_net: "shm+net";
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn without_an_agent() {
 #[test]
 fn with_ghosts() {
     let ghost = ("RMA_PROGRESS", "ghost");
-    for provider in ["shm", "net", "tcp;ofi_rxm"] {
+    for provider in ["shm", "net", "tcp;ofi_rxm", "shm+net"] {
         passes(3, provider, &[ghost]);
         passes(2, provider, &[ghost, FORCED]);
     }
