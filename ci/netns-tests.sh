@@ -130,7 +130,7 @@ checksum="$(timeout "$step_limit" "$ring" 2>"$directory/err")"
 # Launchers of others: by which addresses hosts reach each other is found out by the ranks there.
 others() {
     says ssh 0 host-d ssh -n host-d hostname
-    for provider in net 'tcp;ofi_rxm' sockets; do
+    for provider in net 'tcp;ofi_rxm' sockets shm+net; do
         says "hydra-${provider//;/-}" 0 "$checksum" env RMA_PROVIDER="$provider" "${hydra[@]}" "$ring"
     done
     says hydra-pmi1 0 "$checksum" env RMA_BOOTSTRAP=pmi1 "${hydra[@]}" "$ring"
@@ -148,7 +148,7 @@ others() {
 # Jobs of rmarun, over ssh. Names mean 127.0.1.1 on their own hosts, dead0 and docker0 lead nowhere.
 jobs_of_rmarun() {
     local provider behaviour only=()
-    for provider in net 'tcp;ofi_rxm' sockets; do
+    for provider in net 'tcp;ofi_rxm' sockets shm+net; do
         says "rmarun-${provider//;/-}" 0 "$checksum" "$rmarun" "${eight[@]}" --provider "$provider" "$ring"
     done
     says rmarun-70 0 "$checksum" "$rmarun" --host "$all" --ppn 18 -n 70 "$ring"

@@ -103,9 +103,10 @@ impl Job {
         let place = Place { local_rank: bootstrap.local_rank(), local_size: bootstrap.local_size() };
         let launcher = bootstrap.launcher();
         let at = fabric::Place {
-            single_host: bootstrap.single_host(),
             size: bootstrap.size(),
             local_rank: bootstrap.local_rank(),
+            local_size: bootstrap.local_size(),
+            has_ghost: child.is_some(),
             in_handlers: options.progress == Progress::Signal,
         };
         let Opened { endpoint, description, host_address } =

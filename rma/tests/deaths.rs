@@ -17,7 +17,7 @@ use rma::{Error, FenceAssert, Group, Job, LockType, PostAssert, Rank, RmaError, 
 const DEAD: Rank = Rank(2);
 
 /// Every provider that jobs of one host can use.
-const EVERYWHERE: [&str; 6] = ["shm", "tcp;ofi_rxm", "net", "sockets", "ofi:shm", "udp;ofi_rxd"];
+const EVERYWHERE: [&str; 7] = ["shm", "tcp;ofi_rxm", "net", "sockets", "ofi:shm", "udp;ofi_rxd", "shm+net"];
 
 /// Longest time of a call after the death; what it takes is milliseconds.
 const BOUND: Duration = Duration::from_secs(60);

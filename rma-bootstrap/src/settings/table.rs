@@ -89,7 +89,8 @@ pub const SETTINGS: &[Setting] = &[
         Kind::Text,
         "",
         "shm, verbs, ofi (libfabric's best) or a provider of libfabric such as tcp;ofi_rxm, or ofi:shm where the name \
-         is another's (default: shm on one host, else ofi)",
+         is another's; shm+ofi, shm+NAME: shared memory on each host, the other between hosts (default: shm on one \
+         host, else shm+ofi)",
     ),
     user("RMA_LIBFABRIC", Kind::Text, "", "path of the libfabric library to load (default: the system's)"),
     user(

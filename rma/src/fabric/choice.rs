@@ -6,22 +6,32 @@ use rma_core::provider::{Endpoint, ProviderError};
 use rma_ofi::{Ofi, OfiEndpoint};
 use rma_shm::ShmEndpoint;
 
+use super::both::{self, SHM_AND};
 use super::description::{details, Description};
 use super::{Fabric, FabricEndpoint, FabricOptions};
 use crate::error::Result;
 
-/// What decides beside the options: the same at all ranks, but for `local_rank`.
+/// What decides beside the options: the same at all ranks, but for where each is on its host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// All ranks are on one host.
-    pub(crate) single_host: bool,
     /// Ranks of the job.
     pub(crate) size: u32,
     /// This process's rank among those on its host.
     pub(crate) local_rank: u32,
+    /// Ranks on this host.
+    pub(crate) local_size: u32,
+    /// Each rank has a ghost, or this is one.
+    pub(crate) has_ghost: bool,
     /// Progress is made by a signal's handler, which should not make or drop mappings, as shared memory does when it
     /// is first used and when somebody is gone. The same at all ranks.
     pub(crate) in_handlers: bool,
+}
+
+impl Place {
+    /// All ranks are on one host.
+    pub(crate) fn single_host(&self) -> bool {
+        self.local_size == self.size
+    }
 }
 
 /// An endpoint, and why it is this one.
@@ -42,6 +52,8 @@ enum Wanted {
     Verbs,
     /// libfabric: the provider with this name, or its best.
     Ofi(Option<String>),
+    /// Shared memory beside another.
+    Beside(Box<Self>),
 }
 
 impl Wanted {
@@ -51,6 +63,10 @@ impl Wanted {
             Some(SHM) => Self::Shm,
             Some(VERBS) => Self::Verbs,
             Some(OFI) => Self::Ofi(None),
+            Some(name) if name.starts_with(SHM_AND) => {
+                let other = Some(&name[SHM_AND.len()..]).filter(|other| !other.is_empty());
+                Self::Beside(Box::new(Self::of(other.or(Some(OFI)))))
+            }
             Some(name) => {
                 let name = name.strip_prefix(OFI_PREFIX).unwrap_or(name);
                 Self::Ofi(Some(name).filter(|name| !name.is_empty()).map(str::to_owned))
@@ -70,9 +86,9 @@ pub(crate) fn open(
     prove: impl FnOnce(&[IpAddr]) -> Result<Option<IpAddr>>,
 ) -> Result<Opened> {
     match Wanted::of(options.provider.as_deref()) {
-        Wanted::Shm if !place.single_host => Err(refused(
+        Wanted::Shm if !place.single_host() => Err(refused(
             "shm: the ranks are on several hosts, and memory is shared on one host only; leave RMA_PROVIDER unset, or \
-             name a network's provider"
+             name a network's provider, as shm+ofi does for ranks of one host to share memory"
                 .to_owned(),
         )
         .into()),
@@ -82,17 +98,32 @@ pub(crate) fn open(
             let reason = if name.is_some() { "asked for" } else { "libfabric was asked for, and prefers it" };
             open_ofi(options, place, name, reason, prove)
         }
-        Wanted::Any if place.single_host && place.in_handlers => {
+        Wanted::Any if place.single_host() && place.in_handlers => {
             open_ofi(options, place, None, "it is the best that libfabric has here, and progress is made by signals", prove)
         }
-        Wanted::Any if place.single_host => match open_shm(options, place, "all ranks are on this host") {
+        Wanted::Any if place.single_host() => match open_shm(options, place, "all ranks are on this host") {
             Ok(opened) => Ok(opened),
             Err(error) => {
                 let reason = format!("memory cannot be shared here ({error})");
                 open_ofi(options, place, None, &reason, prove)
             }
         },
-        Wanted::Any => open_ofi(options, place, None, "it is the best that libfabric has here", prove),
+        Wanted::Any if place.in_handlers || options.native_atomics => {
+            open_ofi(options, place, None, "it is the best that libfabric has here", prove)
+        }
+        Wanted::Any => {
+            let network = open_ofi(options, place, None, "", prove)?;
+            let reason = "the ranks of a host share memory, and it is the best that libfabric has here";
+            Ok(both::open_beside(options, place, reason, network)?)
+        }
+        Wanted::Beside(other) => {
+            let network = match *other {
+                Wanted::Verbs => open_verbs(options, place)?,
+                Wanted::Ofi(name) => open_ofi(options, place, name, "", prove)?,
+                Wanted::Any | Wanted::Shm | Wanted::Beside(_) => return Err(refused(NO_NETWORK.to_owned()).into()),
+            };
+            Ok(both::open_beside(options, place, "asked for", network)?)
+        }
     }
 }
 
@@ -101,7 +132,7 @@ fn open_shm(
     place: &Place,
     reason: &str,
 ) -> std::result::Result<Opened, ProviderError> {
-    let endpoint = ShmEndpoint::open(&options.shm(place.size))?;
+    let endpoint = ShmEndpoint::open(&options.shm(place.local_size))?;
     let description = Description {
         provider: SHM.to_owned(),
         reason: reason.to_owned(),
@@ -156,7 +187,7 @@ fn open_ofi(
 ) -> Result<Opened> {
     let mut wanted = options.libfabric();
     wanted.provider = name;
-    wanted.single_host = place.single_host;
+    wanted.single_host = place.single_host();
     wanted.local_rank = place.local_rank;
     let discover = |wanted: &rma_ofi::Options| {
         Ofi::discover(wanted).map_err(|error| refused(format!("{error}{}", beside_libfabric(place))))
@@ -190,7 +221,7 @@ fn open_ofi(
 /// What can be done where libfabric, or its provider, cannot be had.
 fn beside_libfabric(place: &Place) -> String {
     let mut remedy = String::new();
-    if place.single_host {
+    if place.single_host() {
         remedy += "\nAll ranks are on this host: RMA_PROVIDER=shm does without libfabric";
     }
     #[cfg(feature = "verbs")]
@@ -207,13 +238,18 @@ fn beside_libfabric(place: &Place) -> String {
 }
 
 #[cold]
-fn refused(message: String) -> ProviderError {
+pub(super) fn refused(message: String) -> ProviderError {
     ProviderError { message }
 }
 
 /// The names of what is not libfabric's.
-const SHM: &str = "shm";
+pub(super) const SHM: &str = "shm";
 const VERBS: &str = "verbs";
+
+/// Where two of one kind were named.
+const NO_NETWORK: &str =
+    "RMA_PROVIDER=shm+NAME: beside shared memory there is a network: `ofi`, `verbs`, or one of libfabric's \
+                          providers, as in shm+tcp";
 
 /// libfabric, and what names of its providers may begin with.
 const OFI: &str = "ofi";
@@ -242,40 +278,77 @@ mod tests {
             ("ofi:tcp;ofi_rxm", ofi("tcp;ofi_rxm")),
             ("verbs;ofi_rxm", ofi("verbs;ofi_rxm")),
             ("tcp", ofi("tcp")),
+            ("shm+tcp;ofi_rxm", Wanted::Beside(Box::new(ofi("tcp;ofi_rxm")))),
+            ("shm+verbs", Wanted::Beside(Box::new(Wanted::Verbs))),
+            ("shm+", Wanted::Beside(Box::new(Wanted::Ofi(None)))),
         ] {
             assert_eq!(Wanted::of(Some(provider)), wanted, "{provider}");
         }
         assert_eq!(Wanted::of(None), Wanted::Any);
     }
 
-    fn try_open(provider: &str, single_host: bool) -> Result<Opened> {
+    const PLACE: Place =
+        Place { size: 4, local_rank: 1, local_size: 4, has_ghost: false, in_handlers: false };
+    const SPREAD: Place = Place { local_size: 2, ..PLACE };
+
+    fn try_open(provider: &str, place: &Place) -> Result<Opened> {
         let options = FabricOptions { provider: Some(provider.to_owned()), ..FabricOptions::default() };
-        open(&options, &Place { single_host, size: 2, local_rank: 0, in_handlers: false }, |_| Ok(None))
+        open(&options, place, |_| Ok(None))
+    }
+
+    #[test]
+    fn ranks_of_a_host_share_memory_beside_a_network() {
+        for (options, place, provider) in [
+            (FabricOptions::default(), SPREAD, "shm+"),
+            (FabricOptions::default(), PLACE, "shm"),
+            (FabricOptions { native_atomics: true, ..FabricOptions::default() }, SPREAD, ""),
+            (FabricOptions::default(), Place { in_handlers: true, ..SPREAD }, ""),
+        ] {
+            let opened = open(&options, &place, |_| Ok(None)).unwrap();
+            let chosen = &opened.description.provider;
+            let expected = match provider {
+                "" => !chosen.contains("shm"),
+                SHM => chosen == SHM,
+                prefix => chosen.strip_prefix(prefix).is_some_and(|network| !network.is_empty()),
+            };
+            assert!(expected, "{chosen} with {options:?} at {place:?}");
+        }
+        let both = try_open("shm+net", &PLACE).unwrap().description;
+        assert_eq!((both.provider.as_str(), both.reason.as_str()), ("shm+net", "asked for"));
+        let text = both.to_string();
+        assert!(
+            text.contains("on this host         shared memory: memory of the library's mapped"),
+            "{text}"
+        );
+        assert!(text.contains("between hosts\n  libfabric "), "{text}");
+        let alone = try_open("shm+net", &Place { local_rank: 0, local_size: 1, ..PLACE }).unwrap();
+        assert!(alone.description.to_string().contains("no other rank is on this host"));
     }
 
     #[test]
     fn what_cannot_be_had_says_why_and_what_to_do() {
-        let error = try_open("shm", false).unwrap_err().to_string();
+        let error = try_open("shm", &SPREAD).unwrap_err().to_string();
         assert!(error.contains("several hosts") && error.contains("RMA_PROVIDER unset"), "{error}");
         // Where there is a device it opens.
-        let error = try_open("verbs", true).map(|opened| opened.description.provider);
+        let error = try_open("verbs", &PLACE).map(|opened| opened.description.provider);
         let error = error.map_err(|error| error.to_string());
         assert!(
             error.as_ref().is_ok_and(|name| name == VERBS)
                 || error.as_ref().is_err_and(|error| error.contains("ofi:verbs")),
             "{error:?}"
         );
-        let error = try_open("carrier-pigeon", true).unwrap_err().to_string();
+        let error = try_open("shm+shm", &PLACE).unwrap_err().to_string();
+        assert!(error.contains("shm+tcp"), "{error}");
+        let error = try_open("carrier-pigeon", &PLACE).unwrap_err().to_string();
         assert!(error.contains("carrier-pigeon") && error.contains("RMA_PROVIDER=shm"), "{error}");
     }
 
     #[test]
     fn one_host_needs_no_libfabric() {
         let nowhere = FabricOptions { library: Some("/nonexistent".into()), ..FabricOptions::default() };
-        let place = Place { single_host: true, size: 4, local_rank: 1, in_handlers: false };
-        let opened = open(&nowhere, &place, |_| Ok(None)).unwrap();
+        let opened = open(&nowhere, &PLACE, |_| Ok(None)).unwrap();
         assert_eq!((opened.description.provider.as_str(), opened.description.libfabric), (SHM, None));
-        let elsewhere = open(&nowhere, &Place { single_host: false, ..place }, |_| Ok(None));
+        let elsewhere = open(&nowhere, &SPREAD, |_| Ok(None));
         assert!(elsewhere.unwrap_err().to_string().contains("/nonexistent"));
     }
 }

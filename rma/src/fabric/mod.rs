@@ -1,15 +1,18 @@
-//! The fabric that a job communicates over: one of three providers, chosen when the job is joined.
+//! The fabric that a job communicates over: one of three providers, or shared memory and a network together, chosen
+//! when the job is joined.
 //!
 //! The engine is compiled once, over [`FabricEndpoint`]. Which provider it drives is known when it is opened and never
 //! changes, so that a `match` at each call is a branch that the processor predicts, and no table of functions is
 //! looked up.
 
+mod both;
 mod choice;
 mod description;
 mod options;
 
 use core::ptr::NonNull;
 
+use rma_composite::{CompositeEndpoint, CompositeRegion};
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
@@ -39,6 +42,9 @@ enum Fabric {
     #[cfg(feature = "verbs")]
     Verbs(VerbsEndpoint),
     Shm(ShmEndpoint),
+    ShmOfi(CompositeEndpoint<OfiEndpoint>),
+    #[cfg(feature = "verbs")]
+    ShmVerbs(CompositeEndpoint<VerbsEndpoint>),
 }
 
 /// A registered region, of the fabric that was chosen.
@@ -51,6 +57,9 @@ enum Region {
     #[cfg(feature = "verbs")]
     Verbs(VerbsRegion),
     Shm(ShmRegion),
+    ShmOfi(CompositeRegion<OfiRegion>),
+    #[cfg(feature = "verbs")]
+    ShmVerbs(CompositeRegion<VerbsRegion>),
 }
 
 /// The same expression for whichever variant there is.
@@ -61,6 +70,9 @@ macro_rules! each {
             #[cfg(feature = "verbs")]
             $kind::Verbs($inner) => $body,
             $kind::Shm($inner) => $body,
+            $kind::ShmOfi($inner) => $body,
+            #[cfg(feature = "verbs")]
+            $kind::ShmVerbs($inner) => $body,
         }
     };
 }
@@ -124,6 +136,11 @@ unsafe impl Endpoint for FabricEndpoint {
             Fabric::Verbs(endpoint) => Region::Verbs(unsafe { endpoint.register(base, len, key) }?),
             // SAFETY: as above.
             Fabric::Shm(endpoint) => Region::Shm(unsafe { endpoint.register(base, len, key) }?),
+            // SAFETY: as above.
+            Fabric::ShmOfi(endpoint) => Region::ShmOfi(unsafe { endpoint.register(base, len, key) }?),
+            #[cfg(feature = "verbs")]
+            // SAFETY: as above.
+            Fabric::ShmVerbs(endpoint) => Region::ShmVerbs(unsafe { endpoint.register(base, len, key) }?),
         };
         Ok(FabricRegion(region))
     }

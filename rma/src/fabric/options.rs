@@ -8,8 +8,9 @@ use std::path::PathBuf;
 pub struct FabricOptions {
     /// `shm` (shared memory), `verbs` (InfiniBand and RoCE without libfabric), `ofi` (the best that libfabric has),
     /// or a provider of libfabric by its full name (`tcp;ofi_rxm`), the first part of it, or `ofi:` and either, which
-    /// `ofi:shm` and `ofi:verbs` must be asked for with. `None`: shared memory where all ranks are on one host, else
-    /// the best that libfabric has. The same at all ranks.
+    /// `ofi:shm` and `ofi:verbs` must be asked for with. `shm+` and any of these but `shm`: shared
+    /// memory among the ranks of a host, and that provider between hosts. `None`: shared memory where all ranks are on one
+    /// host, else `shm+ofi`; without shared memory where `native_atomics` is set or progress is made by signals. The same at all ranks.
     pub provider: Option<String>,
     /// `libfabric.so.1` or its directory; `None` searches as the dynamic loader does.
     pub library: Option<PathBuf>,

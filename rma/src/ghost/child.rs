@@ -78,11 +78,11 @@ struct Server {
 /// Waits until the job is known, and serves until the rank is gone.
 fn serve(socket: UnixStream, options: &Options, parent: u32) -> Result<()> {
     let mut server = Server { socket, read: Vec::new(), parent };
-    let Some(Request::Join { rank, size, local_rank, single_host, address }) = server.wait_for_job() else {
+    let Some(Request::Join { rank, size, local_rank, local_size, address }) = server.wait_for_job() else {
         return Ok(());
     };
     // A ghost has no handlers.
-    let at = Place { single_host, size, local_rank, in_handlers: false };
+    let at = Place { size, local_rank, local_size, has_ghost: true, in_handlers: false };
     let mut fabric = options.fabric.clone();
     fabric.host_address = address.map(|address| address.to_string()).or(fabric.host_address);
     match open(&options.config, &fabric, rank, &at) {

@@ -71,8 +71,8 @@ impl Child {
     pub(crate) fn join(mut self, rank: u32, at: &Place, host_address: Option<&str>) -> Result<Link> {
         let failed = |message| Error::new(ErrorKind::Provider(message));
         let address = host_address.and_then(|address| address.parse().ok());
-        let Place { single_host, size, local_rank, .. } = *at;
-        match self.ask(&Request::Join { rank, size, local_rank, single_host, address }).map_err(failed)? {
+        let Place { size, local_rank, local_size, .. } = *at;
+        match self.ask(&Request::Join { rank, size, local_rank, local_size, address }).map_err(failed)? {
             Answer::Address(address) => Ok(Link { child: self, address: *address }),
             Answer::Failed(message) => Err(failed(format!("the ghost process: {message}"))),
             Answer::Served(_) => Err(failed(out_of_order())),

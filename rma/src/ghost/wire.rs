@@ -18,7 +18,7 @@ pub(super) const LENGTH_BYTES: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Request {
     /// This is the job: open an endpoint, where other hosts are by the address by which they reach this one.
-    Join { rank: u32, size: u32, local_rank: u32, single_host: bool, address: Option<IpAddr> },
+    Join { rank: u32, size: u32, local_rank: u32, local_size: u32, address: Option<IpAddr> },
     /// Serve this window, whose memory is the file behind this descriptor of the rank's.
     Serve { wanted: Wanted, descriptor: u32 },
     /// Serve it no more.
@@ -42,12 +42,12 @@ impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match *self {
-            Self::Join { rank, size, local_rank, single_host, address } => {
+            Self::Join { rank, size, local_rank, local_size, address } => {
                 out.push(1);
                 out.extend(rank.to_le_bytes());
                 out.extend(size.to_le_bytes());
                 out.extend(local_rank.to_le_bytes());
-                out.push(single_host.into());
+                out.extend(local_size.to_le_bytes());
                 out.push(address.is_some().into());
                 let address = address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
                 out.extend(match address {
@@ -81,11 +81,11 @@ impl Request {
         let request = match kind {
             1 => {
                 let (rank, size, local_rank) = (fields.u32()?, fields.u32()?, fields.u32()?);
-                let single_host = fields.flag()?;
+                let local_size = fields.u32()?;
                 let has_address = fields.flag()?;
                 let address = IpAddr::from(fields.array::<16>()?).to_canonical();
                 let address = has_address.then_some(address);
-                Self::Join { rank, size, local_rank, single_host, address }
+                Self::Join { rank, size, local_rank, local_size, address }
             }
             2 => {
                 let window = WindowId(fields.u32()?);
@@ -198,12 +198,12 @@ mod tests {
         let wanted =
             Wanted { window: WindowId(7), len: 1 << 33, disp_unit: 8, alignment: 0, is_registered: true };
         let requests = [
-            Request::Join { rank: 3, size: 9, local_rank: 1, single_host: true, address: None },
+            Request::Join { rank: 3, size: 9, local_rank: 1, local_size: 2, address: None },
             Request::Join {
                 rank: 3,
                 size: 9,
                 local_rank: 0,
-                single_host: false,
+                local_size: 1,
                 address: Some([10, 0, 0, 7].into()),
             },
             Request::Serve { wanted, descriptor: 12 },

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use rma::{Error, Job};
 
 /// Providers that every test runs over.
-pub(crate) const PROVIDERS: [&str; 3] = ["shm", "tcp;ofi_rxm", "net"];
+pub(crate) const PROVIDERS: [&str; 4] = ["shm", "tcp;ofi_rxm", "net", "shm+net"];
 
 /// Longest time of one job, seconds; far above what any takes on a busy machine.
 const LIMIT: &str = "300";
