@@ -55,13 +55,16 @@ pub struct Job {
 struct Shared {
     driver: Driver,
     core: Arc<Core>,
-    kept: Mutex<Vec<Box<dyn Any + Send>>>,
+    kept: Mutex<Memories>,
     place: Place,
     /// The process id of this rank's ghost.
     ghost: Option<u32>,
     launcher: String,
     description: Description,
 }
+
+/// Memory that windows were made over.
+type Memories = Vec<Box<dyn Any + Send>>;
 
 /// Where this process is.
 #[derive(Clone, Copy, Debug)]
@@ -272,10 +275,10 @@ impl fmt::Debug for Job {
 }
 
 impl Shared {
-    /// Finalizes a job that is dropped without having been.
-    fn end(&self) {
+    /// Finalizes a job that is dropped without having been. `true`: it was aborted.
+    fn end(&self) -> bool {
         if self.core.is_finalized() || self.core.has_failed() || std::thread::panicking() {
-            return;
+            return false;
         }
         match self.core.finalize(Some(DROP_PATIENCE)) {
             Ok(()) => {}
@@ -284,15 +287,25 @@ impl Shared {
                 eprintln!("rma: rank {}: {message}", self.core.rank);
                 // The launcher may be gone; it ends the job then by itself.
                 let _ = self.core.enter_anyway().engine.bootstrap().abort(1, message);
+                return true;
             }
             Err(error) => eprintln!("rma: rank {}: {error}", self.core.rank),
         }
+        false
+    }
+
+    /// Keeps the endpoint open until the process ends. Were it closed now, other ranks would see that and say so before
+    /// this one has said why it ends.
+    fn leave_open(&self) {
+        static LEFT: Mutex<Vec<(Arc<Core>, Memories)>> = Mutex::new(Vec::new());
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::clone(&self.core), kept));
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.end();
+        let is_aborted = self.end();
         self.core.write_outputs(match (std::thread::panicking(), self.core.has_failed()) {
             (true, _) => "a panic",
             (_, true) => "dropped after a call has failed",
@@ -300,5 +313,8 @@ impl Drop for Shared {
         });
         // Then nobody but this value holds the engine, so that the fields are dropped in their order.
         self.driver.stop();
+        if is_aborted {
+            self.leave_open();
+        }
     }
 }
