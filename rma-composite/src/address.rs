@@ -8,14 +8,13 @@ pub(crate) struct Addresses {
     /// See [`crate::CompositeEndpoint::new`].
     pub(crate) host: u64,
     pub(crate) network: AddressBytes,
-    /// None where memory is not shared.
-    pub(crate) shm: Option<AddressBytes>,
+    pub(crate) shm: AddressBytes,
 }
 
 impl Addresses {
     /// `None`: they are longer than `room`, or than what the bootstrap carries.
     pub(crate) fn encode(&self, room: usize) -> Option<AddressBytes> {
-        let shm = self.shm.as_ref().map_or(&[][..], AddressBytes::as_slice);
+        let shm = self.shm.as_slice();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + shm.len() + self.network.as_slice().len());
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&self.host.to_le_bytes());
@@ -34,7 +33,7 @@ impl Addresses {
         Some(Self {
             host: u64::from_le_bytes(*host),
             network: AddressBytes::new(network)?,
-            shm: AddressBytes::new(shm).filter(|shm| !shm.as_slice().is_empty()),
+            shm: AddressBytes::new(shm)?,
         })
     }
 }
@@ -53,31 +52,28 @@ mod tests {
 
     #[test]
     fn both_addresses_come_back() {
-        for shm in [None, Some(bytes(56))] {
-            let addresses = Addresses { host: 0x0102_0304, network: bytes(100), shm };
-            let read = Addresses::decode(&addresses.encode(ADDRESS_BYTES_MAX).unwrap()).unwrap();
-            assert_eq!((read.host, read.network.as_slice()), (0x0102_0304, &[7; 100][..]));
-            assert_eq!(read.shm.is_some(), shm.is_some());
-            assert!(read.shm.is_none_or(|shm| shm.as_slice() == [7; 56]));
-        }
+        let addresses = Addresses { host: 0x0102_0304, network: bytes(100), shm: bytes(36) };
+        let read = Addresses::decode(&addresses.encode(ADDRESS_BYTES_MAX).unwrap()).unwrap();
+        assert_eq!((read.host, read.network.as_slice()), (0x0102_0304, &[7; 100][..]));
+        assert_eq!(read.shm.as_slice(), [7; 36]);
     }
 
     #[test]
     fn what_has_no_room_is_not_cut() {
-        let most = ADDRESS_BYTES_MAX - HEADER_BYTES;
-        let addresses = |network, shm| Addresses { host: 0, network: bytes(network), shm };
-        assert!(addresses(most, None).encode(usize::MAX).is_some());
-        assert!(addresses(most - 55, Some(bytes(56))).encode(usize::MAX).is_none());
-        let fits = |room| addresses(100, Some(bytes(56))).encode(room).is_some();
-        assert!(fits(HEADER_BYTES + 156) && !fits(HEADER_BYTES + 155));
+        let most = ADDRESS_BYTES_MAX - HEADER_BYTES - 36;
+        let fits = |network, room| {
+            Addresses { host: 0, network: bytes(network), shm: bytes(36) }.encode(room).is_some()
+        };
+        assert!(fits(most, usize::MAX) && !fits(most + 1, usize::MAX));
+        assert!(fits(100, HEADER_BYTES + 136) && !fits(100, HEADER_BYTES + 135));
     }
 
     #[test]
     fn other_bytes_are_no_address() {
-        let whole = Addresses { host: 1, network: bytes(3), shm: Some(bytes(56)) };
+        let whole = Addresses { host: 1, network: bytes(3), shm: bytes(36) };
         let whole = whole.encode(ADDRESS_BYTES_MAX).unwrap();
         let whole = whole.as_slice();
-        for len in 0..HEADER_BYTES + 56 {
+        for len in 0..HEADER_BYTES + 36 {
             assert!(Addresses::decode(&AddressBytes::new(&whole[..len]).unwrap()).is_none(), "{len}");
         }
         let mut other = whole.to_vec();

@@ -1,6 +1,7 @@
 //! One endpoint made of two.
 
 use core::ptr::NonNull;
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rma_core::bootstrap::AddressBytes;
@@ -15,6 +16,7 @@ use rma_shm::{Reach, ShmEndpoint};
 use rustix::event::epoll;
 
 use crate::address::Addresses;
+use crate::clock;
 use crate::limits;
 use crate::region::CompositeRegion;
 
@@ -28,55 +30,53 @@ pub struct CompositeEndpoint<N: Endpoint> {
     native: NativeOps,
     host: u64,
     address: AddressBytes,
-    /// Peers of this host that shared memory did not reach. They stay with the network: packets that take another way
-    /// than those before could overtake them.
-    unreached: Vec<Box<[u8]>>,
-    /// Polls since the network's last one.
-    skipped: u32,
+    /// Of each peer of this host that was ever connected, whether shared memory reached it. That stays as it was: packets
+    /// that take another way than those before could overtake them.
+    neighbours: HashMap<Box<[u8]>, bool>,
+    /// When the network was polled.
+    polled: u64,
     /// What a thread that wants to hear of both sleeps on.
     events: Option<OwnedFd>,
 }
 
 impl<N: Endpoint> CompositeEndpoint<N> {
     /// Joins two endpoints. `host` is a number that ranks of one host have in common: who has another is reached over the
-    /// network, wherever it is. `room`: bytes that the address of both may have.
+    /// network, wherever it is; and so is who has the same on another machine. `room`: bytes that the addresses of both
+    /// may have together.
     ///
     /// Where `shm` is an error, or reaches no memory but its own, or the addresses are too long, the network reaches
-    /// all; what is offered is no more for that, as all ranks have to agree on it.
+    /// all. The native operations are the same then, as all ranks have to agree on them; sizes are the network's. All
+    /// ranks' packets have the same size, over the network and in shared memory.
     ///
-    /// # Errors
-    /// When the network's address alone is too long, or the kernel gives no descriptor.
-    pub fn new(
-        network: N,
-        shm: Result<ShmEndpoint, ProviderError>,
-        host: u64,
-        room: usize,
-    ) -> Result<Self, ProviderError> {
-        let fits = |shm| Addresses { host, network: network.address(), shm }.encode(room);
+    /// # Safety
+    /// `network` calls no peer by a number of 2^63 or more, and no packet's buffer by one of 2^31 or more.
+    pub unsafe fn new(network: N, shm: Result<ShmEndpoint, ProviderError>, host: u64, room: usize) -> Self {
         let shm = shm.and_then(|shm| match shm.reach() {
             Reach::Attached | Reach::Mapped => Ok(shm),
             Reach::Allocated | Reach::Packets => Err(refused(
                 "the kernel does not let processes of one user at each other's memory (process_vm_readv)",
             )),
         });
-        let shm = shm.and_then(|shm| match fits(Some(shm.address())) {
-            Some(address) => Ok((shm, address)),
-            None => {
-                Err(refused(&format!("its address and the network's are longer than {room} bytes together")))
+        let shm = shm.and_then(|shm| {
+            let both = Addresses { host, network: network.address(), shm: shm.address() };
+            match both.encode(room) {
+                Some(address) => Ok((shm, address)),
+                None => Err(refused(&format!(
+                    "its address and the network's are longer than {room} bytes together"
+                ))),
             }
         });
         let (shm, address) = match shm {
             Ok((shm, address)) => (Ok(shm), address),
-            Err(error) => {
-                (Err(error), fits(None).ok_or_else(|| refused("the network's address is too long"))?)
-            }
+            Err(error) => (Err(error), network.address()),
         };
         let (limits, events) = match &shm {
-            Ok(shm) => (limits::limits(network.limits(), shm.limits()), descriptors_of_both(&network, shm)?),
+            Ok(shm) => (limits::limits(network.limits(), shm.limits()), descriptors_of_both(&network, shm)),
             Err(_) => (*network.limits(), None),
         };
         let native = limits::native(network.native());
-        Ok(Self { network, shm, limits, native, host, address, unreached: Vec::new(), skipped: 0, events })
+        let neighbours = HashMap::new();
+        Self { network, shm, limits, native, host, address, neighbours, polled: clock::now(), events }
     }
 
     /// The endpoint of the network.
@@ -118,48 +118,43 @@ impl<N: Endpoint> CompositeEndpoint<N> {
         Ok(())
     }
 
-    /// A peer of this host, if shared memory reaches it.
-    fn connect_near(&mut self, address: &AddressBytes, of_shm: &AddressBytes) -> Option<PeerAddr> {
+    /// A peer of this host, if shared memory reaches it; `None`: the network does.
+    fn connect_near(&mut self, addresses: &Addresses) -> Option<Result<PeerAddr, ProviderError>> {
         let shm = self.shm.as_mut().ok()?;
-        if self.unreached.iter().any(|known| **known == *address.as_slice()) {
+        if addresses.host != self.host || !shm.is_of_this_host(&addresses.shm) {
             return None;
         }
-        let reached = shm.connect(of_shm);
-        if reached.is_err() {
-            self.unreached.push(address.as_slice().into());
+        let known = self.neighbours.get(addresses.shm.as_slice()).copied();
+        if known == Some(false) {
+            return None;
         }
-        reached.ok()
+        let reached = shm.connect(&addresses.shm);
+        // It is over with it, whatever the network may find out later.
+        let is_final = known == Some(true) || reached.is_ok() || shm.has_ended(&addresses.shm);
+        if known.is_none() {
+            self.neighbours.insert(addresses.shm.as_slice().into(), is_final);
+        }
+        is_final.then_some(reached)
     }
 }
 
-/// Something that becomes readable when one of both does; `None` where the network has nothing to sleep on.
-fn descriptors_of_both(network: &impl Endpoint, shm: &ShmEndpoint) -> Result<Option<OwnedFd>, ProviderError> {
-    let (Some(network), Some(shm)) = (network.wait_fd(), shm.wait_fd()) else { return Ok(None) };
-    let failed = |what, error| refused(&format!("{what}: {error}"));
-    let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed("epoll_create", error))?;
-    for descriptor in [network, shm] {
+/// Something that becomes readable when one of both does; `None` where the network has nothing to sleep on, or the kernel
+/// refuses, as it does when descriptors watch each other in too many levels.
+fn descriptors_of_both(network: &impl Endpoint, shm: &ShmEndpoint) -> Option<OwnedFd> {
+    let both = [network.wait_fd()?, shm.wait_fd()?];
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+    for descriptor in both {
         // SAFETY: open as long as the endpoint is that has just named it.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let data = epoll::EventData::new_u64(0);
-        epoll::add(&events, descriptor, data, epoll::EventFlags::IN)
-            .map_err(|error| failed("epoll_ctl", error))?;
+        epoll::add(&events, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN).ok()?;
     }
-    Ok(Some(events))
+    Some(events)
 }
 
 #[cold]
 fn refused(message: &str) -> ProviderError {
     ProviderError { message: message.to_owned() }
 }
-
-/// What is published is not of this provider.
-const OTHER_PROVIDER: &str =
-    "connect: the peer's endpoint is not one of shared memory and a network together: \
-                              RMA_PROVIDER and the like must be the same at all ranks";
-
-/// Polls in a row that shared memory answers alone. It completes at once, and who waits for nothing else should not pay
-/// for looking at the network each time.
-const SKIPS_MAX: u32 = 16;
 
 // SAFETY: an operation goes to one of two endpoints that keep the contract, which one follows from the peer's name, so
 // that its tag comes back from that one, and all packets to a peer take one way. Packets are told apart by their
@@ -189,14 +184,9 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     }
 
     fn connect(&mut self, address: &AddressBytes) -> Result<PeerAddr, ProviderError> {
-        let Some(Addresses { host, network, shm }) = Addresses::decode(address) else {
-            return Err(refused(OTHER_PROVIDER));
-        };
-        let of_shm = shm.filter(|_| host == self.host);
-        match of_shm.and_then(|of_shm| self.connect_near(address, &of_shm)) {
-            Some(peer) => Ok(peer),
-            None => self.network.connect(&network),
-        }
+        // Who has no shared memory publishes what the network alone would.
+        let Some(addresses) = Addresses::decode(address) else { return self.network.connect(address) };
+        self.connect_near(&addresses).unwrap_or_else(|| self.network.connect(&addresses.network))
     }
 
     fn disconnect(&mut self, peer: PeerAddr) {
@@ -216,10 +206,11 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         let network = unsafe { self.network.register(base, len, key) }?;
         let shm = match &mut self.shm {
             // SAFETY: as above.
-            Ok(shm) => Some(unsafe { shm.register_like(base, len, &network) }?),
-            Err(_) => None,
+            Ok(shm) if len > 0 => Some(unsafe { shm.register_like(base, len, &network) }?),
+            // Some networks give all that is empty the same key.
+            _ => None,
         };
-        Ok(CompositeRegion { network, _shm: shm })
+        Ok(CompositeRegion { _shm: shm, network })
     }
 
     #[inline]
@@ -343,17 +334,18 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     #[inline]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let Ok(shm) = &mut self.shm else { return self.network.poll(out) };
-        if self.skipped == SKIPS_MAX {
-            self.skipped = 0;
+        let now = clock::now();
+        if clock::has_passed(self.polled, now) {
+            self.polled = now;
             // First, so that much traffic on this host leaves room for what it says.
             return self.network.poll(out) + shm.poll(out);
         }
+        // Shared memory completes at once: who waits for nothing else should not pay for the network each time.
         let near = shm.poll(out);
         if near > 0 {
-            self.skipped += 1;
             return near;
         }
-        self.skipped = 0;
+        self.polled = now;
         self.network.poll(out)
     }
 
@@ -380,11 +372,12 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     }
 
     fn arm_wait(&mut self) -> bool {
-        let is_quiet = match &mut self.shm {
-            Ok(shm) => shm.arm_wait(),
-            Err(_) => true,
-        };
-        is_quiet && self.network.arm_wait()
+        // Shared memory last: who says there that it sleeps is woken by a system call.
+        let is_quiet = self.network.arm_wait();
+        match &mut self.shm {
+            Ok(shm) => is_quiet && shm.arm_wait(),
+            Err(_) => is_quiet,
+        }
     }
 }
 

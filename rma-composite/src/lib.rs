@@ -13,7 +13,8 @@
 //! let options = rma_ofi::Options::default();
 //! let network = OfiEndpoint::open(&Ofi::discover(&options)?, &options)?;
 //! let shm = ShmEndpoint::open(&rma_shm::Options::default());
-//! let endpoint = CompositeEndpoint::new(network, shm, 0, rma_core::bootstrap::ADDRESS_BYTES_MAX)?;
+//! // SAFETY: libfabric's tables number peers, and the endpoint its buffers, from 0.
+//! let endpoint = unsafe { CompositeEndpoint::new(network, shm, 0, rma_core::bootstrap::ADDRESS_BYTES_MAX) };
 //! println!("{:?}", endpoint.limits());
 //! # Ok::<(), ProviderError>(())
 //! ```
@@ -21,6 +22,7 @@
 //! docs/shared-memory.md says what this means for windows.
 
 mod address;
+mod clock;
 mod endpoint;
 mod limits;
 mod region;

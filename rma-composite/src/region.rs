@@ -7,9 +7,9 @@ use rma_shm::ShmRegion;
 /// A registered region: peers name it to both providers alike, by the key and the addresses that it has in the network.
 #[derive(Debug)]
 pub struct CompositeRegion<R> {
-    pub(crate) network: R,
-    /// None where memory is not shared.
+    /// None where memory is not shared. Dropped first: as soon as the network's is gone another may get its key.
     pub(crate) _shm: Option<ShmRegion>,
+    pub(crate) network: R,
 }
 
 impl<R: MemoryRegion> MemoryRegion for CompositeRegion<R> {

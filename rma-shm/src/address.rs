@@ -8,8 +8,8 @@ use rma_core::provider::ProviderError;
 use crate::error::{call_failed, refused};
 
 /// A host and a numbering of processes on it: only there a process number means anything. A hash of both, as addresses
-/// are to be short; of two hosts that were the same by chance a rank would look for the other's file here, and find another
-/// one or none.
+/// are to be short. If two hosts had the same, a rank would look here for a file of the other host's, and find none, or one
+/// without its number and nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Host(u64);
 

@@ -22,6 +22,7 @@ use crate::head::{Shape, CLASSES};
 use crate::options::{Options, Reach};
 use crate::own::Own;
 use crate::peer::Peer;
+use crate::process;
 use crate::ring::Reader;
 
 /// A place for a peer. The number counts those that had it, so that the name of one is not another's; its highest bit
@@ -133,8 +134,8 @@ impl ShmEndpoint {
         })
     }
 
-    /// Whether an endpoint of this kind calls a peer so, which no provider does that numbers its peers from 0. Who drives
-    /// two providers as one tells by it whose a peer is.
+    /// Whether this is a name that an endpoint of this kind gave to a peer. Providers that number their peers from 0 give
+    /// no such name: who drives both as one tells by it whose a peer is.
     #[inline]
     pub fn is_peer(name: PeerAddr) -> bool {
         name.0 >> 32 & u64::from(NAMES) != 0
@@ -144,6 +145,16 @@ impl ShmEndpoint {
     #[inline]
     pub fn is_packet(packet: &ReceivedPacket) -> bool {
         packet.buffer & BUFFERS != 0
+    }
+
+    /// Whether this is the address of an endpoint of this kind, on this host.
+    pub fn is_of_this_host(&self, address: &AddressBytes) -> bool {
+        Location::decode(address).is_some_and(|location| location.host == self.own.location.host)
+    }
+
+    /// Whether the process has ended that published this address on this host.
+    pub fn has_ended(&self, address: &AddressBytes) -> bool {
+        Location::decode(address).is_some_and(|location| !process::is_running(location.pid))
     }
 
     /// How peers get at registered memory.

@@ -108,7 +108,8 @@ impl Job {
         let at = fabric::Place {
             size: bootstrap.size(),
             local_rank: bootstrap.local_rank(),
-            local_size: bootstrap.local_size(),
+            // A launcher of another job may have left it in the environment.
+            local_size: bootstrap.local_size().min(bootstrap.size()),
             has_ghost: child.is_some(),
             in_handlers: options.progress == Progress::Signal,
         };

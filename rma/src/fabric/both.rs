@@ -16,11 +16,12 @@ pub(super) const SHM_AND: &str = "shm+";
 const ROOM_BESIDE_GHOST: usize = (ADDRESS_BYTES_MAX - JOINED_BYTES) / 2;
 const JOINED_BYTES: usize = 5;
 
-/// Puts shared memory beside the network that was opened.
+/// Puts shared memory beside the network that was opened. What was `asked_for` has to be there, if it is any use.
 pub(super) fn open_beside(
     options: &FabricOptions,
     place: &Place,
     reason: &str,
+    asked_for: bool,
     network: Opened,
 ) -> Result<Opened, ProviderError> {
     let shm = match place.local_size {
@@ -32,17 +33,19 @@ pub(super) fn open_beside(
     let Opened { endpoint, mut description, host_address } = network;
     let between = std::mem::take(&mut description.details);
     let shm_bytes = shm.as_ref().map_or(0, ShmEndpoint::memory_bytes);
-    let (fabric, details) = match endpoint.0 {
+    let (fabric, details, unshared) = match endpoint.0 {
         Fabric::Ofi(network) => {
-            let both = CompositeEndpoint::new(network, shm, host, room)?;
-            let details = describe(&both, &between);
-            (Fabric::ShmOfi(both), details)
+            // SAFETY: libfabric's tables number peers, and the endpoint its buffers, from 0.
+            let both = unsafe { CompositeEndpoint::new(network, shm, host, room) };
+            let (details, unshared) = (describe(&both, &between), why_not(&both));
+            (Fabric::ShmOfi(both), details, unshared)
         }
         #[cfg(feature = "verbs")]
         Fabric::Verbs(network) => {
-            let both = CompositeEndpoint::new(network, shm, host, room)?;
-            let details = describe(&both, &between);
-            (Fabric::ShmVerbs(both), details)
+            // SAFETY: the endpoint numbers peers and buffers from 0.
+            let both = unsafe { CompositeEndpoint::new(network, shm, host, room) };
+            let (details, unshared) = (describe(&both, &between), why_not(&both));
+            (Fabric::ShmVerbs(both), details, unshared)
         }
         _ => {
             return Err(refused(format!(
@@ -50,6 +53,13 @@ pub(super) fn open_beside(
             )))
         }
     };
+    if let (true, Some(error), 2..) = (asked_for, &unshared, place.local_size) {
+        return Err(refused(format!(
+            "{SHM_AND}{}: memory cannot be shared here: {error}; without {SHM_AND} the ranks of this \
+                                    host use the network as well",
+            description.provider
+        )));
+    }
     description.provider = format!("{SHM_AND}{}", description.provider);
     description.reason = reason.to_owned();
     let endpoint = FabricEndpoint(fabric);
@@ -59,6 +69,11 @@ pub(super) fn open_beside(
     description.memory_bytes += shm_bytes;
     description.details = details;
     Ok(Opened { endpoint, description, host_address })
+}
+
+/// Why memory is not shared, if it is not.
+fn why_not<N: Endpoint>(both: &CompositeEndpoint<N>) -> Option<ProviderError> {
+    both.shm().err().cloned()
 }
 
 /// The lines about both together, then those about the network.

@@ -114,15 +114,17 @@ pub(crate) fn open(
         Wanted::Any => {
             let network = open_ofi(options, place, None, "", prove)?;
             let reason = "the ranks of a host share memory, and it is the best that libfabric has here";
-            Ok(both::open_beside(options, place, reason, network)?)
+            Ok(both::open_beside(options, place, reason, false, network)?)
         }
         Wanted::Beside(other) => {
+            // They would not be used, and some networks give up orders for them.
+            let without_atomics = FabricOptions { native_atomics: false, ..options.clone() };
             let network = match *other {
-                Wanted::Verbs => open_verbs(options, place)?,
-                Wanted::Ofi(name) => open_ofi(options, place, name, "", prove)?,
+                Wanted::Verbs => open_verbs(&without_atomics, place)?,
+                Wanted::Ofi(name) => open_ofi(&without_atomics, place, name, "", prove)?,
                 Wanted::Any | Wanted::Shm | Wanted::Beside(_) => return Err(refused(NO_NETWORK.to_owned()).into()),
             };
-            Ok(both::open_beside(options, place, "asked for", network)?)
+            Ok(both::open_beside(options, place, "asked for", true, network)?)
         }
     }
 }

@@ -10,7 +10,7 @@ pub struct FabricOptions {
     /// or a provider of libfabric by its full name (`tcp;ofi_rxm`), the first part of it, or `ofi:` and either, which
     /// `ofi:shm` and `ofi:verbs` must be asked for with. `shm+` and any of these but `shm`: shared
     /// memory among the ranks of a host, and that provider between hosts. `None`: shared memory where all ranks are on one
-    /// host, else `shm+ofi`; without shared memory where `native_atomics` is set or progress is made by signals. The same at all ranks.
+    /// host, else `shm+ofi`, or `ofi` where `native_atomics` is set or progress is made by signals. The same at all ranks.
     pub provider: Option<String>,
     /// `libfabric.so.1` or its directory; `None` searches as the dynamic loader does.
     pub library: Option<PathBuf>,
