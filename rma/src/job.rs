@@ -108,8 +108,7 @@ impl Job {
         let at = fabric::Place {
             size: bootstrap.size(),
             local_rank: bootstrap.local_rank(),
-            // A launcher of another job may have left it in the environment.
-            local_size: bootstrap.local_size().min(bootstrap.size()),
+            local_size: bootstrap.local_size(),
             has_ghost: child.is_some(),
             in_handlers: options.progress == Progress::Signal,
         };

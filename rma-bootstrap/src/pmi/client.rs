@@ -132,9 +132,7 @@ impl PmiClient {
             .session
             .place()
             .ok_or_else(|| failed("the server said no rank below the number of ranks"))?;
-        // A rank whose host nobody knows counts as alone on it: that costs speed where it is wrong, and
-        // the opposite would cost the connection.
-        let (local_rank, local_size) = client.session.local_place().or(local_place).unwrap_or((0, 1));
+        let (local_rank, local_size) = place_on_host(client.session.local_place(), local_place, size);
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let job_id = format!("pmi-{}", client.session.job().chars().filter(is_plain).collect::<String>());
         client.place = Place { rank, size, local_rank, local_size, job_id };
@@ -377,6 +375,14 @@ impl Sharing for PmiClient {
     fn keep_open(&mut self, listeners: Vec<TcpListener>) {
         self.open = listeners;
     }
+}
+
+/// Rank among those on the host, and their number: what the server has said, else what the environment says, unless that
+/// is another job's. A rank whose host nobody knows counts as alone on it: that costs speed where it is wrong, and the
+/// opposite would cost the connection.
+fn place_on_host(said: Option<(u32, u32)>, environment: Option<(u32, u32)>, size: u32) -> (u32, u32) {
+    let of_this_job = environment.filter(|(_, local_size)| *local_size <= size);
+    said.or(of_this_job).unwrap_or((0, 1))
 }
 
 impl Bootstrap for PmiClient {

@@ -93,6 +93,19 @@ fn joined_and(act: impl FnOnce(&mut PmiClient)) -> (PmiClient, Server) {
 }
 
 #[test]
+fn more_neighbours_than_ranks_are_another_jobs() {
+    for (said, environment, place) in [
+        (None, None, (0, 1)),
+        (None, Some((1, 2)), (1, 2)),
+        (None, Some((1, 4)), (1, 4)),
+        (None, Some((1, 5)), (0, 1)),
+        (Some((2, 3)), Some((1, 5)), (2, 3)),
+    ] {
+        assert_eq!(place_on_host(said, environment, 4), place, "{said:?} {environment:?}");
+    }
+}
+
+#[test]
 fn joins_publishes_without_waiting_and_looks_up() {
     let (mut client, mut server) = joined();
     assert_eq!((client.rank(), client.size(), client.version()), (Rank(1), 4, Version::Two));

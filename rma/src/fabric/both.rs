@@ -5,12 +5,17 @@ use rma_core::bootstrap::ADDRESS_BYTES_MAX;
 use rma_core::provider::{Endpoint, ProviderError};
 use rma_shm::ShmEndpoint;
 
-use super::choice::{refused, Opened, Place, SHM};
+use super::choice::{refused, Opened, Place};
 use super::description::details;
 use super::{Fabric, FabricEndpoint, FabricOptions};
 
 /// What names of such a pair begin with.
 pub(super) const SHM_AND: &str = "shm+";
+
+/// Where something else than a network was named.
+pub(super) const NO_NETWORK: &str =
+    "RMA_PROVIDER=shm+NAME: beside shared memory there is a network: `ofi`, `verbs`, or one of \
+     libfabric's providers, as in shm+tcp";
 
 /// A rank publishes its ghost's address with its own, behind four bytes that say so and its own length.
 const ROOM_BESIDE_GHOST: usize = (ADDRESS_BYTES_MAX - JOINED_BYTES) / 2;
@@ -32,31 +37,26 @@ pub(super) fn open_beside(
     let room = if place.has_ghost { ROOM_BESIDE_GHOST } else { ADDRESS_BYTES_MAX };
     let Opened { endpoint, mut description, host_address } = network;
     let between = std::mem::take(&mut description.details);
-    let shm_bytes = shm.as_ref().map_or(0, ShmEndpoint::memory_bytes);
-    let (fabric, details, unshared) = match endpoint.0 {
+    let (fabric, details, shared) = match endpoint.0 {
         Fabric::Ofi(network) => {
             // SAFETY: libfabric's tables number peers, and the endpoint its buffers, from 0.
             let both = unsafe { CompositeEndpoint::new(network, shm, host, room) };
-            let (details, unshared) = (describe(&both, &between), why_not(&both));
-            (Fabric::ShmOfi(both), details, unshared)
+            let (details, shared) = (describe(&both, &between), shared_bytes(&both));
+            (Fabric::ShmOfi(both), details, shared)
         }
         #[cfg(feature = "verbs")]
         Fabric::Verbs(network) => {
             // SAFETY: the endpoint numbers peers and buffers from 0.
             let both = unsafe { CompositeEndpoint::new(network, shm, host, room) };
-            let (details, unshared) = (describe(&both, &between), why_not(&both));
-            (Fabric::ShmVerbs(both), details, unshared)
+            let (details, shared) = (describe(&both, &between), shared_bytes(&both));
+            (Fabric::ShmVerbs(both), details, shared)
         }
-        _ => {
-            return Err(refused(format!(
-                "{SHM_AND}{SHM}: beside shared memory there is a network, such as {SHM_AND}ofi"
-            )))
-        }
+        _ => return Err(refused(NO_NETWORK.to_owned())),
     };
-    if let (true, Some(error), 2..) = (asked_for, &unshared, place.local_size) {
+    if let (true, Err(error), 2..) = (asked_for, &shared, place.local_size) {
         return Err(refused(format!(
-            "{SHM_AND}{}: memory cannot be shared here: {error}; without {SHM_AND} the ranks of this \
-                                    host use the network as well",
+            "{SHM_AND}{}: memory cannot be shared here: {error}; without {SHM_AND} the ranks of this host use the \
+             network as well",
             description.provider
         )));
     }
@@ -66,14 +66,14 @@ pub(super) fn open_beside(
     description.limits = *endpoint.limits();
     description.native = *endpoint.native();
     description.native_allocated = *endpoint.native_allocated();
-    description.memory_bytes += shm_bytes;
+    description.memory_bytes += shared.unwrap_or(0);
     description.details = details;
     Ok(Opened { endpoint, description, host_address })
 }
 
-/// Why memory is not shared, if it is not.
-fn why_not<N: Endpoint>(both: &CompositeEndpoint<N>) -> Option<ProviderError> {
-    both.shm().err().cloned()
+/// Bytes that sharing memory takes, or why it is not shared.
+fn shared_bytes<N: Endpoint>(both: &CompositeEndpoint<N>) -> Result<usize, ProviderError> {
+    both.shm().map(ShmEndpoint::memory_bytes).map_err(Clone::clone)
 }
 
 /// The lines about both together, then those about the network.

@@ -6,7 +6,7 @@ use rma_core::provider::{Endpoint, ProviderError};
 use rma_ofi::{Ofi, OfiEndpoint};
 use rma_shm::ShmEndpoint;
 
-use super::both::{self, SHM_AND};
+use super::both::{self, NO_NETWORK, SHM_AND};
 use super::description::{details, Description};
 use super::{Fabric, FabricEndpoint, FabricOptions};
 use crate::error::Result;
@@ -245,13 +245,8 @@ pub(super) fn refused(message: String) -> ProviderError {
 }
 
 /// The names of what is not libfabric's.
-pub(super) const SHM: &str = "shm";
+const SHM: &str = "shm";
 const VERBS: &str = "verbs";
-
-/// Where two of one kind were named.
-const NO_NETWORK: &str =
-    "RMA_PROVIDER=shm+NAME: beside shared memory there is a network: `ofi`, `verbs`, or one of libfabric's \
-                          providers, as in shm+tcp";
 
 /// libfabric, and what names of its providers may begin with.
 const OFI: &str = "ofi";
@@ -325,6 +320,19 @@ mod tests {
         assert!(text.contains("between hosts\n  libfabric "), "{text}");
         let alone = try_open("shm+net", &Place { local_rank: 0, local_size: 1, ..PLACE }).unwrap();
         assert!(alone.description.to_string().contains("no other rank is on this host"));
+    }
+
+    #[test]
+    fn shared_memory_that_was_asked_for_is_there_or_an_error() {
+        // libfabric's own addresses in shared memory leave no room for another.
+        let error = try_open("shm+ofi:shm", &PLACE).unwrap_err().to_string();
+        assert!(
+            error.contains("memory cannot be shared here") && error.contains("bytes together"),
+            "{error}"
+        );
+        // A rank alone on its host has nobody to share with.
+        let alone = Place { local_rank: 0, local_size: 1, ..PLACE };
+        assert_eq!(try_open("shm+net", &alone).unwrap().description.provider, "shm+net");
     }
 
     #[test]
