@@ -93,6 +93,7 @@ every_body!(body);
 body!(2 regions regions_that_are_gone_are_refused);
 body!(2 regions nothing_outside_of_a_region_is_touched);
 body!(2 regions more_regions_than_are_remembered);
+body!(2 regions regions_under_another_providers_names);
 body!(3 lanes packets_keep_their_order_across_connections);
 
 #[test]

@@ -88,6 +88,7 @@ contract! {
     2 regions regions_that_are_gone_are_refused;
     2 regions nothing_outside_of_a_region_is_touched;
     2 regions more_regions_than_are_remembered;
+    2 regions regions_under_another_providers_names;
 }
 
 #[test]

@@ -4,6 +4,7 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{Endpoint, LocalPiece, MemoryRegion, NativeOps, RemoteAddr, RemotePiece};
+use rma_shm::{Memory, ShmEndpoint};
 
 use crate::world::{Window, World};
 
@@ -83,4 +84,49 @@ pub(crate) fn more_regions_than_are_remembered<E: Endpoint>(mut world: World<E>)
             assert_eq!(window.word(0), round * 1000 + index as u64);
         }
     }
+}
+
+/// A region of another provider, which has chosen the key and counts from this address.
+#[derive(Debug)]
+struct Named {
+    key: u64,
+    base: u64,
+}
+
+impl MemoryRegion for Named {
+    fn remote_key(&self) -> RemoteKey {
+        RemoteKey(self.key)
+    }
+
+    fn remote_base(&self) -> u64 {
+        self.base
+    }
+}
+
+/// A region under the names that another provider gave: where that counts by the owner's addresses, so do peers here.
+/// Names that cannot be had are refused.
+pub(crate) fn regions_under_another_providers_names(mut world: World<ShmEndpoint>) {
+    let memory = Memory::new(4096).unwrap();
+    let base = memory.base();
+    let first = base.as_ptr().addr() as u64;
+    for (key, named) in [(1 << 60 | 5, first), (6, 0)] {
+        let like = Named { key, base: named };
+        // SAFETY: the memory outlives the region.
+        let region = unsafe { world.nodes[1].ep.register_like(base, 64, &like) }.unwrap();
+        assert_eq!((region.remote_key(), region.remote_base()), (RemoteKey(key), named));
+        let at = |offset: u64| RemoteAddr { addr: named.wrapping_add(offset), key: RemoteKey(key) };
+        assert!(is_put(&mut world, key, at(8)));
+        // SAFETY: inside of the memory, at a multiple of 8, and nobody writes now.
+        let put = unsafe { base.as_ptr().wrapping_add(8).cast::<u64>().read_volatile() };
+        assert_eq!(put, key);
+        for outside in [57, 64, u64::MAX, u64::MAX - 7] {
+            assert!(!is_put(&mut world, 1, at(outside)), "{outside} from {named:#x}");
+        }
+        // SAFETY: as above.
+        let taken = unsafe { world.nodes[1].ep.register_like(base, 64, &like) };
+        assert!(taken.unwrap_err().message.contains("the key is taken"));
+    }
+    let elsewhere = Named { key: 7, base: first + 8 };
+    // SAFETY: as above.
+    assert!(unsafe { world.nodes[1].ep.register_like(base, 64, &elsewhere) }.is_err());
 }
