@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rma_bootstrap::environment::Environment;
@@ -27,6 +28,10 @@ use crate::trace::metrics;
 /// How long a job that is dropped without [`Job::finalize`] waits for the other ranks.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the endpoint of a job that is dropped after a failed call stays open, if the process goes on so long: for the
+/// program to say what went wrong before the others notice.
+const LAST_WORDS_PATIENCE: Duration = Duration::from_secs(5);
+
 /// This process's membership in a job. Cloning is cheap; all clones are the same membership, and so is
 /// what windows hold.
 ///
@@ -37,7 +42,7 @@ const DROP_PATIENCE: Duration = Duration::from_secs(5);
 /// launcher to end the job if they do not finalize; after an error, or in a panic, it does not wait, so
 /// that a program that fails ends at once. What the program says then, such as the error of its `main`, still
 /// reaches the output of `rmarun`: a rank that asked for the end has some seconds to end by itself. After an error the
-/// others may notice that the rank is gone, and say so, before it has said why.
+/// endpoint stays open for as long, unserved, so that the others notice that the rank is gone when it has said why.
 ///
 /// ```
 /// let job = rma::Job::init()?;
@@ -277,7 +282,7 @@ impl fmt::Debug for Job {
 impl Shared {
     /// Finalizes a job that is dropped without having been. `true`: it was aborted.
     fn end(&self) -> bool {
-        if self.core.is_finalized() || self.core.has_failed() || std::thread::panicking() {
+        if self.core.is_finalized() || self.core.has_failed() || thread::panicking() {
             return false;
         }
         match self.core.finalize(Some(DROP_PATIENCE)) {
@@ -294,19 +299,36 @@ impl Shared {
         false
     }
 
+    /// What must stay for the endpoint to stay open: the engine, and memory that others may access.
+    fn what_is_left(&self) -> (Arc<Core>, Memories) {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        (Arc::clone(&self.core), kept)
+    }
+
     /// Keeps the endpoint open until the process ends. Were it closed now, other ranks would see that and say so before
     /// this one has said why it ends.
     fn leave_open(&self) {
         static LEFT: Mutex<Vec<(Arc<Core>, Memories)>> = Mutex::new(Vec::new());
-        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::clone(&self.core), kept));
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(self.what_is_left());
+    }
+
+    /// The same for some seconds: a program that lives on without its job should be gone for the others then.
+    fn leave_open_for_a_while(&self) {
+        let (core, kept) = self.what_is_left();
+        let close = move || {
+            thread::sleep(LAST_WORDS_PATIENCE);
+            drop(core);
+            drop(kept);
+        };
+        // Without a thread it is closed now: the words still arrive, after what the others may say.
+        drop(thread::Builder::new().name("rma-left".to_owned()).spawn(close));
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         let is_aborted = self.end();
-        self.core.write_outputs(match (std::thread::panicking(), self.core.has_failed()) {
+        self.core.write_outputs(match (thread::panicking(), self.core.has_failed()) {
             (true, _) => "a panic",
             (_, true) => "dropped after a call has failed",
             _ => "dropped",
@@ -315,6 +337,8 @@ impl Drop for Shared {
         self.driver.stop();
         if is_aborted {
             self.leave_open();
+        } else if self.core.has_failed() && !self.core.is_finalized() {
+            self.leave_open_for_a_while();
         }
     }
 }
