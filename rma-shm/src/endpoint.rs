@@ -19,7 +19,7 @@ use crate::attach::{self, Allowed};
 use crate::buffers::{Buffers, BUFFERS};
 use crate::error::{call_failed, refused, ENDED, NO_PEER};
 use crate::head::{Shape, CLASSES};
-use crate::options::{Options, Reach};
+use crate::options::{HugePages, Options, Pages, Reach};
 use crate::own::Own;
 use crate::peer::Peer;
 use crate::process;
@@ -40,6 +40,9 @@ pub struct ShmEndpoint {
     native: NativeOps,
     native_allocated: NativeOps,
     pub(crate) reach: Reach,
+    pub(crate) pages: Pages,
+    /// Why there was no memory when it was last asked for.
+    pub(crate) refusal: Option<String>,
     pub(crate) own: Arc<Own>,
     address: AddressBytes,
     slots: Vec<PeerSlot>,
@@ -112,6 +115,8 @@ impl ShmEndpoint {
             native: native(reach),
             native_allocated: native(if reach == Reach::Packets { reach } else { Reach::Mapped }),
             reach,
+            pages: options.pages,
+            refusal: None,
             own,
             address,
             slots: Vec::new(),
@@ -174,6 +179,17 @@ impl ShmEndpoint {
         format!("shared memory: {reach}, up to {lanes} senders with rings of {CLASSES} x {ring_bytes} bytes")
     }
 
+    /// How the pages of memory that it allocates are taken here, in one line, for people.
+    pub fn memory_description(&self) -> String {
+        self.pages.describe()
+    }
+
+    /// Why [`rma_core::provider::Endpoint::allocate`] found no memory the last time: what was asked for, and what there
+    /// is.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
     /// Bytes of receive buffers. What peers send through is beside it, and is taken by those that send.
     pub fn memory_bytes(&self) -> usize {
         self.buffers.bytes()
@@ -206,7 +222,8 @@ impl ShmEndpoint {
             }
             return Ok(self.name(index));
         }
-        let peer = Box::new(Peer::connect(&self.own, address, self.reach)?);
+        let mut peer = Box::new(Peer::connect(&self.own, address, self.reach)?);
+        peer.asks_for_huge = self.pages.huge == HugePages::Transparent;
         let free = self.slots.iter().position(|slot| slot.peer.is_none());
         let index = free.unwrap_or_else(|| {
             self.slots.push(PeerSlot { generation: NAMES, peer: None });

@@ -23,6 +23,7 @@
 mod address;
 mod atomics;
 mod attach;
+mod available;
 mod bell;
 mod buffers;
 mod endpoint;
@@ -36,6 +37,7 @@ mod mapping;
 mod memory;
 mod options;
 mod own;
+mod pages;
 mod peer;
 mod poll;
 mod post;
@@ -45,5 +47,6 @@ mod transfer;
 
 pub use endpoint::ShmEndpoint;
 pub use memory::Memory;
-pub use options::{Options, Reach};
+pub use options::{HugePages, Options, Pages, Reach};
 pub use own::ShmRegion;
+pub use pages::reserve;

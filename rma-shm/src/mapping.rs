@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::error::call_failed;
-use crate::head::page;
 
 /// A shared mapping, unmapped when dropped.
 #[derive(Debug)]
@@ -53,9 +52,15 @@ impl Mapping {
         Ok(Self { base, len, _whole: whole })
     }
 
-    /// The same of the file's first bytes, at a multiple of `alignment`, 0 or a power of two, and of a page.
-    pub(crate) fn aligned(file: &impl AsFd, len: usize, alignment: usize) -> Result<Self, Errno> {
-        if alignment <= page() {
+    /// The same of the file's first bytes, at a multiple of `alignment`, 0 or a power of two, and of one of the file's
+    /// pages, which have `page_bytes`.
+    pub(crate) fn aligned(
+        file: &impl AsFd,
+        len: usize,
+        alignment: usize,
+        page_bytes: usize,
+    ) -> Result<Self, Errno> {
+        if alignment <= page_bytes {
             return Self::new(file, 0, len);
         }
         let whole_len = len.checked_add(alignment).ok_or(Errno::NOMEM)?;
@@ -111,13 +116,13 @@ impl Mapping {
 /// A new anonymous file of `len` bytes, all zeros, whose length nobody can change: an access to a mapping of
 /// it never finds it shorter. Pages are taken when they are touched.
 pub(crate) fn new_file(name: &str, len: usize) -> Result<OwnedFd, ProviderError> {
-    make_file(name, len)
+    make_file(name, len, MemfdFlags::empty())
         .map_err(|error| call_failed(&format!("a file of {len} bytes in memory for {name}"), error))
 }
 
-/// The same, for whom it matters what the kernel says.
-pub(crate) fn make_file(name: &str, len: usize) -> Result<OwnedFd, Errno> {
-    let file = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+/// The same, for whom it matters what the kernel says, and of which pages it is (`flags`).
+pub(crate) fn make_file(name: &str, len: usize, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
+    let file = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)?;
     fs::ftruncate(&file, len as u64)?;
     fs::fcntl_add_seals(&file, SEALS)?;
     Ok(file)

@@ -10,9 +10,12 @@ use rustix::fs::{fallocate, fstat, FallocateFlags};
 use rustix::io::Errno;
 use rustix::mm::{mmap_anonymous, munmap, MapFlags, ProtFlags};
 
+use crate::available::{available, Available};
 use crate::error::{call_failed, refused};
 use crate::head::page;
 use crate::mapping::{inode, make_file, Mapping};
+use crate::options::{HugePages, Pages};
+use crate::pages::{self, advise_huge, no_huge_pages, place_here, populate};
 
 /// Memory for windows, all zeros, that lies in a file of its own, so that peers load and store it themselves.
 ///
@@ -30,30 +33,74 @@ impl Memory {
     /// At least `len` bytes, from a page's first on.
     ///
     /// # Errors
-    /// When there is no file or address space for it; the message says why.
+    /// When there is no file, address space or memory for it; the message says what was asked for and what there is.
     pub fn new(len: usize) -> Result<Self, ProviderError> {
-        Self::make(len, 0).map_err(|error| call_failed(&format!("making {len} bytes of memory"), error))
+        Self::make(len, 0, Pages::default()).map_err(|error| error.into_provider(len))
     }
 
     /// The same at a multiple of `alignment` (0 or a power of two) and of a page. Where this process has no room for
-    /// another file any memory is better than none.
-    pub(crate) fn for_window(len: usize, alignment: usize) -> Allocation {
-        match Self::make(len, alignment) {
-            Ok(memory) => Allocation::Here { base: memory.base(), mapping: Box::new(memory) },
-            Err(Errno::MFILE | Errno::NFILE) => Allocation::Anywhere,
-            Err(_) => Allocation::OutOfMemory,
+    /// another file any memory is better than none. An error is that there is not as much, and says how much there is.
+    pub(crate) fn for_window(
+        len: usize,
+        alignment: usize,
+        pages: Pages,
+    ) -> Result<Allocation, ProviderError> {
+        match Self::make(len, alignment, pages) {
+            Ok(memory) => Ok(Allocation::Here { base: memory.base(), mapping: Box::new(memory) }),
+            Err(Refused::Call(Errno::MFILE | Errno::NFILE)) => Ok(Allocation::Anywhere),
+            Err(error) => Err(error.into_provider(len)),
         }
     }
 
-    fn make(len: usize, alignment: usize) -> Result<Self, Errno> {
-        let len = len.max(1).checked_next_multiple_of(page());
-        let len = len.filter(|&len| i64::try_from(len).is_ok()).ok_or(Errno::NOMEM)?;
+    fn make(asked: usize, alignment: usize, pages: Pages) -> Result<Self, Refused> {
+        let huge_bytes = pages.huge_bytes(asked);
+        let page_bytes = huge_bytes.unwrap_or_else(page);
+        let len = asked.max(1).checked_next_multiple_of(page_bytes);
+        let len = len
+            .filter(|&len| i64::try_from(len).is_ok())
+            .ok_or_else(|| short(asked, available().as_ref()))?;
         // Whatever was asked for.
         let alignment = alignment.checked_next_power_of_two().ok_or(Errno::NOMEM)?;
-        promise(len)?;
-        let file = make_file("rma-window", len)?;
-        let mapping = Mapping::aligned(&file, len, alignment)?;
-        Self::register(mapping, file, true)
+        let alignment = alignment.max(pages.alignment(len));
+        if let Some(huge_bytes) = huge_bytes {
+            // These are a pool's, and not of what the host has beside it.
+            let made = Self::make_of(len, alignment, page_bytes, pages);
+            return made.map_err(|error| match error {
+                Refused::Call(Errno::MFILE | Errno::NFILE) => error,
+                Refused::Call(code) => Refused::Short(no_huge_pages(len, huge_bytes, code)),
+                Refused::Short(_) => Refused::Short(no_huge_pages(len, huge_bytes, Errno::NOMEM)),
+            });
+        }
+        let had = available();
+        if had.as_ref().is_some_and(|had| had.bytes < len as u64) {
+            return Err(short(len, had.as_ref()));
+        }
+        promise(len).map_err(|_| unpromised(len, had.as_ref()))?;
+        Self::make_of(len, alignment, page_bytes, pages)
+    }
+
+    /// Of a length and an alignment that can be.
+    fn make_of(len: usize, alignment: usize, page_bytes: usize, pages: Pages) -> Result<Self, Refused> {
+        let file = make_file("rma-window", len, pages.file_flags(len))?;
+        let mapping = Mapping::aligned(&file, len, alignment, page_bytes)?;
+        // Before any page is taken.
+        place_here(&mapping);
+        if pages.huge == HugePages::Transparent {
+            advise_huge(&mapping);
+            if pages.reserve {
+                populate(&mapping);
+            }
+        }
+        // Of a pool of huge pages a mapping has a promise, but a limit of a control group would still be met by a signal.
+        if pages.reserve || page_bytes > page() {
+            // On failure the file goes, and with it what it has.
+            pages::reserve(&file, len as u64).map_err(|(had, error)| {
+                Refused::Short(format!(
+                    "{len} bytes of memory were asked for, and {had} bytes could be had: {error}"
+                ))
+            })?;
+        }
+        Ok(Self::register(mapping, file, true)?)
     }
 
     /// The first `len` bytes of a file that another process may have made, mapped at a multiple of `alignment` (0 or
@@ -67,7 +114,7 @@ impl Memory {
         if len == 0 || u64::try_from(has).unwrap_or(0) < len as u64 {
             return Err(refused(format!("{len} bytes are to be mapped of a file that has {has}")));
         }
-        let mapping = Mapping::aligned(file, len, alignment).map_err(failed)?;
+        let mapping = Mapping::aligned(file, len, alignment, page()).map_err(failed)?;
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(failed)?;
         Self::register(mapping, file, false).map_err(failed)
     }
@@ -111,6 +158,45 @@ impl Drop for Memory {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = fallocate(&self.file, flags, 0, self.mapping.len() as u64);
     }
+}
+
+/// Why there is no memory.
+#[derive(Debug)]
+enum Refused {
+    Call(Errno),
+    /// There is less; in words, with both numbers.
+    Short(String),
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl Refused {
+    #[cold]
+    fn into_provider(self, asked: usize) -> ProviderError {
+        match self {
+            Self::Call(error) => call_failed(&format!("making {asked} bytes of memory"), error),
+            Self::Short(message) => refused(message),
+        }
+    }
+}
+
+#[cold]
+fn short(asked: usize, had: Option<&Available>) -> Refused {
+    let had = had.map_or_else(|| "there are fewer".to_owned(), Available::to_string);
+    Refused::Short(format!("{asked} bytes of memory were asked for, and {had}"))
+}
+
+#[cold]
+fn unpromised(asked: usize, had: Option<&Available>) -> Refused {
+    let had = had.map_or_else(String::new, |had| format!("{had}, but "));
+    Refused::Short(format!(
+        "{asked} bytes of memory were asked for, and {had}the kernel does not promise them (vm.overcommit_memory, or \
+         ulimit -v)"
+    ))
 }
 
 /// Asks the kernel whether it would promise the process as much memory of its own, as it does for other memory: of files
@@ -195,15 +281,80 @@ mod tests {
     fn memory_that_cannot_be_had_is_an_error() {
         for len in [usize::MAX, isize::MAX as usize, 1 << 60] {
             assert!(Memory::new(len).is_err(), "{len}");
-            assert!(matches!(Memory::for_window(len, 0), Allocation::OutOfMemory), "{len}");
+            let message = Memory::for_window(len, 0, Pages::default()).unwrap_err().message;
+            assert!(message.contains(&len.to_string()) && message.contains(" can be had "), "{message}");
         }
-        assert!(matches!(Memory::for_window(8, usize::MAX), Allocation::OutOfMemory));
+        assert!(Memory::for_window(8, usize::MAX, Pages::default()).is_err());
+    }
+
+    fn blocks(memory: &Memory) -> u64 {
+        fstat(&memory.file).unwrap().st_blocks as u64 * 512
+    }
+
+    #[test]
+    fn pages_are_taken_at_once_if_that_is_wished() {
+        let len = 3 * 4096 * page();
+        let make = |reserve, huge| Memory::make(len, 0, Pages { reserve, huge }).unwrap();
+        let later = make(false, HugePages::No);
+        assert_eq!(blocks(&later), 0);
+        for huge in [HugePages::No, HugePages::Transparent] {
+            let memory = make(true, huge);
+            assert_eq!(blocks(&memory), len as u64, "{huge:?}");
+            let other = rustix::io::dup(&memory.file).unwrap();
+            drop(memory);
+            assert_eq!(fstat(&other).unwrap().st_blocks, 0, "peers that have it open keep nothing");
+        }
+    }
+
+    #[test]
+    fn what_may_become_a_huge_page_is_aligned() {
+        let pages = Pages { huge: HugePages::Transparent, ..Pages::default() };
+        let memory = Memory::make(5 << 20, 0, pages).unwrap();
+        assert_eq!(memory.base().as_ptr().addr() % (2 << 20), 0);
+        assert_eq!(Memory::make(1, 0, pages).unwrap().len(), page());
+    }
+
+    /// Where the pool has none, as on most machines, the error says so.
+    #[test]
+    fn memory_of_huge_pages_is_had_whole_or_is_an_error() {
+        for (huge, bytes) in [(HugePages::Of2M, 2 << 20), (HugePages::Of1G, 1 << 30)] {
+            let pages = Pages { huge, ..Pages::default() };
+            // A byte more than a page of theirs.
+            let memory =
+                match Memory::make(bytes + 1, 0, pages).map_err(|error| error.into_provider(bytes + 1)) {
+                    Ok(memory) => memory,
+                    Err(error) => {
+                        let asked = format!("{} bytes of memory were asked for in 2 huge pages", 2 * bytes);
+                        let says_both =
+                            error.message.contains(&asked) && error.message.contains(" bytes can be had");
+                        assert!(says_both, "{error}");
+                        println!("not in huge pages of {bytes} bytes: {error}");
+                        continue;
+                    }
+                };
+            assert_eq!((memory.len(), blocks(&memory)), (2 * bytes, 2 * bytes as u64));
+            // A peer's mapping, which takes no other pages.
+            let file = find(memory.base().as_ptr().addr(), 1).unwrap();
+            let again = crate::mapping::open_file(std::process::id(), file.fd, file.inode, file.file_len);
+            let again = again.unwrap();
+            let peers = Mapping::new(&again, 0, memory.len()).unwrap();
+            peers.word(bytes).store(7, core::sync::atomic::Ordering::Relaxed);
+            // SAFETY: inside of the mapping, and no one writes meanwhile.
+            assert_eq!(unsafe { memory.base().as_ptr().wrapping_add(bytes).read() }, 7);
+            drop(memory);
+            assert_eq!(fstat(&again).unwrap().st_blocks, 0, "given back while the peer has it mapped");
+        }
+        // A line for a lock wastes none.
+        assert_eq!(
+            Memory::make(64, 0, Pages { huge: HugePages::Of1G, ..Pages::default() }).unwrap().len(),
+            page()
+        );
     }
 
     #[test]
     fn an_alignment_is_kept() {
         for alignment in [0, 64, 4096, 1 << 21] {
-            let memory = Memory::make(10_000, alignment).unwrap();
+            let memory = Memory::make(10_000, alignment, Pages::default()).unwrap();
             let base = memory.base().as_ptr();
             assert_eq!(base.addr() % alignment.max(page()), 0);
             let last = base.wrapping_add(memory.len() - 1);

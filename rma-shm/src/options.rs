@@ -19,6 +19,30 @@ pub enum Reach {
     Packets,
 }
 
+/// How the pages of memory for windows are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Pages {
+    /// All of them when the memory is made, so that what there is not is an error then. Otherwise what is asked for is
+    /// compared with what there is, and pages are taken when they are touched.
+    pub reserve: bool,
+    /// Whether they are larger than the processor's smallest.
+    pub huge: HugePages,
+}
+
+/// Huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum HugePages {
+    /// None.
+    #[default]
+    No,
+    /// As the kernel has some at hand, where its setting for shared memory lets those have them that ask (`advise`).
+    Transparent,
+    /// Of 2 MiB, of the kernel's pool, all of them taken when the memory is made.
+    Of2M,
+    /// The same of 1 GiB.
+    Of1G,
+}
+
 /// How an endpoint is made. What the fields from `packet_bytes` to `regions_max` say must be the same at all
 /// ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +61,8 @@ pub struct Options {
     pub receive_buffers: usize,
     /// Puts, gets, atomics and flushes that may have been posted and not yet been said to be complete.
     pub outstanding: usize,
+    /// The pages of the memory that it allocates.
+    pub pages: Pages,
 }
 
 impl Default for Options {
@@ -49,6 +75,7 @@ impl Default for Options {
             regions_max: 4096,
             receive_buffers: 128,
             outstanding: 1024,
+            pages: Pages::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::mapping::{open_file, open_pipe, strike, Mapping};
 use crate::memory::{self, InFile};
 use crate::options::Reach;
 use crate::own::{self, Entry, Own};
+use crate::pages::advise_huge;
 use crate::process::watch;
 use crate::ring::Writer;
 
@@ -97,6 +98,8 @@ pub(crate) struct Peer {
     bell: Option<OwnedFd>,
     known: Vec<Known>,
     files: Vec<MappedFile>,
+    /// Transparent huge pages are wished for where this process is the first to touch the peer's memory.
+    pub(crate) asks_for_huge: bool,
 }
 
 // SAFETY: the raw pointers are into mappings that the peer owns, which every thread may use.
@@ -159,6 +162,7 @@ impl Peer {
             bell: None,
             known: Vec::with_capacity(KNOWN_MAX),
             files: Vec::new(),
+            asks_for_huge: false,
         })
     }
 
@@ -247,6 +251,9 @@ impl Peer {
             Some(mapping) => mapping,
             None => Arc::new(Mapping::new(&opened, 0, len).ok()?),
         };
+        if self.asks_for_huge {
+            advise_huge(&mapping);
+        }
         let base = mapping.base().as_ptr();
         self.files.push(MappedFile { inode: file.inode, mapping });
         Some(base)

@@ -160,7 +160,11 @@ unsafe impl Endpoint for ShmEndpoint {
         if self.reach == Reach::Packets {
             return Allocation::Anywhere;
         }
-        Memory::for_window(len, alignment)
+        self.refusal = None;
+        Memory::for_window(len, alignment, self.pages).unwrap_or_else(|error| {
+            self.refusal = Some(error.message);
+            Allocation::OutOfMemory
+        })
     }
 
     fn address(&self) -> AddressBytes {
