@@ -24,6 +24,8 @@ pub struct Error(Box<Report>);
 struct Report {
     kind: ErrorKind,
     place: Option<Place>,
+    /// What the fabric said of memory that it did not have.
+    memory: Option<Box<str>>,
 }
 
 /// The window whose call failed, and the rank that made the call.
@@ -96,7 +98,7 @@ impl Error {
 
     #[cold]
     pub(crate) fn new(kind: ErrorKind) -> Self {
-        Self(Box::new(Report { kind, place: None }))
+        Self(Box::new(Report { kind, place: None, memory: None }))
     }
 
     /// The same of the call that the program made, where that is made of others.
@@ -107,6 +109,15 @@ impl Error {
             ErrorKind::Finalized { .. } => ErrorKind::Finalized { call: user },
             other => other,
         };
+        self
+    }
+
+    /// The same with what the fabric says of the memory, where that is what could not be had.
+    #[cold]
+    pub(crate) fn without_memory(mut self, refusal: Option<String>) -> Self {
+        if matches!(self.rma(), Some(RmaError::Memory { .. })) {
+            self.0.memory = refusal.map(Into::into);
+        }
         self
     }
 
@@ -129,7 +140,10 @@ impl fmt::Display for Error {
             write!(f, "{place}: ")?;
         }
         match self.kind() {
-            ErrorKind::Rma(error) => error.fmt(f),
+            ErrorKind::Rma(error) => error.fmt(f).and_then(|()| match &self.0.memory {
+                Some(refusal) => write!(f, ": {refusal}"),
+                None => Ok(()),
+            }),
             ErrorKind::Settings(message)
             | ErrorKind::Provider(message)
             | ErrorKind::Bootstrap(message)

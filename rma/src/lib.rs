@@ -86,5 +86,6 @@ pub use rma_core::lock::LockType;
 pub use rma_core::op::ReduceOp;
 pub use rma_core::path::Path;
 
+pub use rma_shm::HugePages;
 pub use segment::SharedMemory;
 pub use window::Window;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rma_bootstrap::settings::{Settings, Source};
 use rma_core::config::Config;
 use rma_core::info::{LockProtocol, MemoryModel};
+use rma_shm::HugePages;
 
 use crate::error::Result;
 use crate::fabric::FabricOptions;
@@ -163,6 +164,13 @@ fn fabric_of(settings: &Settings) -> FabricOptions {
     if settings.source("RMA_NATIVE_ATOMICS") != &Source::Default {
         fabric.native_atomics = settings.switch("RMA_NATIVE_ATOMICS") == Some(true);
     }
+    fabric.shm_reserve = settings.switch("RMA_SHM_RESERVE") == Some(true);
+    fabric.shm_huge_pages = match settings.text("RMA_SHM_HUGE_PAGES") {
+        Some("transparent") => HugePages::Transparent,
+        Some("2M") => HugePages::Of2M,
+        Some("1G") => HugePages::Of1G,
+        _ => HugePages::No,
+    };
     fabric
 }
 
@@ -273,6 +281,20 @@ mod tests {
         assert_eq!(options.fabric, expected);
         assert_eq!((options.progress, options.timeout), (Progress::None, Some(Duration::from_millis(2500))));
         assert_eq!((options.signal, options.host_processors), (Some(50), Some(12)));
+    }
+
+    #[test]
+    fn settings_of_shared_memory_reach_their_fields() {
+        for (text, huge) in [
+            ("no", HugePages::No),
+            ("transparent", HugePages::Transparent),
+            ("2M", HugePages::Of2M),
+            ("1G", HugePages::Of1G),
+        ] {
+            let fabric = options(&[("RMA_SHM_RESERVE", "1"), ("RMA_SHM_HUGE_PAGES", text)]).fabric;
+            assert_eq!((fabric.shm_reserve, fabric.shm_huge_pages), (true, huge));
+            assert_eq!(fabric.shm(2).pages, rma_shm::Pages { reserve: true, huge });
+        }
     }
 
     #[test]

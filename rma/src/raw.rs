@@ -98,13 +98,16 @@ impl RawWindow {
         start: impl FnOnce(&mut Engine) -> std::result::Result<(WindowId, SyncCall), RmaError>,
     ) -> Result<Self> {
         let core = Arc::clone(job.core());
-        let mut made = None;
-        core.run(call, |engine| {
-            let (id, sync) = start(engine)?;
+        let (mut made, mut refusal) = (None, None);
+        let run = core.run(call, |engine| {
+            let started = start(engine);
+            refusal = engine.endpoint().refusal().map(str::to_owned);
+            let (id, sync) = started?;
             // None of a call that is about to fail.
             made = engine.window_memory(id).map(|(base, len)| (id, base, len));
             Ok(sync)
-        })?;
+        });
+        run.map_err(|error| error.without_memory(refusal))?;
         core.contact_all(call)?;
         match made {
             Some((id, base, len)) => {

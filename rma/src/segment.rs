@@ -15,7 +15,7 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
 use rma_core::info::WindowOptions;
 use rma_shm::Memory;
-use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{self, MemfdFlags, SealFlags};
 
 use crate::error::Result;
 use crate::runtime::Core;
@@ -42,9 +42,6 @@ const TABLE_HEAD: usize = 1;
 
 /// Words of an entry: offset in the file, bytes, displacement unit.
 const ENTRY: usize = 3;
-
-/// Bytes reserved in one step; a signal interrupts no more than one.
-const STEP: u64 = 256 << 20;
 
 /// The call that all of this serves.
 const CALL: Call = Call::AllocateShared;
@@ -201,19 +198,9 @@ fn reserve(file: &OwnedFd, total: u64) -> std::result::Result<(), RmaError> {
         let had = had.map_or_else(|| "less".to_owned(), |had| format!("{had} bytes"));
         return Err(shared(format!("{total} bytes of shared memory were asked for, and {had} can be had")));
     }
-    let mut done = 0;
-    while done < total {
-        let step = STEP.min(total - done);
-        match fs::fallocate(file, FallocateFlags::empty(), done, step) {
-            Ok(()) => done += step,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => {
-                let what = format!("{total} bytes were asked for, and {done} could be had");
-                return Err(failed(&what, &error.into()));
-            }
-        }
-    }
-    Ok(())
+    rma_shm::reserve(file, total).map_err(|(done, error)| {
+        failed(&format!("{total} bytes were asked for, and {done} could be had"), &error)
+    })
 }
 
 /// Bytes that the host can still give, as far as it says.

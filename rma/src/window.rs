@@ -131,10 +131,11 @@ impl<T> Drop for Memory<T> {
 impl Job {
     /// Makes a window of `elements` zeros at this rank; other ranks may have more or fewer, or none, of the same type.
     /// Collective. The host gives its pages when they are touched, unless the fabric pins them or a ghost serves
-    /// the window: more can be allocated than the host has free.
+    /// the window: all windows together may have more than the host has free. Over shared memory a window that is alone
+    /// larger than that is an error, and `RMA_SHM_RESERVE=1` takes its pages at once (docs/shared-memory.md).
     ///
     /// # Errors
-    /// When there is not as much memory, or the fabric cannot register it (the message names the limit).
+    /// When there is not as much memory (the message says how much was asked for and how much there is), or the fabric cannot register it (the message names the limit).
     pub fn allocate<T: Element>(&self, elements: usize) -> Result<Window<T>> {
         self.allocate_with(elements, &WindowOptions::DEFAULT)
     }

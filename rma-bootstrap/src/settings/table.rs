@@ -137,6 +137,18 @@ pub const SETTINGS: &[Setting] = &[
         "lock windows by messages, or by the fabric's atomics where it has them (nic)",
     ),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let a network execute accumulates, where it really can (shared memory does)"),
+    user(
+        "RMA_SHM_RESERVE",
+        Kind::Switch,
+        "0",
+        "take the memory of windows in shared memory when they are made, not when it is touched",
+    ),
+    user(
+        "RMA_SHM_HUGE_PAGES",
+        Kind::OneOf(&["no", "transparent", "2M", "1G"]),
+        "no",
+        "huge pages for windows in shared memory: as the kernel has some, or of its pool",
+    ),
     user("RMA_EAGER_BYTES", Kind::Count { least: 512, most: 65_536 }, "8192", "longest packet that carries its operations' data, in bytes"),
     user(
         "RMA_NATIVE_BLOCK_BYTES",

@@ -6,7 +6,7 @@ use rma_core::provider::{Endpoint, ProviderError};
 use rma_shm::ShmEndpoint;
 
 use super::choice::{refused, Opened, Place};
-use super::description::details;
+use super::description::{details, memory_line};
 use super::{Fabric, FabricEndpoint, FabricOptions};
 
 /// What names of such a pair begin with.
@@ -78,14 +78,14 @@ fn shared_bytes<N: Endpoint>(both: &CompositeEndpoint<N>) -> Result<usize, Provi
 
 /// The lines about both together, then those about the network.
 fn describe<N: Endpoint>(both: &CompositeEndpoint<N>, between: &str) -> String {
-    let on_host = match both.shm() {
-        Ok(shm) => shm.description(),
-        Err(error) => format!("the network: {error}"),
+    let (on_host, memory) = match both.shm() {
+        Ok(shm) => (shm.description(), memory_line(shm)),
+        Err(error) => (format!("the network: {error}"), String::new()),
     };
     let lines = between.lines().filter(|line| !line.is_empty());
     let between: String = lines.map(|line| format!("  {line}\n")).collect();
     let both = details("shared memory and a network", both);
-    format!("{both}on this host         {on_host}\nbetween hosts\n{between}")
+    format!("{both}on this host         {on_host}\n{memory}between hosts\n{between}")
 }
 
 /// What ranks have in common that the launcher, too, would put on one host. Where one machine stands for several, as in

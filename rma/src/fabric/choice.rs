@@ -7,7 +7,7 @@ use rma_ofi::{Ofi, OfiEndpoint};
 use rma_shm::ShmEndpoint;
 
 use super::both::{self, NO_NETWORK, SHM_AND};
-use super::description::{details, Description};
+use super::description::{details, memory_line, Description};
 use super::{Fabric, FabricEndpoint, FabricOptions};
 use crate::error::Result;
 
@@ -145,7 +145,7 @@ fn open_shm(
         native: *endpoint.native(),
         native_allocated: *endpoint.native_allocated(),
         memory_bytes: endpoint.memory_bytes(),
-        details: details(&endpoint.description(), &endpoint),
+        details: details(&endpoint.description(), &endpoint) + &memory_line(&endpoint),
         candidates: format!(
             "libfabric's providers: not used; RMA_PROVIDER=ofi takes the best\n{VERBS_UNUSED}"
         ),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rma_core::dtype::Dtype;
 use rma_core::provider::{CompletionScope, Endpoint, Limits, NativeOps};
+use rma_shm::ShmEndpoint;
 
 /// The fabric that a job communicates over, and why this one.
 #[derive(Clone, Debug)]
@@ -76,6 +77,11 @@ pub(super) fn details(own: &str, endpoint: &impl Endpoint) -> String {
     ]
     .map(|line| line + "\n")
     .concat()
+}
+
+/// How memory of allocated windows is made in shared memory.
+pub(super) fn memory_line(shm: &ShmEndpoint) -> String {
+    format!("memory of a window   {}\n", shm.memory_description())
 }
 
 fn native_words(native: &NativeOps) -> String {

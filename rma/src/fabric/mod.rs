@@ -77,6 +77,21 @@ macro_rules! each {
     };
 }
 
+impl FabricEndpoint {
+    /// Why there was no memory when shared memory was last asked for some.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        match &self.0 {
+            Fabric::Shm(endpoint) => endpoint.refusal(),
+            Fabric::ShmOfi(both) => both.shm().ok()?.refusal(),
+            #[cfg(feature = "verbs")]
+            Fabric::ShmVerbs(both) => both.shm().ok()?.refusal(),
+            Fabric::Ofi(_) => None,
+            #[cfg(feature = "verbs")]
+            Fabric::Verbs(_) => None,
+        }
+    }
+}
+
 impl MemoryRegion for FabricRegion {
     fn remote_key(&self) -> RemoteKey {
         each!(Region, &self.0, region => region.remote_key())

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rma_shm::HugePages;
+
 /// Which provider a job communicates over, and the endpoint's sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -34,6 +36,11 @@ pub struct FabricOptions {
     /// Lets a network execute accumulates where it can. Off, the engine sends them as packets. In shared memory the
     /// processors execute them, whatever this says.
     pub native_atomics: bool,
+    /// Takes the memory of allocated windows in shared memory when they are made, and not when it is touched: what there
+    /// is not is an error then (docs/shared-memory.md).
+    pub shm_reserve: bool,
+    /// Makes that memory of huge pages.
+    pub shm_huge_pages: HugePages,
 }
 
 impl Default for FabricOptions {
@@ -51,6 +58,8 @@ impl Default for FabricOptions {
             receive_buffers,
             outstanding,
             native_atomics,
+            shm_reserve: false,
+            shm_huge_pages: HugePages::No,
         }
     }
 }
@@ -105,6 +114,7 @@ impl FabricOptions {
             regions_max: REGIONS_MAX,
             receive_buffers: self.receive_buffers,
             outstanding: self.outstanding,
+            pages: rma_shm::Pages { reserve: self.shm_reserve, huge: self.shm_huge_pages },
             ..defaults
         }
     }

@@ -1,0 +1,120 @@
+//! Memory of allocated windows over shared memory: what there is not is an error of all ranks, and what the settings ask
+//! for is had.
+
+mod common;
+
+use std::os::unix::fs::MetadataExt;
+
+use rma::raw::RawWindow;
+use rma::{Error, ErrorClass, Job, LockType, Rank, RmaError};
+
+/// With shared memory for the ranks of this host.
+const SHARED: [&str; 2] = ["shm", "shm+net"];
+
+/// Runs `body` in two ranks over each of these.
+fn pairs(name: &str, variables: &[(&str, &str)], body: impl FnOnce(&Job) -> Result<(), Error>) {
+    if common::is_rank() {
+        return common::run_body(body);
+    }
+    for provider in SHARED {
+        let output = common::launch(name, 2, provider, variables);
+        assert!(output.status.success(), "over {provider}: {}", common::text(&output));
+        println!("over {provider}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// The other rank writes all of this one's memory, which is there afterwards.
+fn is_usable(job: &Job, words: usize) -> Result<(), Error> {
+    let window = job.allocate::<u64>(words)?;
+    let (other, values) = (Rank(1 - job.rank().0), vec![u64::from(job.rank().0) + 1; words]);
+    window.lock(other, LockType::Exclusive, |epoch| epoch.put(0, &values))?;
+    job.barrier()?;
+    let expected = u64::from(other.0) + 1;
+    assert!(window.local().to_vec()?.iter().all(|&value| value == expected));
+    job.barrier()?;
+    window.free().map(drop)
+}
+
+/// Bytes of memory that this process's windows have taken. `mincore` says nothing of pages that are only reserved.
+fn taken() -> u64 {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let path = entry.unwrap().path();
+        let name = std::fs::read_link(&path).unwrap_or_default();
+        let is_window = name.to_string_lossy().starts_with("/memfd:rma-window");
+        is_window.then(|| std::fs::metadata(&path).unwrap().blocks() * 512)
+    });
+    files.sum()
+}
+
+/// Shows: MPI_ERR_NO_MEM, MPI_Win_allocate.
+#[test]
+fn more_than_there_is_is_an_error_of_all_ranks_with_both_numbers() {
+    pairs("more_than_there_is_is_an_error_of_all_ranks_with_both_numbers", &[], |job| {
+        // Of one rank, then of both.
+        for asks in [[false, true], [true, true]] {
+            let asks_here = asks[job.rank().index()];
+            let words = if asks_here { 1 << 43 } else { 8 };
+            let error = job.allocate::<u64>(words).unwrap_err();
+            assert_eq!(error.class(), ErrorClass::NoMemory, "{error}");
+            let text = error.to_string();
+            if asks_here {
+                let asked = format!("{} bytes of memory were asked for, and ", 8_u64 << 43);
+                assert!(text.contains(&asked) && text.contains(" bytes can be had "), "{text}");
+            } else {
+                let names_it = matches!(error.rma(), Some(RmaError::Elsewhere { target: Rank(1), .. }));
+                assert!(names_it && text.contains("rank 1"), "{text}");
+            }
+        }
+        is_usable(job, 1000)
+    });
+}
+
+#[test]
+fn windows_are_reserved_if_that_is_wished() {
+    pairs("windows_are_reserved_if_that_is_wished", &[("RMA_SHM_RESERVE", "1")], |job| {
+        let said = job.provider_description();
+        assert!(said.contains("memory of a window   reserved when it is made"), "{said}");
+        let window = RawWindow::allocate(job, 1 << 20, 1)?;
+        assert_eq!(taken(), 1 << 20, "before anybody has touched a page");
+        window.free()?;
+        is_usable(job, 100_000)
+    });
+}
+
+#[test]
+fn windows_are_not_touched_otherwise() {
+    pairs("windows_are_not_touched_otherwise", &[], |job| {
+        let said = job.provider_description();
+        assert!(said.contains("taken when it is touched, ordinary pages"), "{said}");
+        let window = RawWindow::allocate(job, 64 << 20, 1)?;
+        assert_eq!(taken(), 0);
+        window.free()
+    });
+}
+
+#[test]
+fn transparent_huge_pages_are_as_good_as_others() {
+    let variables = [("RMA_SHM_HUGE_PAGES", "transparent"), ("RMA_SHM_RESERVE", "1")];
+    pairs("transparent_huge_pages_are_as_good_as_others", &variables, |job| is_usable(job, 1 << 19));
+}
+
+/// Where the pool of huge pages has none, as on most machines, the error says so.
+#[test]
+fn huge_pages_are_had_or_an_error_of_all_ranks() {
+    let variables = [("RMA_SHM_HUGE_PAGES", "2M")];
+    pairs("huge_pages_are_had_or_an_error_of_all_ranks", &variables, |job| {
+        // Both ranks' windows, of 4 MiB each.
+        match is_usable(job, 1 << 19) {
+            Ok(()) => println!("4 MiB in huge pages"),
+            Err(error) => {
+                assert_eq!(error.class(), ErrorClass::NoMemory, "{error}");
+                let is_elsewhere = matches!(error.rma(), Some(RmaError::Elsewhere { .. }));
+                let text = error.to_string();
+                let asked = "4194304 bytes of memory were asked for in 2 huge pages of 2 MiB, and ";
+                assert!(is_elsewhere || text.contains(asked) && text.contains(" bytes can be had"), "{text}");
+                println!("{text}");
+            }
+        }
+        Ok(())
+    });
+}
