@@ -33,10 +33,13 @@ pub(crate) fn available() -> Option<Available> {
     host.into_iter().chain(of_groups).min_by_key(|available| available.bytes)
 }
 
-/// What `/proc/meminfo` says.
+/// What `/proc/meminfo` says: memory, and room to swap some out.
 fn of_host(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+    let field = |name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    Some(field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0)))
 }
 
 /// The group of version 2 in `/proc/self/cgroup`. A name that leads out of the tree is that of a group which this
@@ -52,6 +55,8 @@ fn left_in_groups(group: &str, read: impl Fn(&str) -> Option<String>) -> Option<
     let groups = successors(Some(group), |group| group.rfind('/').map(|end| &group[..end]));
     let left = groups.filter_map(|group| {
         let bytes = left(&read(&format!("{group}/memory.max"))?, &read(&format!("{group}/memory.current"))?)?;
+        let cached = read(&format!("{group}/memory.stat")).map_or(0, |text| cached(&text));
+        let bytes = bytes.saturating_add(cached);
         let group = Some(if group.is_empty() { "/" } else { group }.to_owned());
         Some(Available { bytes, group })
     });
@@ -64,6 +69,15 @@ fn left(max: &str, current: &str) -> Option<u64> {
     Some(max.saturating_sub(current.trim().parse().ok()?))
 }
 
+/// Bytes of files that the group is charged for, and that the kernel lets go when memory is wanted.
+fn cached(stat: &str) -> u64 {
+    let field = |name: &str| {
+        let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+    };
+    field("inactive_file").saturating_add(field("active_file"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,7 +86,8 @@ mod tests {
     fn the_host_says_what_it_has_or_nothing() {
         let text =
             "MemTotal:       24683940 kB\nMemFree:        22870540 kB\nMemAvailable:   23477164 kB\nSwapFree: 5 kB\n";
-        assert_eq!(of_host(text), Some(23_477_164 * 1024));
+        assert_eq!(of_host(text), Some((23_477_164 + 5) * 1024));
+        assert_eq!(of_host("MemAvailable: 3 kB\nSwapFree: many kB\n"), Some(3 * 1024));
         for garbage in [
             "",
             "MemAvailable:",
@@ -114,6 +129,11 @@ mod tests {
         assert_eq!(of(&outer), Some((50, group("/a"))));
         let unlimited = [inner[0], inner[1], ("/a/memory.max", "max\n"), ("/a/memory.current", "450\n")];
         assert_eq!(of(&unlimited), Some((600, group("/a/b"))));
+        let cache = [inner[0], inner[1], ("/a/b/memory.stat", "anon 9\ninactive_file 30\nactive_file 4\nfile 99\n")];
+        assert_eq!(of(&cache), Some((634, group("/a/b"))));
+        for garbage in ["", "inactive_file", "inactive_file -1", "inactive_files 3", "active_file 1 2"] {
+            assert_eq!(cached(garbage), 0, "{garbage:?}");
+        }
         // In a container the root has a limit.
         assert_eq!(of(&[("/memory.max", "70\n"), ("/memory.current", "80\n")]), Some((0, group("/"))));
         assert_eq!(of(&[]), None);
