@@ -1,6 +1,7 @@
 //! Accesses to a peer's region, and its end: whoever accesses says so first and then looks whether the region
 //! is still there; the owner takes it away and then waits for those that said so. With a full fence between
-//! at both sides, either the access sees that the region is gone, or the owner waits for its end.
+//! at both sides ([`crate::fences`] says who makes them), either the access sees that the region is gone, or the owner
+//! waits for its end.
 //!
 //! An access is a copy in one call of a provider, so that the wait is as long as a copy; that of a process
 //! that has died is over.
@@ -11,7 +12,7 @@ pub(crate) trait Busy {
     fn word(&self) -> u64;
     /// Sets it with `Release`.
     fn set(&self, word: u64);
-    /// A full fence: `fence(SeqCst)`.
+    /// The accessing side's full fence: `fence(SeqCst)`, or less where the owner's is for both.
     fn fence(&self);
 }
 

@@ -3,17 +3,18 @@
 //!
 //! | from | what | written by |
 //! | --- | --- | --- |
-//! | 0 | sizes, and where the bell is | owner, before anybody knows it |
+//! | 0 | sizes, where the bell is, and whether it fences for its peers | owner, before anybody knows it |
 //! | `STATE`, `SLEEPING` | whether it is closed, whether it sleeps | owner; who wakes it |
 //! | `TURN` | who changes elements that no atomic covers | whoever does |
 //! | `MARKS` | a bit for each lane with news | senders set, owner takes |
 //! | lanes | a lane's sender, its word during accesses, positions in its rings | sender; `consumed` by the owner |
 //! | regions | registered memory | owner |
 
-use core::sync::atomic::{fence, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::address::Identity;
 use crate::bell::{Bell, TAKE};
+use crate::fences;
 use crate::guard::Busy;
 use crate::mapping::Mapping;
 use crate::options::Options;
@@ -134,6 +135,8 @@ impl Claim {
 pub(crate) struct Head {
     pub(crate) mapping: Mapping,
     pub(crate) shape: Shape,
+    /// The owner fences for this process, or this process for its peers where the head is its own.
+    are_fences_shared: bool,
     lanes_at: usize,
     regions_at: usize,
 }
@@ -141,21 +144,25 @@ pub(crate) struct Head {
 impl Head {
     /// `mapping` has at least the head of that shape.
     pub(crate) fn new(mapping: Mapping, shape: Shape) -> Self {
-        Self { mapping, shape, lanes_at: shape.lanes_at(), regions_at: shape.regions_at() }
+        let (lanes_at, regions_at) = (shape.lanes_at(), shape.regions_at());
+        Self { mapping, shape, are_fences_shared: false, lanes_at, regions_at }
     }
 
     /// What the owner says before it publishes its address. `probe`: where its copy of the nonce is.
-    pub(crate) fn introduce(&self, nonce: u64, probe: u64, bell: Pipe) {
+    pub(crate) fn introduce(&mut self, nonce: u64, probe: u64, bell: Pipe) {
         let Shape { lanes, regions, ring_bytes, packet_bytes } = self.shape;
         let sizes = [lanes, regions, ring_bytes, packet_bytes].map(|size| size as u64);
+        self.are_fences_shared = fences::are_shared();
+        self.mapping.half(FENCES).store(self.are_fences_shared.into(), Ordering::Release);
         let said = [MAGIC, nonce].into_iter().chain(sizes).chain([probe, bell.fd.into(), bell.inode]);
         for (index, word) in said.enumerate() {
             self.mapping.word(index * WORD).store(word, Ordering::Release);
         }
     }
 
-    /// Whether this is the endpoint with the nonce, and with the same shape.
-    pub(crate) fn check(&self, nonce: u64) -> Result<(), &'static str> {
+    /// Whether this is the endpoint with the nonce, and with the same shape. From then on its owner fences for this process,
+    /// if both can.
+    pub(crate) fn check(&mut self, nonce: u64) -> Result<(), &'static str> {
         let said = |index: usize| self.mapping.word(index * WORD).load(Ordering::Acquire);
         let Shape { lanes, regions, ring_bytes, packet_bytes } = self.shape;
         if said(0) != MAGIC || said(1) != nonce {
@@ -165,7 +172,13 @@ impl Head {
         if (2..).zip(sizes).any(|(index, size)| said(index) != size) {
             return Err("its sizes are different; all ranks must open their endpoints with the same options");
         }
+        self.are_fences_shared = self.mapping.half(FENCES).load(Ordering::Acquire) != 0 && fences::are_shared();
         Ok(())
+    }
+
+    /// Full fences for the owner and its peers, which is what the owner does.
+    pub(crate) fn fence_all(&self) {
+        fences::seldom(self.are_fences_shared);
     }
 
     /// Where the owner's copy of the nonce is in its own memory.
@@ -251,7 +264,7 @@ impl Head {
 
     /// The lane's word during accesses to regions.
     pub(crate) fn busy(&self, lane: usize) -> BusyWord<'_> {
-        BusyWord(self.lane_word(lane, BUSY))
+        BusyWord { word: self.lane_word(lane, BUSY), are_fences_shared: self.are_fences_shared }
     }
 
     /// Takes the turn of changing elements at addresses that the processor has no atomics for, if nobody has it who
@@ -328,28 +341,35 @@ impl Bell for Head {
 
     #[inline]
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        fences::frequent(self.are_fences_shared);
+    }
+
+    fn fence_all(&self) {
+        Self::fence_all(self);
     }
 }
 
 /// See [`Head::busy`].
 #[derive(Debug)]
-pub(crate) struct BusyWord<'a>(&'a AtomicU64);
+pub(crate) struct BusyWord<'a> {
+    word: &'a AtomicU64,
+    are_fences_shared: bool,
+}
 
 impl Busy for BusyWord<'_> {
     #[inline]
     fn word(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.word.load(Ordering::Acquire)
     }
 
     #[inline]
     fn set(&self, word: u64) {
-        self.0.store(word, Ordering::Release);
+        self.word.store(word, Ordering::Release);
     }
 
     #[inline]
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        fences::frequent(self.are_fences_shared);
     }
 }
 
@@ -414,7 +434,7 @@ pub(crate) fn page() -> usize {
     rustix::param::page_size()
 }
 
-const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm1");
+const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm2");
 const WORD: usize = 8;
 const LINE: usize = 64;
 const MARKS_PER_WORD: usize = 64;
@@ -423,6 +443,7 @@ const BELL_FD: usize = 7 * WORD;
 const BELL_INODE: usize = 8 * WORD;
 const STATE: usize = 9 * WORD;
 const TURN: usize = 10 * WORD;
+const FENCES: usize = 11 * WORD;
 const SLEEPING: usize = 2 * LINE;
 const LANES_USED: usize = 3 * LINE;
 const REGIONS_USED: usize = LANES_USED + 4;

@@ -148,6 +148,10 @@ impl Bell for Door {
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }
+    // The kernel's fence in others is modelled as one in each of both: loom has none that reaches other threads.
+    fn fence_all(&self) {
+        fence(Ordering::SeqCst);
+    }
 }
 
 /// Of two senders nobody is left unheard by an owner that sleeps and is not woken. The first may die when it

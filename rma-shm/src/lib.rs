@@ -28,6 +28,7 @@ mod bell;
 mod buffers;
 mod endpoint;
 mod error;
+mod fences;
 mod guard;
 mod head;
 #[cfg(test)]

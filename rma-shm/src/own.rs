@@ -56,7 +56,7 @@ impl Own {
             .map_err(|error| call_failed("pipe2", error))?;
         let bell = Pipe { fd: bell_end.as_raw_fd() as u32, inode: inode(&bell_end)? };
         let probe = Box::new(nonce);
-        let head = Head::new(mapping, shape);
+        let mut head = Head::new(mapping, shape);
         head.introduce(nonce, (&raw const *probe).addr() as u64, bell);
         let identity = Identity::new();
         let location = Location {
@@ -108,7 +108,7 @@ impl Own {
     fn remove(&self, slot: usize, key: u64) {
         let sequence = self.head.region_word(slot, SEQUENCE);
         sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        self.head.fence_all();
         for lane in 0..self.head.lanes_used() {
             let claim = Claim::decode(self.head.claim(lane).load(Ordering::Acquire));
             if claim.state == ClaimState::Free {

@@ -130,7 +130,7 @@ impl Peer {
             )));
         }
         let mapped = Mapping::new(&file, 0, shape.head_bytes()).map_err(|error| failed("mmap", error))?;
-        let head = Head::new(mapped, shape);
+        let mut head = Head::new(mapped, shape);
         head.check(nonce).map_err(|why| refused(format!("connect to process {pid}: {why}")))?;
         if reach == Reach::Attached && process.is_some() {
             probe(&head, &location)?;

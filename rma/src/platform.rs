@@ -5,11 +5,13 @@
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{compiler_fence, fence};
 use std::time::Duration;
 
 use rma_bootstrap::JobBootstrap;
 use rma_core::engine::Engine as CoreEngine;
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
+use rustix::thread::{membarrier, membarrier_query, MembarrierCommand};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::error::{Error, Result};
@@ -35,19 +37,60 @@ pub(crate) fn nanos() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
+/// What no two threads have in common, also when one of them has ended.
+pub(crate) type ThreadMark = u64;
+
+thread_local! {
+    /// 0: the thread has none yet. It holds nothing that is dropped, so it is there as long as the thread.
+    static MARK: Cell<ThreadMark> = const { Cell::new(0) };
+}
+
+/// The calling thread's, from 1 in the order in which threads ask.
+#[inline]
+pub(crate) fn this_thread() -> ThreadMark {
+    match MARK.with(Cell::get) {
+        0 => mark_thread(),
+        mark => mark,
+    }
+}
+
+#[cold]
+fn mark_thread() -> ThreadMark {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    let mark = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
+    MARK.with(|place| place.set(mark));
+    mark
+}
+
 /// A number of the calling thread, from 0 in the order in which threads ask.
 pub(crate) fn thread_number() -> u32 {
-    static THREADS: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
+    (this_thread() - 1) as u32
+}
+
+/// Whether [`fence_all`] works here: the kernel can (Linux 4.14), and nothing forbids it.
+pub(crate) fn can_fence_all() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let wanted = MembarrierCommand::PrivateExpedited;
+        membarrier_query().contains_command(wanted)
+            && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+    })
+}
+
+/// A full fence in every thread of this process that runs; one that does not run passes one before it does.
+#[cold]
+pub(crate) fn fence_all() {
+    fence(Ordering::SeqCst);
+    if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+        // The program has forbidden itself the call since. No processor keeps a store back for so long.
+        sleep(Duration::from_millis(1));
     }
-    let number = |place: &Cell<Option<u32>>| {
-        let number = place.get().unwrap_or_else(|| THREADS.fetch_add(1, Ordering::Relaxed));
-        place.set(Some(number));
-        number
-    };
-    // It holds nothing that is dropped, so it is there as long as the thread.
-    NUMBER.try_with(number).unwrap_or(u32::MAX)
+}
+
+/// The part of a thread that [`fence_all`] fences: its accesses stay in the order of the program.
+#[inline]
+pub(crate) fn fence_own() {
+    compiler_fence(Ordering::SeqCst);
 }
 
 /// Starts a thread that gets none of the program's signals, and whose short sleeps are short.

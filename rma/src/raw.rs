@@ -13,7 +13,7 @@ mod shared;
 
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::Poll;
 
 use rma_core::dtype::Dtype;
@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::events;
 use crate::job::Job;
 use crate::platform::Engine;
-use crate::runtime::{Core, Guarded, PendingOperation};
+use crate::runtime::{Core, Guarded, Held, PendingOperation};
 use crate::segment::Segment;
 
 pub use layouts::{Buffer, TargetBuffer};
@@ -497,7 +497,7 @@ impl RawWindow {
     /// As for [`RawWindow::post_operation`].
     #[cold]
     #[inline(never)]
-    unsafe fn post_slow(&self, guarded: MutexGuard<'_, Guarded>, operation: &Operation) -> Result<()> {
+    unsafe fn post_slow(&self, guarded: Held<'_, Guarded>, operation: &Operation) -> Result<()> {
         // SAFETY: the caller's promise.
         let mut pending = unsafe { PendingOperation::new(self.id, operation) };
         self.core.wait(guarded, &mut pending, self.core.timeout()).map_err(|error| self.named(error))

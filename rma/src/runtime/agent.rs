@@ -194,7 +194,7 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
         // Who has the guard for longer is inside of the library.
         let Some(mut guarded) = (0..TRIES).find_map(|_| {
             hint::spin_loop();
-            core.try_enter()
+            core.try_visit()
         }) else {
             return;
         };

@@ -16,6 +16,7 @@ pub(crate) mod agent;
 mod agreement;
 mod contact;
 pub(crate) mod finalize;
+mod guard;
 mod layouts;
 mod requests;
 mod timeline;
@@ -30,11 +31,14 @@ use rma_core::provider::Endpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::platform::{
-    processors, AtomicBool, AtomicU32, AtomicU64, Condvar, Engine, Event, Mutex, MutexGuard, OnceLock,
+    processors, AtomicBool, AtomicU32, AtomicU64, Condvar, Engine, Event, Mutex, OnceLock,
     Ordering, Sleeper, Thread,
 };
 use crate::trace::{Outputs, Ring};
 
+use guard::Guard;
+
+pub(crate) use guard::Held;
 pub(crate) use layouts::PendingLayouts;
 pub(crate) use requests::{HasRequest, PendingNotified, PendingRequest};
 pub(crate) use wait::{Awaited, PendingOperation};
@@ -87,7 +91,7 @@ struct Sleeping {
 /// Everything of a job that its threads and its agent share.
 #[derive(Debug)]
 pub(crate) struct Core {
-    guard: Mutex<Guarded>,
+    guard: Guard<Guarded>,
     /// Threads that wait for the guard, and how often such a thread got it.
     contenders: AtomicU32,
     turns: AtomicU32,
@@ -157,7 +161,7 @@ impl Core {
             timeout,
             rank,
             size,
-            guard: Mutex::new(Guarded {
+            guard: Guard::new(Guarded {
                 engine,
                 posts: 0,
                 phase: Phase::AtWork,
@@ -170,7 +174,7 @@ impl Core {
 
     /// The engine, for a call that needs the job to be at work.
     #[inline]
-    pub(crate) fn enter(&self, call: Call) -> Result<MutexGuard<'_, Guarded>> {
+    pub(crate) fn enter(&self, call: Call) -> Result<Held<'_, Guarded>> {
         let guarded = self.enter_anyway();
         if guarded.phase == Phase::Finalized {
             return Err(self.finalized(call));

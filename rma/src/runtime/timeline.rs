@@ -11,9 +11,9 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::{Rank, WindowId};
 
 use super::wait::Awaited;
-use super::{Core, Guarded, Phase};
+use super::{Core, Guarded, Held, Phase};
 use crate::error::{Error, Result};
-use crate::platform::{nanos, thread_number, Engine, MutexGuard};
+use crate::platform::{nanos, thread_number, Engine};
 use crate::trace::clock::Bounds;
 use crate::trace::{file, metrics, traffic, Alignment, Outputs, Record, Ring, What};
 
@@ -127,7 +127,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn run_observed(
         &self,
-        guarded: MutexGuard<'_, Guarded>,
+        guarded: Held<'_, Guarded>,
         call: Call,
         target: Rank,
         start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
@@ -150,7 +150,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn wait_observed<'core>(
         &'core self,
-        guarded: MutexGuard<'core, Guarded>,
+        guarded: Held<'core, Guarded>,
         awaited: &mut impl Awaited,
         limit: Option<Duration>,
     ) -> Result<()> {

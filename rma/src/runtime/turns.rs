@@ -7,13 +7,12 @@
 //! thread, the *sentinel*, sleeps on the descriptors; the others, the *listeners*, sleep until they are
 //! told, and one of them becomes the next sentinel when it has left.
 
-use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use rma_core::provider::Endpoint;
 
-use super::{Core, Guarded, Sleeping};
-use crate::platform::{yield_now, MutexGuard, Ordering, Sleeper};
+use super::{Core, Guard, Guarded, Held, Sleeping};
+use crate::platform::{yield_now, Ordering, Sleeper};
 
 /// Times that a thread which polls in a loop yields for another one that wants the guard.
 const YIELDS: u32 = 64;
@@ -27,22 +26,21 @@ impl Sleeping {
 }
 
 impl Core {
-    /// The engine, whatever state the job is in. The standard mutex, because it never allocates; a thread
-    /// that panicked with it has left an engine whose calls are each complete.
+    /// The engine, whatever state the job is in. A thread that panicked with it has left an engine whose calls are
+    /// each complete.
     #[inline]
-    pub(crate) fn enter_anyway(&self) -> MutexGuard<'_, Guarded> {
+    pub(crate) fn enter_anyway(&self) -> Held<'_, Guarded> {
         match self.guard.try_lock() {
-            Ok(guarded) => guarded,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => self.enter_contended(),
+            Some(guarded) => guarded,
+            None => self.enter_contended(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_contended(&self) -> MutexGuard<'_, Guarded> {
+    fn enter_contended(&self) -> Held<'_, Guarded> {
         self.contenders.fetch_add(1, Ordering::SeqCst);
-        let guarded = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        let guarded = self.guard.lock();
         self.turns.fetch_add(1, Ordering::SeqCst);
         self.contenders.fetch_sub(1, Ordering::SeqCst);
         guarded
@@ -50,7 +48,7 @@ impl Core {
 
     /// The engine, for a thread that only polls: as long as another one does that, it need not hurry, and does
     /// not take the other's turn. Bounded: then it asks as everybody does.
-    pub(super) fn enter_to_poll(&self) -> MutexGuard<'_, Guarded> {
+    pub(super) fn enter_to_poll(&self) -> Held<'_, Guarded> {
         for _ in 0..YIELDS {
             if let Some(guarded) = self.try_enter() {
                 return guarded;
@@ -61,12 +59,13 @@ impl Core {
     }
 
     /// The engine, unless somebody has it now.
-    pub(crate) fn try_enter(&self) -> Option<MutexGuard<'_, Guarded>> {
-        match self.guard.try_lock() {
-            Ok(guarded) => Some(guarded),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    pub(crate) fn try_enter(&self) -> Option<Held<'_, Guarded>> {
+        self.guard.try_lock()
+    }
+
+    /// The same for the agent, which comes when the program is elsewhere.
+    pub(super) fn try_visit(&self) -> Option<Held<'_, Guarded>> {
+        self.guard.try_lock_as_guest()
     }
 
     /// Whether another thread waits for the guard.
@@ -77,7 +76,7 @@ impl Core {
 
     /// Gives the guard to whoever waits for it, before this thread asks for it again. Bounded: a thread
     /// that was woken and does not run must not stop the others.
-    pub(super) fn give_turn(&self, guarded: MutexGuard<'_, Guarded>) {
+    pub(super) fn give_turn(&self, guarded: Held<'_, Guarded>) {
         let seen = self.turns.load(Ordering::SeqCst);
         drop(guarded);
         for _ in 0..YIELDS {
@@ -118,10 +117,10 @@ impl Core {
     /// Sleeps on the descriptors, at most `length`. Returns at once when something is there already.
     pub(super) fn sleep_as_sentinel<'core>(
         &'core self,
-        mut guarded: MutexGuard<'core, Guarded>,
+        mut guarded: Held<'core, Guarded>,
         sleeper: &Sleeper,
         length: Duration,
-    ) -> MutexGuard<'core, Guarded> {
+    ) -> Held<'core, Guarded> {
         if !guarded.engine.endpoint().arm_wait() {
             self.give_turn(guarded);
             yield_now();
@@ -144,14 +143,13 @@ impl Core {
     /// Sleeps until somebody says that something has moved, at most `length`.
     pub(super) fn sleep_as_listener<'core>(
         &'core self,
-        mut guarded: MutexGuard<'core, Guarded>,
+        mut guarded: Held<'core, Guarded>,
         length: Duration,
-    ) -> MutexGuard<'core, Guarded> {
+    ) -> Held<'core, Guarded> {
         let told = guarded.sleeping.told;
         guarded.sleeping.listeners += 1;
         self.fall_asleep();
-        let woken = self.news.wait_timeout(guarded, length);
-        let (mut guarded, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        let mut guarded = Guard::wait(guarded, &self.news, length);
         // Who tells has counted the listeners down.
         if guarded.sleeping.told == told {
             guarded.sleeping.listeners -= 1;
@@ -163,9 +161,9 @@ impl Core {
     /// Sleeps without being told, for a while.
     pub(super) fn sleep_deaf<'core>(
         &'core self,
-        guarded: MutexGuard<'core, Guarded>,
+        guarded: Held<'core, Guarded>,
         length: Duration,
-    ) -> MutexGuard<'core, Guarded> {
+    ) -> Held<'core, Guarded> {
         self.fall_asleep();
         drop(guarded);
         crate::platform::sleep(length);

@@ -10,10 +10,10 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::{Rank, WindowId};
 
 use super::timeline::Site;
-use super::{Core, Guarded, Phase};
+use super::{Core, Guarded, Held, Phase};
 use crate::error::{Error, Result};
 use crate::events;
-use crate::platform::{yield_now, Engine, Instant, MutexGuard};
+use crate::platform::{yield_now, Engine, Instant};
 
 /// Polls between two looks at the clock; the guard is offered to other threads as often.
 const BATCH: u32 = 32;
@@ -245,7 +245,7 @@ impl Core {
     #[inline]
     pub(super) fn run_started(
         &self,
-        mut guarded: MutexGuard<'_, Guarded>,
+        mut guarded: Held<'_, Guarded>,
         start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
     ) -> Result<()> {
         let mut sync = start(&mut guarded.engine).map_err(|error| self.fail(error))?;
@@ -322,7 +322,7 @@ impl Core {
     /// Waits until `awaited` is ready, at most `limit`.
     pub(crate) fn wait<'core>(
         &'core self,
-        guarded: MutexGuard<'core, Guarded>,
+        guarded: Held<'core, Guarded>,
         awaited: &mut impl Awaited,
         limit: Option<Duration>,
     ) -> Result<()> {
@@ -336,7 +336,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn wait_until<'core>(
         &'core self,
-        mut guarded: MutexGuard<'core, Guarded>,
+        mut guarded: Held<'core, Guarded>,
         awaited: &mut impl Awaited,
         limit: Option<Duration>,
     ) -> Result<()> {
@@ -379,9 +379,9 @@ impl Core {
     #[inline(never)]
     fn sleep<'core>(
         &'core self,
-        mut guarded: MutexGuard<'core, Guarded>,
+        mut guarded: Held<'core, Guarded>,
         patience: &mut Patience,
-    ) -> MutexGuard<'core, Guarded> {
+    ) -> Held<'core, Guarded> {
         let length = patience.sleep_length(self.sleeper.is_some());
         if patience.probing_since.is_some() || patience.sleeps % SLEEPS_TO_PROBE == 0 {
             let now = Instant::now();

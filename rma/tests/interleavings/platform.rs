@@ -109,9 +109,25 @@ pub(crate) fn nanos() -> u64 {
     Instant::now().0
 }
 
+pub(crate) type ThreadMark = shuttle::thread::ThreadId;
+
+pub(crate) fn this_thread() -> ThreadMark {
+    shuttle::thread::current().id()
+}
+
 pub(crate) fn thread_number() -> u32 {
     0
 }
+
+/// The checker runs one thread at a time, and each sees what the others did: fences are nothing. `tests/guard.rs` is
+/// about them.
+pub(crate) fn can_fence_all() -> bool {
+    true
+}
+
+pub(crate) fn fence_all() {}
+
+pub(crate) fn fence_own() {}
 
 pub(crate) fn sleep(length: Duration) {
     CLOCK_NS.fetch_add(length.as_nanos() as u64, Ordering::Relaxed);

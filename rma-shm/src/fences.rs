@@ -1,0 +1,43 @@
+//! Who pays for the fences between two processes.
+//!
+//! Two pairs of a store and a look stand against each other ([`crate::guard`], [`crate::bell`]), which takes a full fence at
+//! both sides. One side comes with every access and every packet, the other when a region is taken back or somebody goes to
+//! sleep. The kernel lets the seldom side fence for both: `membarrier` makes every processor pass a full fence that runs a
+//! process which has registered for that. So an owner that can says so in its head, and a peer that has registered, too,
+//! then only keeps its accesses in the order of the program. Who has not fences for itself, which is as right.
+
+use core::sync::atomic::{compiler_fence, fence, Ordering};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::thread::{membarrier, membarrier_query, MembarrierCommand};
+
+/// Whether this process can fence for others that can, and they for it (Linux 4.16, where nothing forbids the call). It
+/// registers when it is first asked.
+pub(crate) fn are_shared() -> bool {
+    static ARE: OnceLock<bool> = OnceLock::new();
+    *ARE.get_or_init(|| {
+        membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
+            && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+    })
+}
+
+/// The frequent side's fence. `is_shared`: the other side fences for both.
+#[inline]
+pub(crate) fn frequent(is_shared: bool) {
+    if is_shared {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// The seldom side's. `is_shared`: this process has said that it fences for its peers.
+#[cold]
+pub(crate) fn seldom(is_shared: bool) {
+    fence(Ordering::SeqCst);
+    if is_shared && membarrier(MembarrierCommand::GlobalExpedited).is_err() {
+        // The program has forbidden itself the call since. No processor keeps a store back for so long.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
