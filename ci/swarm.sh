@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs random programs for as long as asked, with seeds that were not used before: on the simulated fabric with
-# few and with many ranks, with and without deaths, and over tcp with real processes. Prints how to repeat what
-# failed, and fails at the end if anything did.
+# few and with many ranks, with and without deaths, and with real processes over tcp, and on two hosts over shared memory
+# and tcp. Prints how to repeat what failed, and fails at the end if anything did.
 #
 #   ci/swarm.sh MINUTES
 set -euo pipefail
@@ -16,6 +16,13 @@ cargo build --locked --quiet --release --package rma-sim --package rma-conforman
 bin="${CARGO_TARGET_DIR:-target}/release"
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
+
+is_apart=1
+if ! ci/apart.sh a true 2>/dev/null; then
+    # Such as in a container without CAP_SYS_ADMIN.
+    echo "swarm: no programs on two hosts, as this machine lets nobody make namespaces" >&2
+    is_apart=0
+fi
 
 # A run every nanosecond for 500 years fits 64 bits, so no two runs share seeds.
 from="$(date +%s%N)"
@@ -40,6 +47,14 @@ while ((SECONDS < end)); do
     round 200 "$bin/rma-sim" run --seeds 200 --from "$from" --deaths --keep-going
     ranks=$((2 + rounds % 4))
     round 20 "$bin/rmarun" -n "$ranks" --timeout 600 "$bin/rma-programs" --seeds 20 --from "$from"
+    if ((is_apart)); then
+        # Two to four ranks on each host; every provider meets every pair of numbers.
+        first=$((2 + rounds % 3)) second=$((2 + rounds / 3 % 3))
+        provider=shm+net
+        ((rounds / 9 % 2)) && provider='shm+tcp;ofi_rxm'
+        round 20 "$bin/rmarun" --launch-agent ci/apart.sh --host "a:$first,b:$second" -n "$((first + second))" \
+            --timeout 600 --provider "$provider" "$bin/rma-programs" --seeds 20 --from "$from"
+    fi
     rounds=$((rounds + 1))
 done
 echo "$rounds rounds, $failures failures"

@@ -10,6 +10,9 @@ const PROGRAMS: u32 = 8;
 /// Longest time of one job, seconds; far above what any takes on a busy machine.
 const LIMIT: &str = "400";
 
+/// What starts the agents of several hosts.
+const APART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ci/apart.sh");
+
 /// The launcher of this build.
 fn rmarun() -> &'static Path {
     static RMARUN: OnceLock<PathBuf> = OnceLock::new();
@@ -38,7 +41,27 @@ fn find_rmarun() -> PathBuf {
 }
 
 fn programs(ranks: u32, provider: &str) {
+    programs_with(ranks, provider, &[]);
+}
+
+/// Ranks on two hosts, as many as are said for each: neighbours share memory, and the others are reached by the network.
+/// rma/tests/mixed.rs holds that this is so.
+fn programs_on_two_hosts(ranks: [u32; 2], provider: &str) {
+    let can_be_apart = Command::new(APART).args(["first", "true"]).output();
+    if !can_be_apart.is_ok_and(|output| output.status.success()) {
+        println!(
+            "not run: this machine lets us make no PID namespaces, as in a container without CAP_SYS_ADMIN"
+        );
+        return;
+    }
+    let hosts = format!("first:{},second:{}", ranks[0], ranks[1]);
+    programs_with(ranks[0] + ranks[1], provider, &["--launch-agent", APART, "--host", &hosts]);
+}
+
+/// `options` are the launcher's.
+fn programs_with(ranks: u32, provider: &str, options: &[&str]) {
     let mut command = Command::new(rmarun());
+    command.args(options);
     command.args(["-n", &ranks.to_string(), "--timeout", LIMIT, "--provider", provider]);
     command.arg(env!("CARGO_BIN_EXE_rma-programs"));
     let from = 1000 * ranks;
@@ -50,7 +73,7 @@ fn programs(ranks: u32, provider: &str) {
     }
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{ranks} ranks over {provider}:\n{out}{err}");
+    assert!(output.status.success(), "{ranks} ranks over {provider} {options:?}:\n{out}{err}");
     assert!(out.contains("all passed"), "{out}{err}");
 }
 
@@ -82,4 +105,19 @@ fn random_programs_of_four_ranks_over_rxm() {
 #[test]
 fn random_programs_of_five_ranks() {
     programs(5, "net");
+}
+
+#[test]
+fn random_programs_of_four_ranks_on_two_hosts() {
+    programs_on_two_hosts([2, 2], "shm+net");
+}
+
+#[test]
+fn random_programs_of_six_ranks_on_two_hosts_over_rxm() {
+    programs_on_two_hosts([4, 2], "shm+tcp;ofi_rxm");
+}
+
+#[test]
+fn random_programs_of_seven_ranks_on_two_hosts() {
+    programs_on_two_hosts([3, 4], "shm+net");
 }
