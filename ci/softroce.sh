@@ -19,7 +19,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 # What each part shows, in the order in which they run.
 declare -A parts=(
     [contract]="the provider contract on one device, with other processes that sleep and die"
-    [conformance]="the conformance suite on rma-verbs, with the device's atomics, too"
+    [conformance]="the conformance suite on rma-verbs, with the device's atomics and window locks that are words, too"
     [messages]="the same with forced messages"
     [hosts]="contract and suite in extracts between two devices, as if they were two hosts"
     [lossy]="some of them on a network that loses and delays"
@@ -252,7 +252,7 @@ part_contract() {
 
 # A test is one thread, so there is a processor for two.
 part_conformance() {
-    suite verbs 2 verbs:: verbs_atomics::
+    suite verbs 2 verbs:: verbs_atomics:: verbs_word_locks
 }
 
 part_messages() {
@@ -320,7 +320,7 @@ part_jobs() {
 }
 
 part_table() {
-    RMA_NIC=rxe0 job verbs 2 rma-bench optimizations --operations 16 --iterations 20 --warm-up 2 --rounds 5
+    RMA_NATIVE_ATOMICS=1 RMA_NIC=rxe0 job verbs 2 rma-bench optimizations --operations 16 --iterations 20 --warm-up 2 --rounds 5
 }
 
 # perftest COLUMN PROGRAM ARGUMENT...: the figure in this column of what the program prints, as client of itself.

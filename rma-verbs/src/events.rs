@@ -3,6 +3,9 @@
 //! A device or a queue that breaks ends the endpoint, a connection that breaks its peer. A port that is down may come
 //! up again, so it has as long as the device gives a peer that does not answer; then the endpoint is down, too.
 //! Nothing else would say so to who only waits for others.
+//!
+//! When a port has come back, devices repeat what was under way. The software device sometimes does not, and says nothing:
+//! so a connection on which nothing has moved since then, for longer than any device repeats, is taken for broken.
 
 use core::ffi::{c_int, c_uint};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,16 +24,19 @@ pub(crate) struct Events {
     /// Since when the port is down.
     port_lost: Option<Instant>,
     patience: Duration,
+    /// Since when it is up again, if something was under way then that nobody has looked after.
+    port_back: Option<Instant>,
+    recovery: Duration,
 }
 
 impl Events {
     pub(crate) const fn new() -> Self {
-        Self { polls: 0, port_lost: None, patience: PATIENCE }
+        Self { polls: 0, port_lost: None, patience: PATIENCE, port_back: None, recovery: RECOVERY }
     }
 
     /// Whether something is due that no event tells.
     pub(crate) const fn is_waiting(&self) -> bool {
-        self.port_lost.is_some()
+        self.port_lost.is_some() || self.port_back.is_some()
     }
 }
 
@@ -71,6 +77,34 @@ impl VerbsEndpoint {
             self.events.port_lost = None;
             self.endpoint_lost(errno_code(libc::ENETDOWN));
         }
+        if self.events.port_back.is_some_and(|since| since.elapsed() >= self.events.recovery) {
+            self.events.port_back = None;
+            self.lose_stuck();
+        }
+    }
+
+    /// The port has come back: notes what is under way.
+    fn note_under_way(&mut self) {
+        let links = self.peers.iter_mut().flat_map(|peer| &mut peer.links);
+        for link in links {
+            link.under_way = (link.posted > 0).then_some(link.completed);
+            if link.under_way.is_some() {
+                self.events.port_back = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Gives up the peers of connections on which nothing has moved since.
+    fn lose_stuck(&mut self) {
+        for peer in 0..self.peers.len() {
+            let mut is_stuck = false;
+            for link in &mut self.peers[peer].links {
+                is_stuck |= link.under_way.take() == Some(link.completed);
+            }
+            if is_stuck {
+                self.peer_lost(peer, errno_code(libc::ETIMEDOUT));
+            }
+        }
     }
 
     fn on_event(&mut self, event: Event) {
@@ -87,6 +121,7 @@ impl VerbsEndpoint {
             }
             sys::IBV_EVENT_PORT_ACTIVE if event.port() == u32::from(self.device.port) => {
                 self.events.port_lost = None;
+                self.note_under_way();
             }
             _ => {}
         }
@@ -141,13 +176,16 @@ const POLLS_BETWEEN: u32 = 1024;
 const EVENTS_AT_ONCE: usize = 16;
 /// A port may be down for so long: as long as it takes the device to give up a peer.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// What was under way when a port came back has so long to move: some devices repeat for 12 s. A peer that has taken no
+/// packet for so long, because it computes, is lost as well if its port or ours was down.
+const RECOVERY: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use rma_core::ids::Tag;
-    use rma_core::provider::{Completion, CompletionBatch, Endpoint, SendClass};
+    use rma_core::provider::{Completion, CompletionBatch, Endpoint, PostError, SendClass};
 
     use super::{Event, POLLS_BETWEEN};
     use crate::connect::{ORIGIN, TARGET};
@@ -223,6 +261,58 @@ mod tests {
         assert!(polled(&mut endpoint).is_empty());
         raise(&endpoint, sys::IBV_EVENT_PORT_ERR, port);
         assert!(is_down(&polled(&mut endpoint)));
+    }
+
+    /// A request that stays under way, as the target has no buffer left; the port of the origin comes back.
+    fn stuck_behind_a_port_that_came_back() -> World<VerbsEndpoint> {
+        let mut world = World::new((0..2).map(|_| endpoint()).collect());
+        world.send(0, 1, b"first", b"");
+        world.receive(1);
+        world.nodes[1].holds_packets = true;
+        let peer = world.nodes[0].peers[1];
+        world.until("no room is left", |world| {
+            let sent = world.nodes[0].ep.send(peer, b"more", b"", SendClass::Request);
+            world.poll();
+            sent == Err(PostError::Again)
+        });
+        let ep = &world.nodes[0].ep;
+        let port = u64::from(ep.device.port);
+        raise(ep, sys::IBV_EVENT_PORT_ERR, port);
+        raise(ep, sys::IBV_EVENT_PORT_ACTIVE, port);
+        world
+    }
+
+    #[test]
+    fn what_does_not_move_when_a_port_is_back_breaks_its_connection() {
+        let mut world = stuck_behind_a_port_that_came_back();
+        let (peer, ep) = (world.nodes[0].peers[1], &mut world.nodes[0].ep);
+        ep.events.recovery = Duration::ZERO;
+        let said = polled(ep);
+        let timed_out = crate::error::errno_code(libc::ETIMEDOUT);
+        assert!(said.contains(&Completion::PeerDown(peer, timed_out)), "{said:?}");
+        assert!(matches!(ep.send(peer, b"x", b"", SendClass::Request), Err(PostError::Failed(_))));
+    }
+
+    #[test]
+    fn what_moves_when_a_port_is_back_goes_on() {
+        let mut world = stuck_behind_a_port_that_came_back();
+        let said = polled(&mut world.nodes[0].ep);
+        assert!(said.is_empty(), "{said:?}");
+        assert!(!world.nodes[0].ep.arm_wait(), "who sleeps would not see that nothing moves");
+        world.nodes[1].let_go();
+        let arrived = world.nodes[1].packets.len();
+        world.until("more arrives", |world| {
+            world.poll();
+            world.nodes[1].packets.len() > arrived
+        });
+        world.nodes[0].ep.events.recovery = Duration::ZERO;
+        let said = polled(&mut world.nodes[0].ep);
+        assert!(said.is_empty(), "{said:?}");
+        world.send(0, 1, b"last", b"");
+        world.until("the last arrives", |world| {
+            world.poll();
+            world.nodes[1].packets.back().is_some_and(|packet| packet == b"last")
+        });
     }
 
     #[test]

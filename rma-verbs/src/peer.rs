@@ -42,6 +42,10 @@ pub(crate) struct Link {
     pub(crate) is_used: bool,
     /// Work requests that the queue pair holds.
     pub(crate) posted: u32,
+    /// How many it has completed.
+    pub(crate) completed: u32,
+    /// The same when the port came back with some under way, until they have been looked after.
+    pub(crate) under_way: Option<u32>,
     /// Whether somebody waits for the connection.
     pub(crate) is_wanted: bool,
     /// Since when the peer owes an answer.
@@ -66,6 +70,8 @@ impl Link {
             remote_sequence: 0,
             is_used: false,
             posted: 0,
+            completed: 0,
+            under_way: None,
             is_wanted: false,
             asked: None,
             next_try: None,
@@ -76,6 +82,13 @@ impl Link {
     /// Number of our queue pair, 0 when there is none.
     pub(crate) fn queue(&self) -> u32 {
         self.qp.as_ref().map_or(0, Qp::number)
+    }
+
+    /// The device has completed one.
+    #[inline]
+    pub(crate) fn complete(&mut self) {
+        self.posted -= 1;
+        self.completed = self.completed.wrapping_add(1);
     }
 
     /// Whether the next word must come from the peer, and we repeat ours until it does.

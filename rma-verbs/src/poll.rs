@@ -117,7 +117,7 @@ impl VerbsEndpoint {
         }
         let peer = peer as usize;
         let known = &mut self.peers[peer];
-        known.links[ORIGIN].posted -= 1;
+        known.links[ORIGIN].complete();
         known.outstanding -= 1;
         if known.flushes > 0 && known.outstanding == 0 {
             self.finish_flushes(peer);
@@ -148,7 +148,7 @@ impl VerbsEndpoint {
     pub(crate) fn finish_packet(&mut self, buffer: u32, class: usize) {
         self.lanes[class].free_outgoing.push(buffer);
         let peer = self.outgoing[buffer as usize] as usize;
-        self.peers[peer].links[class].posted -= 1;
+        self.peers[peer].links[class].complete();
     }
 
     #[inline]
@@ -174,7 +174,7 @@ impl VerbsEndpoint {
         let Some(known) = self.peers.get_mut(peer) else { return };
         self.probes -= 1;
         known.is_probed = false;
-        known.links[role].posted -= 1;
+        known.links[role].complete();
         if entry.status != sys::IBV_WC_SUCCESS {
             self.on_error(peer, entry);
         }
@@ -186,7 +186,7 @@ impl VerbsEndpoint {
     #[inline(never)]
     fn on_end(&mut self, peer: usize, out: &mut CompletionBatch) {
         let Some(known) = self.peers.get_mut(peer) else { return };
-        known.links[ORIGIN].posted -= 1;
+        known.links[ORIGIN].complete();
         self.probes -= 1;
         self.settle(peer, NONE, Ok(()), out);
     }

@@ -4,8 +4,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use rma_conformance::behaviour::word_locks;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
+use rma_core::info::LockProtocol;
 use rma_verbs::{Options, VerbsEndpoint};
 
 type VerbsWorld = World<VerbsEndpoint, InProcess>;
@@ -42,4 +44,30 @@ suite!(verbs, VerbsWorld, |spec| world(spec, &Options::default()),
 suite!(verbs_atomics, VerbsWorld, |spec| {
     world(spec, &Options { native_atomics: true, ..Options::default() })
 }, differ: no_check_needs_no_lock);
+fn locked_by_words(spec: Spec) -> VerbsWorld {
+    let spec = spec.with(|config| config.lock_protocol = LockProtocol::Nic);
+    world(spec, &Options { native_atomics: true, ..Options::default() })
+}
+
+// What is different about these locks is beside the suites on the simulated fabric. The device has few atomics, so most
+// accumulates are packets under a lock that is none: the first asks for the target's ranges, which no lock has brought, and
+// none carries the end of the epoch.
+suite!(verbs_word_locks, VerbsWorld, locked_by_words, differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late,
+    order_among_packets_is_free, results_without_order_carry_the_acknowledgement, small_blocks_are_packed);
+
+#[test]
+fn verbs_word_locks_are_words() {
+    let make = |spec: Spec| world(spec, &Options { native_atomics: true, ..Options::default() });
+    word_locks::an_epoch_takes_no_packet(&make);
+    word_locks::tickets_are_served_in_order(&make);
+    word_locks::tickets_begin_again(&make);
+    word_locks::the_protocol_is_agreed(&make);
+    word_locks::lock_all_passes_those_who_wait(&make);
+    word_locks::unlock_all_goes_on_where_it_was(&make);
+    word_locks::what_a_fence_refuses_holds_no_lock(&make);
+}
+
 suite!(verbs_messages, VerbsWorld, |spec| world(forced(spec), &Options::default()));
