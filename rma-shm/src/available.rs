@@ -129,7 +129,8 @@ mod tests {
         assert_eq!(of(&outer), Some((50, group("/a"))));
         let unlimited = [inner[0], inner[1], ("/a/memory.max", "max\n"), ("/a/memory.current", "450\n")];
         assert_eq!(of(&unlimited), Some((600, group("/a/b"))));
-        let cache = [inner[0], inner[1], ("/a/b/memory.stat", "anon 9\ninactive_file 30\nactive_file 4\nfile 99\n")];
+        let cache =
+            [inner[0], inner[1], ("/a/b/memory.stat", "anon 9\ninactive_file 30\nactive_file 4\nfile 99\n")];
         assert_eq!(of(&cache), Some((634, group("/a/b"))));
         for garbage in ["", "inactive_file", "inactive_file -1", "inactive_files 3", "active_file 1 2"] {
             assert_eq!(cached(garbage), 0, "{garbage:?}");

@@ -172,7 +172,8 @@ impl Head {
         if (2..).zip(sizes).any(|(index, size)| said(index) != size) {
             return Err("its sizes are different; all ranks must open their endpoints with the same options");
         }
-        self.are_fences_shared = self.mapping.half(FENCES).load(Ordering::Acquire) != 0 && fences::are_shared();
+        self.are_fences_shared =
+            self.mapping.half(FENCES).load(Ordering::Acquire) != 0 && fences::are_shared();
         Ok(())
     }
 

@@ -22,8 +22,8 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use crate::platform::{
-    can_fence_all, fence_all, fence_own, sleep, this_thread, yield_now, AtomicBool, AtomicU32, Condvar, Mutex,
-    MutexGuard, Ordering, ThreadMark,
+    can_fence_all, fence_all, fence_own, sleep, this_thread, yield_now, AtomicBool, AtomicU32, Condvar,
+    Mutex, MutexGuard, Ordering, ThreadMark,
 };
 
 /// The owner enters by its word; see the table above.

@@ -31,8 +31,8 @@ use rma_core::provider::Endpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::platform::{
-    processors, AtomicBool, AtomicU32, AtomicU64, Condvar, Engine, Event, Mutex, OnceLock,
-    Ordering, Sleeper, Thread,
+    processors, AtomicBool, AtomicU32, AtomicU64, Condvar, Engine, Event, Mutex, OnceLock, Ordering, Sleeper,
+    Thread,
 };
 use crate::trace::{Outputs, Ring};
 
