@@ -229,7 +229,7 @@ mod tests {
             let peer = endpoint.connect(&own).unwrap();
             assert!(matches!(
                 endpoint.send(peer, b"x", b"", SendClass::Request),
-                Err(rma_core::provider::PostError::Failed(_))
+                Err(PostError::Failed(_))
             ));
         }
     }

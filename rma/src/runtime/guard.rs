@@ -11,8 +11,6 @@
 //! | `OWNED` | the owner by its word alone; whoever else takes the mutex first changes the state |
 //! | `GUEST` | one that comes and goes has the mutex: the owner has its privilege again when it leaves |
 //! | `SHARED` | everybody by the mutex, for good: two threads of the program take turns |
-//!
-//! Implements: design: no lock in single-thread mode, and any thread may call.
 
 use std::cell::UnsafeCell;
 use std::fmt;
