@@ -54,13 +54,19 @@ fn group_of(text: &str) -> Option<&str> {
 fn left_in_groups(group: &str, read: impl Fn(&str) -> Option<String>) -> Option<Available> {
     let groups = successors(Some(group), |group| group.rfind('/').map(|end| &group[..end]));
     let left = groups.filter_map(|group| {
-        let bytes = left(&read(&format!("{group}/memory.max"))?, &read(&format!("{group}/memory.current"))?)?;
+        let bytes = left_of(&read, group, "memory.max", "memory.current")?;
         let cached = read(&format!("{group}/memory.stat")).map_or(0, |text| cached(&text));
-        let bytes = bytes.saturating_add(cached);
+        let swap = left_of(&read, group, "memory.swap.max", "memory.swap.current").unwrap_or(0);
+        let bytes = bytes.saturating_add(cached).saturating_add(swap);
         let group = Some(if group.is_empty() { "/" } else { group }.to_owned());
         Some(Available { bytes, group })
     });
     left.min_by_key(|available| available.bytes)
+}
+
+/// The same by the names of the two files.
+fn left_of(read: impl Fn(&str) -> Option<String>, group: &str, max: &str, current: &str) -> Option<u64> {
+    left(&read(&format!("{group}/{max}"))?, &read(&format!("{group}/{current}"))?)
 }
 
 /// What is left of `memory.max` beside `memory.current`; `None`: there is no limit.
@@ -69,13 +75,13 @@ fn left(max: &str, current: &str) -> Option<u64> {
     Some(max.saturating_sub(current.trim().parse().ok()?))
 }
 
-/// Bytes of files that the group is charged for, and that the kernel lets go when memory is wanted.
+/// Bytes of files and of the kernel's own that the group is charged for, and that the kernel lets go when memory is wanted.
 fn cached(stat: &str) -> u64 {
     let field = |name: &str| {
         let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
     };
-    field("inactive_file").saturating_add(field("active_file"))
+    ["inactive_file", "active_file", "slab_reclaimable"].into_iter().map(field).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -132,6 +138,9 @@ mod tests {
         let cache =
             [inner[0], inner[1], ("/a/b/memory.stat", "anon 9\ninactive_file 30\nactive_file 4\nfile 99\n")];
         assert_eq!(of(&cache), Some((634, group("/a/b"))));
+        let swap =
+            [inner[0], inner[1], ("/a/b/memory.swap.max", "50\n"), ("/a/b/memory.swap.current", "8\n")];
+        assert_eq!(of(&swap), Some((642, group("/a/b"))));
         for garbage in ["", "inactive_file", "inactive_file -1", "inactive_files 3", "active_file 1 2"] {
             assert_eq!(cached(garbage), 0, "{garbage:?}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Each sender has a bit, set behind what it has published. Before the owner sleeps it says so, and then
 //! looks at the bits once more; a sender sets its bit, and then looks whether the owner sleeps. With a full
-//! fence between at both sides, one of the two sees the other ([`crate::fences`] says who makes them). The sender wakes the owner first and takes the
+//! fence between at both sides, one of the two sees the other. The sender wakes the owner first and takes the
 //! word back after that, so that one that dies in between leaves an owner that others wake.
 
 use core::sync::atomic::Ordering;
@@ -19,10 +19,8 @@ pub(crate) trait Bell {
     fn set_sleeping(&self, word: u32);
     /// Takes it back, if it is still the same.
     fn take_back(&self, word: u32);
-    /// The sender's full fence: `fence(SeqCst)`, or less where the owner's is for both.
+    /// A full fence: `fence(SeqCst)`. Nobody fences for the other here: [`Bell::mark`] costs a sender as much anyway.
     fn fence(&self);
-    /// The owner's.
-    fn fence_all(&self);
 }
 
 /// A sender has published something. `Some`: the owner sleeps and must be woken, and then told by
@@ -39,7 +37,7 @@ pub(crate) fn may_sleep(bell: &impl Bell, turn: &mut u32) -> bool {
     // Never 0, and another word each time: who wakes from the last sleep takes back nothing of this one.
     *turn = turn.wrapping_add(1).max(1);
     bell.set_sleeping(*turn);
-    bell.fence_all();
+    bell.fence();
     if bell.is_marked() {
         bell.set_sleeping(0);
         return false;

@@ -1,8 +1,7 @@
 //! Who pays for the fences between two processes.
 //!
-//! Two pairs of a store and a look stand against each other ([`crate::guard`], [`crate::bell`]), which takes a full fence at
-//! both sides. One side comes with every access and every packet, the other when a region is taken back or somebody goes to
-//! sleep. The kernel lets the seldom side fence for both: `membarrier` makes every processor pass a full fence that runs a
+//! A store and a look at either side stand against each other in [`crate::guard`], which takes a full fence at both. One
+//! side comes with every access, the other when a region is taken back. The kernel lets the seldom side fence for both: `membarrier` makes every processor pass a full fence that runs a
 //! process which has registered for that. So an owner that can says so in its head, and a peer that has registered, too,
 //! then only keeps its accesses in the order of the program. Who has not fences for itself, which is as right.
 
@@ -37,7 +36,8 @@ pub(crate) fn frequent(is_shared: bool) {
 pub(crate) fn seldom(is_shared: bool) {
     fence(Ordering::SeqCst);
     if is_shared && membarrier(MembarrierCommand::GlobalExpedited).is_err() {
-        // The program has forbidden itself the call since. No processor keeps a store back for so long.
+        // The program has forbidden itself the call since (seccomp). No processor is known to keep a store back for so
+        // long, which is no promise of any.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

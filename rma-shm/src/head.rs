@@ -10,7 +10,7 @@
 //! | lanes | a lane's sender, its word during accesses, positions in its rings | sender; `consumed` by the owner |
 //! | regions | registered memory | owner |
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{fence, AtomicU64, Ordering};
 
 use crate::address::Identity;
 use crate::bell::{Bell, TAKE};
@@ -342,11 +342,7 @@ impl Bell for Head {
 
     #[inline]
     fn fence(&self) {
-        fences::frequent(self.are_fences_shared);
-    }
-
-    fn fence_all(&self) {
-        Self::fence_all(self);
+        fence(Ordering::SeqCst);
     }
 }
 

@@ -148,10 +148,6 @@ impl Bell for Door {
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }
-    // The kernel's fence in others is modelled as one in each of both: loom has none that reaches other threads.
-    fn fence_all(&self) {
-        fence(Ordering::SeqCst);
-    }
 }
 
 /// Of two senders nobody is left unheard by an owner that sleeps and is not woken. The first may die when it
@@ -198,6 +194,7 @@ impl Busy for Region {
     fn set(&self, word: u64) {
         self.busy.store(word, Ordering::Release);
     }
+    // The kernel's fence in others is modelled as one in each of both: loom has none that reaches other threads.
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }

@@ -72,7 +72,8 @@ impl Memory {
             });
         }
         let had = available();
-        if had.as_ref().is_some_and(|had| had.bytes < len as u64) {
+        let is_short = had.as_ref().is_some_and(|had| had.bytes < len as u64);
+        if is_short && len >= COMPARED_BYTES {
             return Err(short(len, had.as_ref()));
         }
         promise(len).map_err(|_| unpromised(len, had.as_ref()))?;
@@ -208,6 +209,9 @@ fn promise(len: usize) -> Result<(), Errno> {
     // SAFETY: what was mapped above, which nobody has seen.
     unsafe { munmap(promised, len) }
 }
+
+/// Less is not compared with what there is: it decides nothing, and what there is changes by more meanwhile.
+const COMPARED_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Entry {

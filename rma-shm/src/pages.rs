@@ -108,13 +108,17 @@ pub fn reserve(file: &impl AsFd, len: u64) -> Result<(), (u64, io::Error)> {
     reserve_by(file, len, STEP)
 }
 
-fn reserve_by(file: &impl AsFd, len: u64, step: u64) -> Result<(), (u64, io::Error)> {
-    let mut done = 0;
+fn reserve_by(file: &impl AsFd, len: u64, longest: u64) -> Result<(), (u64, io::Error)> {
+    let (mut done, mut step) = (0, longest);
     while done < len {
-        let step = step.min(len - done);
-        match fallocate(file, FallocateFlags::empty(), done, step) {
-            Ok(()) => done += step,
-            Err(Errno::INTR) => {}
+        let bytes = step.min(len - done);
+        match fallocate(file, FallocateFlags::empty(), done, bytes) {
+            Ok(()) => {
+                done += bytes;
+                step = (2 * step).min(longest);
+            }
+            // A signal made the kernel give the step back: they may come faster than such a step ends.
+            Err(Errno::INTR) => step = (step / 2).max(page() as u64),
             Err(error) => return Err((done, error.into())),
         }
     }
@@ -148,7 +152,7 @@ pub(crate) fn populate(mapping: &Mapping) {
 /// Has the pages of the mapped file placed on the node of the calling thread's processor, whoever touches them first,
 /// as far as there is room. Where the kernel refuses, or has one node, they lie where they always did.
 pub(crate) fn place_here(mapping: &Mapping) {
-    if !has_nodes() {
+    if !has_nodes() || !is_policy_default() {
         return;
     }
     let (mut processor, mut node) = (0_u32, 0_u32);
@@ -158,6 +162,16 @@ pub(crate) fn place_here(mapping: &Mapping) {
     if !failed {
         let _ = place_at(mapping, node);
     }
+}
+
+/// Whether the calling thread has no policy of its own, as `numactl` gives it one, which holds for its windows then.
+fn is_policy_default() -> bool {
+    let mut mode: libc::c_int = -1;
+    let (nowhere, nodes) = (core::ptr::null_mut::<u8>(), core::ptr::null_mut::<u64>());
+    // SAFETY: it writes to `mode` alone.
+    let failed =
+        unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nodes, 0_u64, nowhere, 0_u64) } != 0;
+    !failed && mode == libc::MPOL_DEFAULT
 }
 
 /// Sets the policy of the file behind the mapping.
@@ -189,7 +203,7 @@ fn are_several(list: &str) -> bool {
     list.contains([',', '-'])
 }
 
-/// Bytes reserved in one step. A signal makes the kernel give back one step, so each must end between two signals.
+/// Bytes reserved in one step, where no signal interrupts it.
 const STEP: u64 = 16 << 20;
 /// Bytes of the smallest transparent huge page on the processors that have one table of pages of 4 KiB.
 const TRANSPARENT_BYTES: usize = 2 << 20;

@@ -27,6 +27,11 @@ impl ShmEndpoint {
         if self.polls % POLLS_TO_WATCH == 0 {
             self.watch();
         }
+        if !self.ready.is_empty() {
+            // What is said to be done is seen by everybody before anything that this rank reads after it: accesses
+            // themselves fence nothing.
+            fence(Ordering::SeqCst);
+        }
         while out.room() > 0 {
             let Some(completion) = self.next_ready() else { break };
             say(out, completion);

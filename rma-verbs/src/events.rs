@@ -26,17 +26,32 @@ pub(crate) struct Events {
     patience: Duration,
     /// Since when it is up again, if something was under way then that nobody has looked after.
     port_back: Option<Instant>,
+    /// It has been so for long enough, and what has completed meanwhile is still to be read.
+    is_due: bool,
     recovery: Duration,
 }
 
 impl Events {
     pub(crate) const fn new() -> Self {
-        Self { polls: 0, port_lost: None, patience: PATIENCE, port_back: None, recovery: RECOVERY }
+        Self {
+            polls: 0,
+            port_lost: None,
+            patience: PATIENCE,
+            port_back: None,
+            is_due: false,
+            recovery: RECOVERY,
+        }
+    }
+
+    /// Whether connections on which nothing has moved are to be broken.
+    #[inline]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.is_due
     }
 
     /// Whether something is due that no event tells.
     pub(crate) const fn is_waiting(&self) -> bool {
-        self.port_lost.is_some() || self.port_back.is_some()
+        self.port_lost.is_some() || self.port_back.is_some() || self.is_due
     }
 }
 
@@ -78,8 +93,7 @@ impl VerbsEndpoint {
             self.endpoint_lost(errno_code(libc::ENETDOWN));
         }
         if self.events.port_back.is_some_and(|since| since.elapsed() >= self.events.recovery) {
-            self.events.port_back = None;
-            self.lose_stuck();
+            (self.events.port_back, self.events.is_due) = (None, true);
         }
     }
 
@@ -94,8 +108,11 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Gives up the peers of connections on which nothing has moved since.
-    fn lose_stuck(&mut self) {
+    /// Everything that has completed was read: gives up the peers of connections on which nothing has moved since.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn lose_stuck(&mut self) {
+        self.events.is_due = false;
         for peer in 0..self.peers.len() {
             let mut is_stuck = false;
             for link in &mut self.peers[peer].links {
@@ -118,6 +135,7 @@ impl VerbsEndpoint {
             }
             sys::IBV_EVENT_PORT_ERR if event.port() == u32::from(self.device.port) => {
                 self.events.port_lost.get_or_insert_with(Instant::now);
+                (self.events.port_back, self.events.is_due) = (None, false);
             }
             sys::IBV_EVENT_PORT_ACTIVE if event.port() == u32::from(self.device.port) => {
                 self.events.port_lost = None;
@@ -177,7 +195,8 @@ const EVENTS_AT_ONCE: usize = 16;
 /// A port may be down for so long: as long as it takes the device to give up a peer.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// What was under way when a port came back has so long to move: some devices repeat for 12 s. A peer that has taken no
-/// packet for so long, because it computes, is lost as well if its port or ours was down.
+/// packet for so long, because it computes, is lost as well if its port or ours was down, and so is one to which a single
+/// request is under way that takes longer.
 const RECOVERY: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
@@ -227,10 +246,7 @@ mod tests {
             assert!(is_down(&said), "event {kind}: {said:?}");
             let own = endpoint.address();
             let peer = endpoint.connect(&own).unwrap();
-            assert!(matches!(
-                endpoint.send(peer, b"x", b"", SendClass::Request),
-                Err(PostError::Failed(_))
-            ));
+            assert!(matches!(endpoint.send(peer, b"x", b"", SendClass::Request), Err(PostError::Failed(_))));
         }
     }
 

@@ -63,6 +63,9 @@ impl VerbsEndpoint {
             if read < 0 {
                 self.endpoint_lost(errno_code(libc::EIO));
             }
+            if read == 0 && self.events.is_due() {
+                self.lose_stuck();
+            }
             for entry in &entries[..(read.max(0) as usize).min(count)] {
                 // SAFETY: the device has written this entry.
                 let entry = unsafe { entry.assume_init_ref() };

@@ -21,7 +21,7 @@ use crate::fabric::{self, Description, FabricEndpoint, Opened};
 use crate::ghost::Child;
 use crate::observation::Observation;
 use crate::options::{Options, Progress};
-use crate::platform::Engine;
+use crate::platform::{self, Engine};
 use crate::runtime::Core;
 use crate::trace::metrics;
 
@@ -42,7 +42,8 @@ const LAST_WORDS_PATIENCE: Duration = Duration::from_secs(5);
 /// launcher to end the job if they do not finalize; after an error, or in a panic, it does not wait, so
 /// that a program that fails ends at once. What the program says then, such as the error of its `main`, still
 /// reaches the output of `rmarun`: a rank that asked for the end has some seconds to end by itself. After an error the
-/// endpoint stays open for as long, unserved, so that the others notice that the rank is gone when it has said why.
+/// endpoint stays open for as long, unserved, so that the others notice that the rank is gone when it has said why; not so
+/// where a window was made over memory that the program has lent ([`crate::raw`]), which it may free at once.
 ///
 /// ```
 /// let job = rma::Job::init()?;
@@ -316,12 +317,12 @@ impl Shared {
     fn leave_open_for_a_while(&self) {
         let (core, kept) = self.what_is_left();
         let close = move || {
-            thread::sleep(LAST_WORDS_PATIENCE);
+            platform::sleep(LAST_WORDS_PATIENCE);
             drop(core);
             drop(kept);
         };
         // Without a thread it is closed now: the words still arrive, after what the others may say.
-        drop(thread::Builder::new().name("rma-left".to_owned()).spawn(close));
+        drop(platform::spawn("rma-left", close));
     }
 }
 
@@ -333,9 +334,12 @@ impl Drop for Shared {
             (_, true) => "dropped after a call has failed",
             _ => "dropped",
         });
-        // Then nobody but this value holds the engine, so that the fields are dropped in their order.
+        // Then nobody but this value holds the engine, so that the fields are dropped in their order, unless it stays open:
+        // then who keeps it drops the engine before the memory, too.
         self.driver.stop();
-        if is_aborted {
+        if self.core.has_lent_memory() {
+            // The program may free it when this returns.
+        } else if is_aborted {
             self.leave_open();
         } else if self.core.has_failed() && !self.core.is_finalized() {
             self.leave_open_for_a_while();

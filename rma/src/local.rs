@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{fence, Ordering};
 
 use rma_core::error::{Call, RmaError};
 
@@ -112,6 +113,8 @@ impl<'w, T: Element> Local<'w, T> {
             // SAFETY: as in `read`.
             unsafe { T::store(self.base.wrapping_add(at), value) };
         }
+        // Others see it before this thread reads anything of theirs: neither the guard nor an access fences.
+        fence(Ordering::SeqCst);
         Ok(())
     }
 

@@ -82,7 +82,8 @@ pub(crate) fn can_fence_all() -> bool {
 pub(crate) fn fence_all() {
     fence(Ordering::SeqCst);
     if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-        // The program has forbidden itself the call since. No processor keeps a store back for so long.
+        // The program has forbidden itself the call since (seccomp). No processor is known to keep a store back for so
+        // long, which is no promise of any.
         sleep(Duration::from_millis(1));
     }
 }

@@ -75,6 +75,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_create.
     pub unsafe fn create(job: &Job, base: *mut u8, len: usize, disp_unit: u32) -> Result<Self> {
+        job.core().lend_memory();
         Self::make(job, Call::Create, |engine| {
             // SAFETY: the caller's promise.
             unsafe { engine.start_create(base, len, disp_unit) }

@@ -182,7 +182,7 @@ impl Job {
         let (base, len) = (memory.base.cast::<u8>(), memory.len * size_of::<T>());
         // SAFETY: the elements are valid until `Memory` is dropped. The window keeps it until it is freed,
         // and hands it to the job otherwise, which drops it after the engine. Nobody has a reference.
-        match unsafe { RawWindow::create_with(self, base, len, T::DTYPE.size() as u32, options) } {
+        match unsafe { RawWindow::create_over(self, base, len, T::DTYPE.size() as u32, options) } {
             Ok(raw) => Ok(Window::new(raw, Some(memory))),
             Err(error) => {
                 // It may have failed half-way, with the memory already known to others.

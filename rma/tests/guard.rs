@@ -174,6 +174,8 @@ fn the_owner_does_not_enter_twice() {
         let guard = Arc::new(Guard::new(Number::new(0)));
         let held = guard.lock();
         assert!(guard.try_lock().is_none());
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(guard.lock())));
+        assert!(again.is_err(), "it would be inside twice");
         drop(held);
         let other = Arc::clone(&guard);
         let was_there = Arc::new(AtomicBool::new(false));

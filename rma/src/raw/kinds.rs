@@ -24,6 +24,22 @@ impl RawWindow {
         disp_unit: u32,
         options: &WindowOptions,
     ) -> Result<Self> {
+        job.core().lend_memory();
+        // SAFETY: the caller's promise.
+        unsafe { Self::create_over(job, base, len, disp_unit, options) }
+    }
+
+    /// The same over memory that the job keeps if the window is not freed.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::create`], until the job is gone or the process.
+    pub(crate) unsafe fn create_over(
+        job: &Job,
+        base: *mut u8,
+        len: usize,
+        disp_unit: u32,
+        options: &WindowOptions,
+    ) -> Result<Self> {
         Self::make(job, Call::Create, |engine| {
             // SAFETY: the caller's promise.
             unsafe { engine.start_create_with(base, len, disp_unit, options) }
@@ -57,6 +73,7 @@ impl RawWindow {
     /// # Errors
     /// When the window is not dynamic, the memory overlaps what is attached, or it cannot be.
     pub unsafe fn attach(&self, base: *mut u8, len: usize) -> Result<()> {
+        self.core.lend_memory();
         let mut guarded = self.core.enter(Call::Attach)?;
         // SAFETY: the caller's promise.
         let attached = unsafe { guarded.engine.attach(self.id, base, len) };

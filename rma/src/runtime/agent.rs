@@ -61,6 +61,8 @@ pub(crate) struct Agent {
 
 #[derive(Debug)]
 struct Stop {
+    /// The thread runs: what starting one allocates has been allocated.
+    has_begun: AtomicBool,
     is_asked: AtomicBool,
     event: Event,
 }
@@ -69,14 +71,21 @@ impl Agent {
     /// Starts the thread.
     pub(crate) fn start(core: &Arc<Core>) -> Result<Self> {
         let event = Event::new("the progress agent's event")?;
-        let stop = Arc::new(Stop { is_asked: AtomicBool::new(false), event });
+        let stop =
+            Arc::new(Stop { has_begun: AtomicBool::new(false), is_asked: AtomicBool::new(false), event });
         let has_descriptor = core.sleeper.is_some();
         let sleeper = has_descriptor.then(|| Sleeper::new(&core.descriptors, &stop.event)).transpose()?;
         let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&stop));
-        let body = move || run(&its_core, &its_stop, sleeper.as_ref());
+        let body = move || {
+            its_stop.has_begun.store(true, Ordering::SeqCst);
+            run(&its_core, &its_stop, sleeper.as_ref());
+        };
         let thread = spawn("rma-agent", body).map_err(|error| {
             Error::system("the progress agent cannot be started (RMA_PROGRESS=none does without)", &error)
         })?;
+        while !stop.has_begun.load(Ordering::SeqCst) {
+            yield_now();
+        }
         // The job starts its agent once, so nothing was there.
         let _ = core.agent_thread.set(thread.thread().clone());
         Ok(Self { stop, thread: Some(thread) })

@@ -97,6 +97,9 @@ impl<T> Guard<T> {
         if self.enters_as_owner() {
             return self.held(None, Leave::Inside);
         }
+        // It would wait for itself, or be let in twice.
+        let is_inside = self.owner == this_thread() && self.is_inside.load(Ordering::Relaxed);
+        assert!(!is_inside, "a call of the library was made inside of another one, in the same thread");
         let lock = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
         self.enter_for_good(lock)
     }

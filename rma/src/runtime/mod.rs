@@ -107,6 +107,8 @@ pub(crate) struct Core {
     agent_defers: AtomicBool,
     /// Whether a call failed: then the end of the job is probably not an orderly one.
     has_failed: AtomicBool,
+    /// Whether the program has lent memory to a window that it may free when the job is dropped.
+    has_lent: AtomicBool,
     /// Held by who writes what the job leaves, until it is written: whoever would end the process meanwhile waits.
     writing: Mutex<()>,
     /// Where one of the program's threads sleeps; `None` where the fabric has no descriptor.
@@ -153,6 +155,7 @@ impl Core {
             agent_thread: OnceLock::new(),
             agent_defers: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            has_lent: AtomicBool::new(false),
             writing: Mutex::new(()),
             sleeper,
             descriptors,
@@ -234,6 +237,16 @@ impl Core {
     /// Whether a call has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// A window is made over memory that is the program's again when the job is gone.
+    pub(crate) fn lend_memory(&self) {
+        self.has_lent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there ever was such a window: then nothing may stay open behind a dropped job.
+    pub(crate) fn has_lent_memory(&self) -> bool {
+        self.has_lent.load(Ordering::Relaxed)
     }
 
     /// Longest time that a blocking call may take.
