@@ -52,6 +52,7 @@ tsan)
     leave_out a_job_that_fails_leaves_a_timeline "the sanitizer calls no handler of a signal while the thread that got \
 it, here the harness's, sleeps in a system call of its own"
     leave_out memory_that_nobody_touches_is_not_taken "the sanitizer touches its notes about all that is allocated"
+    leave_out memory_costs_the_same_whatever_its_size "the same"
     ;;
 *) usage ;;
 esac

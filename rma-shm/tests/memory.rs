@@ -2,7 +2,7 @@
 //! page faults it counts.
 
 use std::os::unix::fs::MetadataExt;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use rma_core::ids::RemoteKey;
 use rma_core::provider::{Allocation, Endpoint};
@@ -57,7 +57,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn memory_costs_the_same_whatever_its_size() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ep = open(Pages::default());
     let large_len = large_len(&mut ep);
     let mut of = |len| {
@@ -89,7 +89,7 @@ fn large_len(ep: &mut ShmEndpoint) -> usize {
 
 #[test]
 fn more_than_there_is_is_refused_with_both_numbers() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let all = [
         Pages::default(),
         Pages { reserve: true, ..Pages::default() },
