@@ -1,12 +1,14 @@
 //! What making memory for windows costs, and that there is not as much as was asked for. Alone in its process, whose
 //! page faults it counts.
 
-use std::os::unix::fs::MetadataExt;
+mod taken;
+
 use std::sync::{Mutex, PoisonError};
 
 use rma_core::ids::RemoteKey;
 use rma_core::provider::{Allocation, Endpoint};
 use rma_shm::{HugePages, Options, Pages, Reach, ShmEndpoint};
+use taken::taken;
 
 fn open(pages: Pages) -> ShmEndpoint {
     ShmEndpoint::open(&Options { reach: Some(Reach::Allocated), pages, ..Options::default() }).unwrap()
@@ -26,17 +28,6 @@ fn faults() -> i64 {
 fn resident() -> i64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse().unwrap()
-}
-
-/// Bytes of memory that this process's windows have taken. `mincore` says nothing of pages that are only reserved.
-fn taken() -> u64 {
-    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
-        let path = entry.unwrap().path();
-        let name = std::fs::read_link(&path).unwrap_or_default();
-        let is_window = name.to_string_lossy().starts_with("/memfd:rma-window");
-        is_window.then(|| std::fs::metadata(&path).unwrap().blocks() * 512)
-    });
-    files.sum()
 }
 
 /// Page faults of making, registering and dropping `len` bytes, and the pages that they took meanwhile.

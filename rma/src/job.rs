@@ -337,11 +337,11 @@ impl Drop for Shared {
         // Then nobody but this value holds the engine, so that the fields are dropped in their order, unless it stays open:
         // then who keeps it drops the engine before the memory, too.
         self.driver.stop();
-        if self.core.has_lent_memory() {
-            // The program may free it when this returns.
-        } else if is_aborted {
+        // What was lent the program may free when this returns.
+        let may_stay = !self.core.has_lent_memory();
+        if may_stay && is_aborted {
             self.leave_open();
-        } else if self.core.has_failed() && !self.core.is_finalized() {
+        } else if may_stay && self.core.has_failed() && !self.core.is_finalized() {
             self.leave_open_for_a_while();
         }
     }

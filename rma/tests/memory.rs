@@ -2,11 +2,12 @@
 //! for is had.
 
 mod common;
-
-use std::os::unix::fs::MetadataExt;
+#[path = "../../rma-shm/tests/taken/mod.rs"]
+mod taken;
 
 use rma::raw::RawWindow;
 use rma::{Error, ErrorClass, Job, LockType, Rank, RmaError};
+use taken::taken;
 
 /// With shared memory for the ranks of this host.
 const SHARED: [&str; 2] = ["shm", "shm+net"];
@@ -33,17 +34,6 @@ fn is_usable(job: &Job, words: usize) -> Result<(), Error> {
     assert!(window.local().to_vec()?.iter().all(|&value| value == expected));
     job.barrier()?;
     window.free().map(drop)
-}
-
-/// Bytes of memory that this process's windows have taken. `mincore` says nothing of pages that are only reserved.
-fn taken() -> u64 {
-    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
-        let path = entry.unwrap().path();
-        let name = std::fs::read_link(&path).unwrap_or_default();
-        let is_window = name.to_string_lossy().starts_with("/memfd:rma-window");
-        is_window.then(|| std::fs::metadata(&path).unwrap().blocks() * 512)
-    });
-    files.sum()
 }
 
 /// Shows: MPI_ERR_NO_MEM, MPI_Win_allocate.

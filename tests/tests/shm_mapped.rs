@@ -45,11 +45,5 @@ suite!(mapped_word_locks, ShmWorld, |spec: Spec| world(locked_by_words(spec)), d
 #[test]
 fn locks_are_words() {
     let make = |spec: Spec| world(spec);
-    word_locks::an_epoch_takes_no_packet(&make);
-    word_locks::tickets_are_served_in_order(&make);
-    word_locks::tickets_begin_again(&make);
-    word_locks::the_protocol_is_agreed(&make);
-    word_locks::lock_all_passes_those_who_wait(&make);
-    word_locks::unlock_all_goes_on_where_it_was(&make);
-    word_locks::what_a_fence_refuses_holds_no_lock(&make);
+    word_locks::all(&make);
 }

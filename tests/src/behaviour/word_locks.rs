@@ -16,6 +16,17 @@ use rma_core::provider::Endpoint;
 use super::Make;
 use crate::{Spec, World};
 
+/// Everything here that needs no rank to die.
+pub fn all<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    an_epoch_takes_no_packet(make);
+    tickets_are_served_in_order(make);
+    tickets_begin_again(make);
+    the_protocol_is_agreed(make);
+    lock_all_passes_those_who_wait(make);
+    unlock_all_goes_on_where_it_was(make);
+    what_a_fence_refuses_holds_no_lock(make);
+}
+
 /// A job whose windows are locked by the fabric's atomics.
 fn spec(ranks: u32) -> Spec {
     Spec::ranks(ranks).with(|config| config.lock_protocol = LockProtocol::Nic)
