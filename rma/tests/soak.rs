@@ -17,6 +17,10 @@ const PARTS: u64 = 8;
 /// What the allocators of the process and of libfabric may keep for themselves, bytes.
 const SLACK_BYTES: u64 = 512 << 10;
 
+/// Descriptors that a process opens once and at no known time: the bell of its only neighbour, which it needs when
+/// it first finds that neighbour asleep.
+const SLACK_DESCRIPTORS: usize = 1;
+
 /// What this process holds.
 #[derive(Clone, Copy)]
 struct Held {
@@ -69,7 +73,7 @@ fn flat(
         end.descriptors
     );
     println!("{report}");
-    assert_eq!(end.descriptors, half.descriptors, "{report}");
+    assert!(end.descriptors <= half.descriptors + SLACK_DESCRIPTORS, "{report}");
     assert!(end.data_bytes <= half.data_bytes + SLACK_BYTES, "{report}");
     assert!(!lengths().2 || end.resident_bytes <= half.resident_bytes + SLACK_BYTES, "{report}");
     Ok(())
