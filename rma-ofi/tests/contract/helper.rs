@@ -19,6 +19,10 @@ pub(crate) const WINDOW_BYTES: usize = 1 << 16;
 
 /// What the helper prints is found by this, among what the test harness prints.
 const MARK: &str = "@helper ";
+/// What its parent writes to a helper that is to stop.
+const PAUSE: &str = "pause";
+/// Set for a helper that must not be stopped inside of a call.
+pub(crate) const BETWEEN_POLLS: &str = "RMA_TEST_HELPER_PAUSES_BETWEEN_POLLS";
 /// A helper whose parent forgets it ends by itself.
 const LIFETIME: Duration = Duration::from_secs(120);
 
@@ -63,20 +67,24 @@ impl Helper {
         self.process.wait().unwrap();
     }
 
-    /// Stops it where it is.
-    pub(crate) fn pause(&self) {
-        self.signal(libc::SIGSTOP);
+    /// Has it stop where it is, or between two polls where [`BETWEEN_POLLS`] was set, and waits until it has.
+    pub(crate) fn pause(&mut self) {
+        writeln!(self.stdin.as_mut().unwrap(), "{PAUSE}").unwrap();
+        let mut status = 0;
+        // SAFETY: waits for a change of our own child, which has not been waited for; the status is ours.
+        let changed = unsafe { libc::waitpid(self.pid(), &raw mut status, libc::WUNTRACED) };
+        assert!(changed == self.pid() && libc::WIFSTOPPED(status), "{changed}: {status:#x}");
     }
 
     /// Lets it go on.
     pub(crate) fn resume(&self) {
-        self.signal(libc::SIGCONT);
+        // SAFETY: sends a signal to our own child, which has not been waited for.
+        let result = unsafe { libc::kill(self.pid(), libc::SIGCONT) };
+        assert_eq!(result, 0);
     }
 
-    fn signal(&self, signal: libc::c_int) {
-        // SAFETY: sends a signal to our own child, which has not been waited for.
-        let result = unsafe { libc::kill(self.process.id() as libc::pid_t, signal) };
-        assert_eq!(result, 0);
+    fn pid(&self) -> libc::pid_t {
+        self.process.id() as libc::pid_t
     }
 
     /// Ends it in order.
@@ -136,21 +144,38 @@ pub(crate) fn serve() {
     }
     let (base, key) = (window.region.remote_base(), window.region.remote_key());
     println!("{MARK}{} {base} {key}", to_hex(node.ep.address().as_slice()));
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
+    let wishes = Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
+    let told = Arc::clone(&wishes);
+    let is_between = std::env::var_os(BETWEEN_POLLS).is_some();
     std::thread::spawn(move || {
-        lines.for_each(drop);
-        told.store(true, Ordering::Relaxed);
+        for _ in lines.map(Result::unwrap).filter(|line| line == PAUSE) {
+            if is_between {
+                told.1.store(true, Ordering::Relaxed);
+            } else {
+                stop_here();
+            }
+        }
+        told.0.store(true, Ordering::Relaxed);
     });
+    let (stop, pause) = &*wishes;
     let deadline = Instant::now() + LIFETIME;
     while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
         if node.poll() == 0 {
             std::thread::yield_now();
         }
+        if pause.swap(false, Ordering::Relaxed) {
+            stop_here();
+        }
         while let Some(packet) = node.packets.pop_front() {
             answer(&mut node, Ask::decode(&packet));
         }
     }
+}
+
+/// Stops this process, whose parent lets it go on or kills it.
+fn stop_here() {
+    // SAFETY: a signal to this process, for which there are no handlers.
+    unsafe { libc::kill(std::process::id() as libc::pid_t, libc::SIGSTOP) };
 }
 
 fn answer<E: Endpoint>(node: &mut Node<E>, ask: Ask) {

@@ -179,7 +179,7 @@ pub(crate) fn line_3_a_peer_that_died_is_noticed_by_replies(setup: &Setup) {
 pub(crate) fn a_sleeping_peer_is_not_taken_for_dead(setup: &Setup) {
     let mut world = World::new(vec![setup.endpoint()]);
     let own = world.nodes[0].ep.address();
-    let helper = Helper::start(setup, &[own]);
+    let mut helper = Helper::start(setup, &[own]);
     let peer = world.nodes[0].ep.connect(&helper.address).unwrap();
     world.nodes[0].peers.push(peer);
     // Nothing has been sent yet, so that even the connection has to wait for the peer.
