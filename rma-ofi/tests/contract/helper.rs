@@ -133,6 +133,13 @@ impl Ask {
     }
 }
 
+/// What the helper's parent wants of it.
+#[derive(Default)]
+struct Wishes {
+    pause: AtomicBool,
+    end: AtomicBool,
+}
+
 /// The helper itself.
 pub(crate) fn serve() {
     let Some(setup) = Setup::of_helper() else { return };
@@ -144,26 +151,25 @@ pub(crate) fn serve() {
     }
     let (base, key) = (window.region.remote_base(), window.region.remote_key());
     println!("{MARK}{} {base} {key}", to_hex(node.ep.address().as_slice()));
-    let wishes = Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
+    let wishes = Arc::new(Wishes::default());
     let told = Arc::clone(&wishes);
     let is_between = std::env::var_os(BETWEEN_POLLS).is_some();
     std::thread::spawn(move || {
         for _ in lines.map(Result::unwrap).filter(|line| line == PAUSE) {
             if is_between {
-                told.1.store(true, Ordering::Relaxed);
+                told.pause.store(true, Ordering::Relaxed);
             } else {
                 stop_here();
             }
         }
-        told.0.store(true, Ordering::Relaxed);
+        told.end.store(true, Ordering::Relaxed);
     });
-    let (stop, pause) = &*wishes;
     let deadline = Instant::now() + LIFETIME;
-    while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+    while !wishes.end.load(Ordering::Relaxed) && Instant::now() < deadline {
         if node.poll() == 0 {
             std::thread::yield_now();
         }
-        if pause.swap(false, Ordering::Relaxed) {
+        if wishes.pause.swap(false, Ordering::Relaxed) {
             stop_here();
         }
         while let Some(packet) = node.packets.pop_front() {

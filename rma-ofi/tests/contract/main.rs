@@ -112,8 +112,9 @@ fn within_limit(name: &str, test: impl FnOnce()) {
     let (done, over) = mpsc::channel::<()>();
     let name = name.to_owned();
     thread::spawn(move || {
-        if over.recv_timeout(2 * LIMIT) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("{name}: a call has not returned for {LIMIT:?}");
+        let most = 2 * LIMIT;
+        if over.recv_timeout(most) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("{name} is not over after {most:?}: a call does not return");
             std::process::abort();
         }
     });
