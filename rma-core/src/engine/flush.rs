@@ -35,7 +35,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     #[inline]
     pub fn is_flushed(&self, window: WindowId, target: Rank) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
-        if w.last_rank != target || !w.state().is_passive() || !self.process.config.lazy_targets {
+        let is_known = w.last_rank == target && w.acks.is_empty();
+        if !is_known || !w.state().is_passive() || !self.process.config.lazy_targets {
             return false;
         }
         let Some(te) = self.process.targets.get(w.last_target) else { return false };
@@ -170,6 +171,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.process.sync_phase(t).is_some() {
             self.process.insist(w, t, Sync::Flush);
             return Poll::Pending;
+        }
+        // It may have had another element before, what was posted to which is not acknowledged.
+        if w.acks.contains(target) {
+            return self.wait(sync, Phase::Acknowledgement);
         }
         self.process.count_phases(&mut sync.counted, t);
         Poll::Ready(self.process.end_flush(w, t, sync.call))

@@ -22,9 +22,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.check_order(call, window, Some(target))?;
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
         w.has_ordered = true;
-        match w.find(&self.process.targets, target) {
-            Some(t) => self.process.begin_order(w, t),
-            None => w.ordered_detached = !w.acks.is_empty(),
+        w.ordered_detached = !w.acks.is_empty();
+        if let Some(t) = w.find(&self.process.targets, target) {
+            self.process.begin_order(w, t);
         }
         Ok(())
     }

@@ -179,7 +179,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 }
             }
         }
-        let detached = !w.acks.is_empty() && found.is_none() && !is_local;
+        let detached = !is_local
+            && match target {
+                // It has another element by now.
+                Some(target) if found.is_some() => w.acks.contains(target),
+                _ => !w.acks.is_empty(),
+            };
         let named = Named::Flush { ticket, is_local, detached };
         Ok(Request { call, window, target: target.unwrap_or(Rank::NULL), named })
     }

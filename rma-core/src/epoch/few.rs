@@ -28,6 +28,11 @@ impl FewRanks {
         self.count == Self::CAPACITY
     }
 
+    /// Whether the rank is awaited.
+    pub fn contains(&self, rank: Rank) -> bool {
+        self.iter().any(|entry| entry == rank)
+    }
+
     /// The entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
         self.ranks[..self.count].iter().copied().map(Rank)

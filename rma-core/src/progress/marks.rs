@@ -117,10 +117,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn begin_order(&mut self, w: &mut Window<E::Region>, t: u32) {
         self.cleanup_ops_target(w, t);
         let te = &mut self.targets[t];
-        if te.is_flushed() || te.is_dead() || Mutation::OrderIgnored.is_on() {
+        let is_behind_detached = w.acks.contains(te.rank);
+        let has_anything = !te.is_flushed() || is_behind_detached;
+        if !has_anything || te.is_dead() || Mutation::OrderIgnored.is_on() {
             return;
         }
         te.order.begin();
+        te.order.behind_detached |= is_behind_detached;
         self.close_direct(t);
     }
 
