@@ -4,12 +4,14 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+use std::task::Poll;
 
 use rma_conformance::behaviour::word_locks;
 use rma_conformance::{simulated, suite, Spec, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::ids::RemoteKey;
+use rma_core::engine::Engine;
+use rma_core::ids::{Rank, RemoteKey, WindowId};
 use rma_core::info::{AccumulateOps, LockProtocol, WindowOptions};
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
@@ -239,5 +241,102 @@ fn with_a_death(body: impl Fn(&mut World<SimEndpoint, SimBootstrap>, &dyn Fn()))
             let mut world = simulated::world(&fabric, 3, &Config::default(), |endpoint, _| endpoint);
             body(&mut world, &|| fabric.kill(2));
         }
+    }
+}
+
+/// Rank 0 goes on, and the fabric delivers; the others do nothing. Whether `poll` was ready.
+fn alone<T>(
+    world: &mut SimWorld,
+    fabric: &SimFabric,
+    mut poll: impl FnMut(&mut Engine<SimEndpoint, SimBootstrap>) -> Poll<T>,
+) -> Option<T> {
+    for _ in 0..200 {
+        if let Poll::Ready(done) = poll(&mut world.engines[0]) {
+            return Some(done);
+        }
+        world.engines[0].progress();
+        let _ = fabric.advance();
+    }
+    None
+}
+
+/// A rank with one target element has sent an accumulate to rank 1, which does nothing, and then given the element to
+/// others and back: a put to rank 1 is in its second one.
+fn with_a_second_element(fabric: &SimFabric) -> (SimWorld, WindowId) {
+    let config = Config { target_pool: 1, target_pool_global: 0, ..Config::default() };
+    let mut world = simulated::world(fabric, 3, &config, |endpoint, _| endpoint);
+    let window = world.allocate(64);
+    let started = world.engines[0].start_lock_all(window, false);
+    world.wait(0, started).unwrap();
+    let seven = 7_u64.to_le_bytes();
+    for target in [1, 2] {
+        // Where elements run out all are locked.
+        world.put(0, window, target, 32, &seven).unwrap();
+    }
+    let flushed = world.engines[0].start_flush_all(window);
+    world.wait(0, flushed).unwrap();
+    world.settle();
+    world.accumulate(0, window, 1, 0, &seven, Dtype::U64, ReduceOp::Sum).unwrap();
+    for target in [2, 1] {
+        let put = alone(&mut world, fabric, |engine| {
+            // SAFETY: the bytes outlive the epoch's operations, which are copied or awaited below.
+            unsafe { engine.put(window, Rank(target), 32, SEVENS.as_ptr(), 8) }
+        });
+        put.expect("an element for the target").unwrap();
+    }
+    (world, window)
+}
+
+static SEVENS: [u8; 8] = [7; 8];
+
+fn fabric_of_puts_and_gets() -> SimFabric {
+    let mut config = FabricConfig::unit(3);
+    puts_and_gets(&mut config);
+    SimFabric::new(config)
+}
+
+/// Shows: MPI_Win_flush, ours: iflush, seed: RESTORE_TARGET_ELEM_RESOURCES.
+#[test]
+fn a_flush_covers_what_went_to_an_earlier_element_of_the_target() {
+    for by_request in [false, true] {
+        let fabric = fabric_of_puts_and_gets();
+        let (mut world, window) = with_a_second_element(&fabric);
+        if by_request {
+            let mut request = world.engines[0].flush_request(window, Some(Rank(1)), false).unwrap();
+            let early = alone(&mut world, &fabric, |engine| engine.poll_request(&mut request));
+            assert_eq!(early, None, "the accumulate was not executed");
+            world.wait_request(0, &mut request).unwrap();
+        } else {
+            let mut flush = world.engines[0].start_flush(window, Rank(1)).unwrap();
+            let early = alone(&mut world, &fabric, |engine| engine.poll(&mut flush));
+            assert_eq!(early, None, "the accumulate was not executed");
+            world.wait(0, Ok(flush)).unwrap();
+        }
+        assert_eq!(world.word(1, window, 0), 7);
+        let started = world.engines[0].start_unlock_all(window);
+        world.wait(0, started).unwrap();
+        world.check_idle();
+    }
+}
+
+/// Shows: ours: order, ours: order_all, seed: RESTORE_TARGET_ELEM_RESOURCES.
+#[test]
+fn an_order_call_is_about_what_went_to_an_earlier_element_of_the_target() {
+    for is_all in [false, true] {
+        let fabric = fabric_of_puts_and_gets();
+        let (mut world, window) = with_a_second_element(&fabric);
+        if is_all {
+            world.engines[0].order_all(window).unwrap();
+        } else {
+            world.engines[0].order(window, Rank(1)).unwrap();
+        }
+        let mut got = [0_u8; 8];
+        world.get(0, window, 1, 0, &mut got).unwrap();
+        let none = alone(&mut world, &fabric, |_| Poll::<()>::Pending);
+        assert_eq!((none, fabric.traffic(0, 1).gets), (None, 0), "it is behind the accumulate");
+        let started = world.engines[0].start_unlock_all(window);
+        world.wait(0, started).unwrap();
+        assert_eq!(u64::from_le_bytes(got), 7);
+        world.check_idle();
     }
 }
