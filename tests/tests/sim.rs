@@ -244,7 +244,7 @@ fn with_a_death(body: impl Fn(&mut World<SimEndpoint, SimBootstrap>, &dyn Fn()))
     }
 }
 
-/// Rank 0 goes on, and the fabric delivers; the others do nothing. Whether `poll` was ready.
+/// Rank 0 goes on, and the fabric delivers; the others do nothing. What `poll` said, if it was ready.
 fn alone<T>(
     world: &mut SimWorld,
     fabric: &SimFabric,
@@ -260,15 +260,29 @@ fn alone<T>(
     None
 }
 
-/// A rank with one target element has sent an accumulate to rank 1, which does nothing, and then given the element to
-/// others and back: a put to rank 1 is in its second one.
-fn with_a_second_element(fabric: &SimFabric) -> (SimWorld, WindowId) {
+static SEVEN: u64 = 7;
+
+/// Rank 0 puts a word to the target, alone.
+fn put_alone(world: &mut SimWorld, fabric: &SimFabric, window: WindowId, target: u32) {
+    let put = alone(world, fabric, |engine| {
+        // SAFETY: a static.
+        unsafe { engine.put(window, Rank(target), 32, (&raw const SEVEN).cast(), 8) }
+    });
+    put.expect("an element for the target").unwrap();
+}
+
+/// Rank 0, which has one target element, has sent an accumulate to rank 1, which does nothing, and then given the element
+/// to rank 2 and back: a put to rank 1 is in its second one.
+fn with_a_second_element() -> (SimFabric, SimWorld, WindowId) {
+    let mut fabric_config = FabricConfig::unit(3);
+    puts_and_gets(&mut fabric_config);
+    let fabric = SimFabric::new(fabric_config);
     let config = Config { target_pool: 1, target_pool_global: 0, ..Config::default() };
-    let mut world = simulated::world(fabric, 3, &config, |endpoint, _| endpoint);
+    let mut world = simulated::world(&fabric, 3, &config, |endpoint, _| endpoint);
     let window = world.allocate(64);
     let started = world.engines[0].start_lock_all(window, false);
     world.wait(0, started).unwrap();
-    let seven = 7_u64.to_le_bytes();
+    let seven = SEVEN.to_le_bytes();
     for target in [1, 2] {
         // Where elements run out all are locked.
         world.put(0, window, target, 32, &seven).unwrap();
@@ -277,30 +291,29 @@ fn with_a_second_element(fabric: &SimFabric) -> (SimWorld, WindowId) {
     world.wait(0, flushed).unwrap();
     world.settle();
     world.accumulate(0, window, 1, 0, &seven, Dtype::U64, ReduceOp::Sum).unwrap();
-    for target in [2, 1] {
-        let put = alone(&mut world, fabric, |engine| {
-            // SAFETY: the bytes outlive the epoch's operations, which are copied or awaited below.
-            unsafe { engine.put(window, Rank(target), 32, SEVENS.as_ptr(), 8) }
-        });
-        put.expect("an element for the target").unwrap();
-    }
-    (world, window)
+    put_alone(&mut world, &fabric, window, 2);
+    put_alone(&mut world, &fabric, window, 1);
+    (fabric, world, window)
 }
 
-static SEVENS: [u8; 8] = [7; 8];
-
-fn fabric_of_puts_and_gets() -> SimFabric {
-    let mut config = FabricConfig::unit(3);
-    puts_and_gets(&mut config);
-    SimFabric::new(config)
+fn unlock_all_of_rank_0(mut world: SimWorld, window: WindowId) {
+    let started = world.engines[0].start_unlock_all(window);
+    world.wait(0, started).unwrap();
+    world.check_idle();
 }
 
+/// Whether the put is under way or complete when the flush is called.
+///
 /// Shows: MPI_Win_flush, ours: iflush, seed: RESTORE_TARGET_ELEM_RESOURCES.
 #[test]
 fn a_flush_covers_what_went_to_an_earlier_element_of_the_target() {
-    for by_request in [false, true] {
-        let fabric = fabric_of_puts_and_gets();
-        let (mut world, window) = with_a_second_element(&fabric);
+    for (by_request, is_put_complete) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (fabric, mut world, window) = with_a_second_element();
+        if is_put_complete {
+            // One more: what is found again is remembered, and a flush of it asked by a short way.
+            put_alone(&mut world, &fabric, window, 1);
+            assert_eq!(alone(&mut world, &fabric, |_| Poll::<()>::Pending), None);
+        }
         if by_request {
             let mut request = world.engines[0].flush_request(window, Some(Rank(1)), false).unwrap();
             let early = alone(&mut world, &fabric, |engine| engine.poll_request(&mut request));
@@ -313,30 +326,36 @@ fn a_flush_covers_what_went_to_an_earlier_element_of_the_target() {
             world.wait(0, Ok(flush)).unwrap();
         }
         assert_eq!(world.word(1, window, 0), 7);
-        let started = world.engines[0].start_unlock_all(window);
-        world.wait(0, started).unwrap();
-        world.check_idle();
+        unlock_all_of_rank_0(world, window);
     }
 }
 
+/// Also when the second element has been given away, too, by the time of the operation behind the order call.
+///
 /// Shows: ours: order, ours: order_all, seed: RESTORE_TARGET_ELEM_RESOURCES.
 #[test]
 fn an_order_call_is_about_what_went_to_an_earlier_element_of_the_target() {
-    for is_all in [false, true] {
-        let fabric = fabric_of_puts_and_gets();
-        let (mut world, window) = with_a_second_element(&fabric);
+    for (is_all, has_third) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (fabric, mut world, window) = with_a_second_element();
         if is_all {
             world.engines[0].order_all(window).unwrap();
         } else {
             world.engines[0].order(window, Rank(1)).unwrap();
         }
+        if has_third {
+            put_alone(&mut world, &fabric, window, 2);
+        }
         let mut got = [0_u8; 8];
-        world.get(0, window, 1, 0, &mut got).unwrap();
+        let into = got.as_mut_ptr();
+        // SAFETY: the bytes are read after the epoch only.
+        let get = alone(&mut world, &fabric, |engine| unsafe { engine.get(window, Rank(1), 0, into, 8) });
         let none = alone(&mut world, &fabric, |_| Poll::<()>::Pending);
         assert_eq!((none, fabric.traffic(0, 1).gets), (None, 0), "it is behind the accumulate");
-        let started = world.engines[0].start_unlock_all(window);
-        world.wait(0, started).unwrap();
+        if get.is_none() {
+            // Neither does it get an element before.
+            world.get(0, window, 1, 0, &mut got).unwrap();
+        }
+        unlock_all_of_rank_0(world, window);
         assert_eq!(u64::from_le_bytes(got), 7);
-        world.check_idle();
     }
 }
