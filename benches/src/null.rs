@@ -17,8 +17,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion, NativeOps, Order, Post,
-    PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
+    Accepted, Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion, NativeOps, Order,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
 };
 
 /// Ranks of the job.
@@ -100,7 +100,7 @@ impl Inbox {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deliver(&self, header: &[u8], payload: &[u8]) -> Post {
+    fn deliver(&self, header: &[u8], payload: &[u8]) -> Result<(), PostError> {
         let mut queues = self.queues();
         let index = queues.free.pop().ok_or(PostError::Again)?;
         // SAFETY: taken off the free list, the buffer is this call's alone until it is in the other list.
@@ -128,7 +128,7 @@ impl NullEndpoint {
             return Err(PostError::Again);
         }
         self.completed.push_back(tag);
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 }
 
@@ -157,7 +157,12 @@ fn null_flush(endpoint: &mut NullEndpoint, to: PeerAddr, tag: Tag) -> Post {
 
 #[inline(never)]
 #[no_mangle]
-fn null_send(endpoint: &mut NullEndpoint, to: PeerAddr, header: &[u8], payload: &[u8]) -> Post {
+fn null_send(
+    endpoint: &mut NullEndpoint,
+    to: PeerAddr,
+    header: &[u8],
+    payload: &[u8],
+) -> Result<(), PostError> {
     endpoint.inboxes[to.0 as usize].deliver(header, payload)
 }
 
@@ -222,7 +227,7 @@ unsafe impl Endpoint for NullEndpoint {
         Ok(NullRegion { key })
     }
 
-    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Result<(), PostError> {
         Ok(())
     }
 
@@ -280,7 +285,13 @@ unsafe impl Endpoint for NullEndpoint {
     }
 
     #[inline]
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], _class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        _class: SendClass,
+    ) -> Result<(), PostError> {
         null_send(self, to, header, payload)
     }
 

@@ -111,7 +111,7 @@ impl<N: Endpoint> CompositeEndpoint<N> {
 
     /// What one of both takes, and the other does not, is not offered.
     #[inline]
-    fn check_pieces(&self, local: &[LocalPiece], remote: &[RemotePiece]) -> Post {
+    fn check_pieces(&self, local: &[LocalPiece], remote: &[RemotePiece]) -> Result<(), PostError> {
         if local.len() > self.limits.vector_local_max || remote.len() > self.limits.vector_remote_max {
             return Err(PostError::Failed(TOO_MANY_PIECES));
         }
@@ -214,7 +214,7 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     }
 
     #[inline]
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {
         match self.near(to) {
             Some(shm) => shm.put_inject(to, src, at),
             None => self.network.put_inject(to, src, at),
@@ -316,7 +316,13 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     }
 
     #[inline]
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         match self.near(to) {
             Some(shm) => shm.send(to, header, payload, class),
             None => self.network.send(to, header, payload, class),
@@ -328,6 +334,14 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         match self.near(to) {
             Some(shm) => shm.flush(to, tag),
             None => self.network.flush(to, tag),
+        }
+    }
+
+    #[inline]
+    fn completes_at_once(&self, peer: PeerAddr) -> bool {
+        match &self.shm {
+            Ok(shm) if ShmEndpoint::is_peer(peer) => shm.completes_at_once(peer),
+            _ => self.network.completes_at_once(peer),
         }
     }
 

@@ -4,8 +4,9 @@
 //!
 //! 1. No call blocks, calls up, or allocates once the endpoint is open (`connect` excepted).
 //! 2. [`PostError::Again`] has no side effect; the same call may be made again after [`Endpoint::poll`].
-//! 3. The tag of every accepted operation comes back exactly once, as [`Completion::Done`] or
-//!    [`Completion::Failed`], also after the peer died.
+//! 3. The tag of every operation that was accepted as [`Accepted::Tracked`] comes back exactly once, as
+//!    [`Completion::Done`] or [`Completion::Failed`], also after the peer died. That of one accepted as
+//!    [`Accepted::Complete`] never does.
 //! 4. The packet of `send` and the source of `put_inject` are free for reuse on return.
 //! 5. Packets of one class sent to one peer arrive in the order sent, each once, unchanged. A provider
 //!    whose fabric promises no such order restores it. Requests and replies may pass each other.
@@ -26,6 +27,11 @@
 //! 11. Memory of [`Endpoint::allocate`] is all zeros, belongs to whoever asked for it, and outlives the
 //!     endpoint. On regions of it [`Endpoint::native_allocated`] works, which never has less than
 //!     [`Endpoint::native`]. Atomics that only it has are atomic towards the processor's.
+//! 12. What is accepted as [`Accepted::Complete`] is complete as line 6 says of completed puts, whatever
+//!     [`Limits::put_completes`] is, and its memory is free. It may have been done by loads and stores of the
+//!     calling thread: who must not read, from here on, what is older than its effect passes a full fence
+//!     before. What [`Limits::order`] states holds for it, too. Of a peer of whom
+//!     [`Endpoint::completes_at_once`] says so nothing is tracked but what failed, whose memory is free as well.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 use alloc::boxed::Box;
@@ -200,8 +206,18 @@ pub enum PostError {
     Failed(FabricCode),
 }
 
-/// The outcome of posting.
-pub type Post = Result<(), PostError>;
+/// How an operation was accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// Its tag comes back when it is complete.
+    Tracked,
+    /// It is complete (line 12), and its tag does not come back. Only to peers of whom
+    /// [`Endpoint::completes_at_once`] says so, or where there is nothing to do: no bytes, or a flush behind nothing.
+    Complete,
+}
+
+/// The outcome of posting an operation.
+pub type Post = Result<Accepted, PostError>;
 
 /// The answer of providers without vectors.
 const NO_VECTORS: FabricCode = FabricCode { code: 0, text: "the provider does not offer vectors" };
@@ -346,7 +362,7 @@ impl core::error::Error for ProviderError {}
 ///
 /// # Safety
 /// An implementation promises the module's contract; the engine's soundness rests on line 3 (a tag
-/// comes back once, and the memory of an operation is not touched after that), line 4, line 11, and on
+/// comes back once, and the memory of an operation is not touched after that), line 4, line 11, line 12, and on
 /// [`ReceivedPacket`]s pointing to `len` readable bytes until released.
 pub unsafe trait Endpoint: Send {
     /// A registered memory region.
@@ -405,7 +421,7 @@ pub unsafe trait Endpoint: Send {
     ///
     /// # Errors
     /// See [`PostError`].
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post;
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError>;
 
     /// Writes `len` bytes from `src` to the peer.
     ///
@@ -527,7 +543,13 @@ pub unsafe trait Endpoint: Send {
     ///
     /// # Errors
     /// See [`PostError`].
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post;
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError>;
 
     /// Completes (by its tag) when everything posted to `to` before is complete in the sense of
     /// [`CompletionScope::Remote`]. Used only where [`Limits::put_completes`] is `Local`, or after
@@ -536,6 +558,13 @@ pub unsafe trait Endpoint: Send {
     /// # Errors
     /// See [`PostError`].
     fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post;
+
+    /// Whether each operation to the connected peer, flushes included, is accepted as [`Accepted::Complete`] unless it
+    /// fails, as long as the peer is connected. Says nothing of packets.
+    fn completes_at_once(&self, peer: PeerAddr) -> bool {
+        let _ = peer;
+        false
+    }
 
     /// Progresses everything, bounded, and says what happened. Returns how many entries it added.
     fn poll(&mut self, out: &mut CompletionBatch) -> usize;

@@ -11,7 +11,7 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
+    Accepted, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
     ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
@@ -68,7 +68,7 @@ impl OfiEndpoint {
         // SAFETY: as above.
         unsafe { (*slot).is_in_flight = true };
         self.peers[to.0 as usize].outstanding += 1;
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     #[inline]
@@ -183,16 +183,11 @@ impl OfiEndpoint {
         }
     }
 
-    /// An operation that needs no fabric: done at once.
+    /// An operation that needs no fabric.
     #[cold]
     #[inline(never)]
-    fn done_at_once(&mut self, to: PeerAddr, tag: Tag) -> Post {
-        self.check_peer(to)?;
-        if self.ready.len() >= self.limits.outstanding_max {
-            return Err(PostError::Again);
-        }
-        self.ready.push_back(Completion::Done(tag));
-        Ok(())
+    fn nothing_to_do(&self, to: PeerAddr) -> Post {
+        self.check_peer(to).map(|_| Accepted::Complete)
     }
 
     /// Completes the flush when the operations in flight to the peer have.
@@ -200,14 +195,14 @@ impl OfiEndpoint {
         self.check_peer(to)?;
         let peer = &mut self.peers[to.0 as usize];
         if peer.outstanding == 0 {
-            return self.done_at_once(to, tag);
+            return Ok(Accepted::Complete);
         }
         if self.flush_waiters.len() == self.flush_waiters.capacity() {
             return Err(PostError::Again);
         }
         peer.flushes += 1;
         self.flush_waiters.push((to.0 as u32, tag));
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     /// Reads a word from the peer: the fabric does not let it overtake the writes before it.
@@ -295,7 +290,7 @@ unsafe impl Endpoint for OfiEndpoint {
         unsafe { OfiRegion::open(&self.live, base, len, key) }
     }
 
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], _at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], _at: RemoteAddr) -> Result<(), PostError> {
         // `inject_bytes_max` is 0: there are no injected puts but empty ones.
         self.check_peer(to)?;
         if src.is_empty() {
@@ -309,7 +304,7 @@ unsafe impl Endpoint for OfiEndpoint {
     unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         // Not every provider completes an empty write.
         if len == 0 {
-            return self.done_at_once(to, tag);
+            return self.nothing_to_do(to);
         }
         let ticket = self.ticket(to, len)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
@@ -333,7 +328,7 @@ unsafe impl Endpoint for OfiEndpoint {
     #[inline]
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         if len == 0 {
-            return self.done_at_once(to, tag);
+            return self.nothing_to_do(to);
         }
         let ticket = self.ticket(to, len)?;
         // SAFETY: the endpoint is open; the destination is the caller's promise.
@@ -418,7 +413,13 @@ unsafe impl Endpoint for OfiEndpoint {
     }
 
     #[inline]
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         let peer = self.check_peer(to)?;
         let len = header.len() + payload.len();
         if len > self.limits.send_bytes_max {

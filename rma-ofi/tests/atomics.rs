@@ -51,7 +51,7 @@ impl Loop {
             assert!(Instant::now() < deadline, "{what} does not complete");
             if !posted {
                 posted = match post(&mut self.ep, self.me, self.at) {
-                    Ok(()) => true,
+                    Ok(_) => true,
                     Err(PostError::Again) => false,
                     Err(PostError::Failed(code)) => panic!("{what}: {code}"),
                 };

@@ -50,8 +50,8 @@ pub struct ShmEndpoint {
     pub(crate) watched: usize,
     /// Where the next look for forgotten regions begins.
     pub(crate) next_swept: usize,
-    /// Tags that poll has to say.
-    pub(crate) ready: VecDeque<(Tag, Option<FabricCode>)>,
+    /// Operations of which poll has to say that they failed.
+    pub(crate) failures: VecDeque<(Tag, FabricCode)>,
     /// Peers that poll has to say are down.
     pub(crate) downs: VecDeque<(PeerAddr, FabricCode)>,
     pub(crate) buffers: Buffers,
@@ -122,7 +122,7 @@ impl ShmEndpoint {
             slots: Vec::new(),
             watched: 0,
             next_swept: 0,
-            ready: VecDeque::with_capacity(options.outstanding),
+            failures: VecDeque::with_capacity(options.outstanding),
             downs: VecDeque::new(),
             buffers: Buffers::new(options)?,
             inbox: Inbox {
@@ -323,11 +323,8 @@ impl ShmEndpoint {
     /// One more thing to say.
     #[inline]
     pub(crate) fn next_ready(&mut self) -> Option<Completion> {
-        if let Some((tag, failed)) = self.ready.pop_front() {
-            return Some(match failed {
-                None => Completion::Done(tag),
-                Some(code) => Completion::Failed(tag, code),
-            });
+        if let Some((tag, code)) = self.failures.pop_front() {
+            return Some(Completion::Failed(tag, code));
         }
         let (peer, code) = self.downs.pop_front()?;
         Some(Completion::PeerDown(peer, code))

@@ -27,11 +27,6 @@ impl ShmEndpoint {
         if self.polls % POLLS_TO_WATCH == 0 {
             self.watch();
         }
-        if !self.ready.is_empty() {
-            // What is said to be done is seen by everybody before anything that this rank reads after it: accesses
-            // themselves fence nothing.
-            fence(Ordering::SeqCst);
-        }
         while out.room() > 0 {
             let Some(completion) = self.next_ready() else { break };
             say(out, completion);
@@ -203,8 +198,9 @@ impl ShmEndpoint {
             }
         }
         self.watch();
-        let has_work =
-            !self.ready.is_empty() || !self.downs.is_empty() || self.inbox.todo.iter().any(|&word| word != 0);
+        let has_work = !self.failures.is_empty()
+            || !self.downs.is_empty()
+            || self.inbox.todo.iter().any(|&word| word != 0);
         if has_work || self.has_room_again() {
             return false;
         }

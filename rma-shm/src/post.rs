@@ -1,4 +1,4 @@
-//! The provider's calls. Whatever is posted is done when the call returns; `poll` only says so.
+//! The provider's calls. Whatever is posted is done when the call returns; `poll` only says what failed.
 
 use core::ptr::NonNull;
 
@@ -7,8 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
-    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Accepted, Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::atomics::{self, Atomic};
@@ -24,7 +24,7 @@ use crate::ring::WORD;
 use crate::transfer;
 
 impl ShmEndpoint {
-    /// Does an operation, if there is room to say how it went.
+    /// Does an operation.
     #[inline]
     fn operate(
         &mut self,
@@ -32,22 +32,29 @@ impl ShmEndpoint {
         tag: Tag,
         operation: impl FnOnce(&mut Peer) -> Result<(), FabricCode>,
     ) -> Post {
-        if self.ready.len() >= self.limits_of().outstanding_max {
-            self.live(to)?;
-            return Err(PostError::Again);
+        match operation(self.live(to)?) {
+            Ok(()) => Ok(Accepted::Complete),
+            Err(code) => self.failed(to, tag, code),
         }
-        let peer = self.live(to)?;
-        let done = operation(peer);
-        if done.is_err_and(|code| code.code == ENDED.code) {
+    }
+
+    /// An operation that was accepted has failed.
+    #[cold]
+    #[inline(never)]
+    fn failed(&mut self, to: PeerAddr, tag: Tag, code: FabricCode) -> Post {
+        if code.code == ENDED.code {
             self.peer_lost(to, ENDED);
             return Err(PostError::Failed(ENDED));
         }
-        self.ready.push_back((tag, done.err()));
-        Ok(())
+        if self.failures.len() >= self.limits_of().outstanding_max {
+            return Err(PostError::Again);
+        }
+        self.failures.push_back((tag, code));
+        Ok(Accepted::Tracked)
     }
 
     #[inline]
-    fn check_transfer(&self, len: usize) -> Post {
+    fn check_transfer(&self, len: usize) -> Result<(), PostError> {
         if self.reach == Reach::Packets {
             return Err(PostError::Failed(NOT_OFFERED));
         }
@@ -138,8 +145,8 @@ impl ShmEndpoint {
     }
 }
 
-// SAFETY: line 3: an accepted operation puts its tag into `ready` once, and is over by then, so that its
-// memory is not touched any more. Line 4: packets are copied in the call. Received packets point to `len`
+// SAFETY: line 3: an operation is over when its call returns, so that its memory is not touched any more; the tag of one
+// that failed is put into `failures` once. Line 4: packets are copied in the call. Received packets point to `len`
 // bytes of a buffer that is not lent again until it is released. The tests in tests/contract show every line.
 unsafe impl Endpoint for ShmEndpoint {
     type Region = ShmRegion;
@@ -194,7 +201,7 @@ unsafe impl Endpoint for ShmEndpoint {
         )
     }
 
-    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Result<(), PostError> {
         Err(PostError::Failed(NOT_OFFERED))
     }
 
@@ -289,7 +296,13 @@ unsafe impl Endpoint for ShmEndpoint {
     }
 
     #[inline]
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         let len = header.len().saturating_add(payload.len());
         if len > self.limits_of().send_bytes_max {
             return Err(PostError::Failed(TOO_LONG));
@@ -318,8 +331,13 @@ unsafe impl Endpoint for ShmEndpoint {
         }
     }
 
-    fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
-        self.operate(to, tag, |_| Ok(()))
+    fn flush(&mut self, to: PeerAddr, _tag: Tag) -> Post {
+        self.live(to).map(|_| Accepted::Complete)
+    }
+
+    #[inline]
+    fn completes_at_once(&self, _peer: PeerAddr) -> bool {
+        true
     }
 
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {

@@ -109,6 +109,10 @@ unsafe fn guarded(
             return Err(NO_REGION);
         }
         let [Run { local, remote: Place::Mapped(at), len }] = *runs else {
+            // The kernel would say that it has copied nothing.
+            if let [Run { len: 0, .. }] = *runs {
+                return Ok(());
+            }
             // The number may be another process's once this one has ended.
             if process.as_ref().is_some_and(crate::process::has_ended) {
                 return Err(ENDED);

@@ -7,8 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Order, PostError, RemoteAddr,
-    SendClass,
+    Accepted, Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Order, Post, PostError,
+    RemoteAddr, SendClass,
 };
 use rma_sim::{FabricConfig, Faults, Random, Sabotage, Traffic, Verdict};
 
@@ -31,7 +31,7 @@ fn line_2_again_has_no_side_effect() {
     while accepted < 200 {
         let value = [accepted as u8; 8];
         match pair.put_from(&value, accepted * 8, accepted as u64) {
-            Ok(()) => accepted += 1,
+            Ok(_) => accepted += 1,
             Err(PostError::Again) => refused += 1,
             Err(PostError::Failed(code)) => panic!("{code}"),
         }
@@ -376,18 +376,18 @@ fn misused_calls_are_reported() {
 
 #[test]
 fn the_unit_model_counts_round_trips() {
-    let elapsed_us = |post: fn(&mut Pair)| {
+    let elapsed_us = |post: fn(&mut Pair) -> Post| {
         let mut pair = Pair::new(FabricConfig::unit(2));
-        post(&mut pair);
+        assert_eq!(post(&mut pair), Ok(Accepted::Tracked));
         while pair.poll(0).done.is_empty() {
             assert!(pair.fabric.advance().is_some());
         }
         pair.fabric.now_ns() / 1000
     };
-    assert_eq!(elapsed_us(|pair| pair.put_from(&[0; 100], 0, 1).unwrap()), 2);
-    assert_eq!(elapsed_us(|pair| pair.get_into(0, 100, 1).unwrap()), 2);
-    assert_eq!(elapsed_us(|pair| pair.fetch_add(0, 1, 1).unwrap()), 2);
-    assert_eq!(elapsed_us(|pair| pair.endpoints[0].flush(pair.peers[0], Tag(1)).unwrap()), 2);
+    assert_eq!(elapsed_us(|pair| pair.put_from(&[0; 100], 0, 1)), 2);
+    assert_eq!(elapsed_us(|pair| pair.get_into(0, 100, 1)), 2);
+    assert_eq!(elapsed_us(|pair| pair.fetch_add(0, 1, 1)), 2);
+    assert_eq!(elapsed_us(|pair| pair.endpoints[0].flush(pair.peers[0], Tag(1))), 2);
 }
 
 #[test]
@@ -466,7 +466,34 @@ fn a_refused_post_is_announced_when_it_may_work() {
     assert!(pair.fabric.is_ready(0), "the first one is over");
     pair.fabric.clear_retry(0);
     assert!(!pair.fabric.is_ready(0));
-    assert_eq!(pair.fetch_add(0, 1, 1), Ok(()));
+    assert_eq!(pair.fetch_add(0, 1, 1), Ok(Accepted::Tracked));
     assert!(rma_sim::native_all().is_complete_for(Dtype::U64));
     assert!(!ReduceOp::BitAnd.is_defined_for(Dtype::F32));
+}
+
+#[test]
+fn line_12_what_is_complete_when_it_is_accepted_is_over() {
+    for seed in 0..50 {
+        let mut config = wild(seed);
+        config.near_ranks = 2;
+        config.faults.split_atomics = false;
+        let mut pair = Pair::new(config);
+        let (to, from) = (pair.peers[0], pair.at(0));
+        assert!(pair.endpoints[0].completes_at_once(to));
+        assert_eq!(pair.put_from(&[5; 64], 0, 1), Ok(Accepted::Complete));
+        assert_eq!(pair.target.bytes()[..64], [5; 64], "seed {seed}");
+        assert_eq!(pair.get_into(0, 64, 2), Ok(Accepted::Complete));
+        assert_eq!(pair.result.bytes()[..64], [5; 64], "seed {seed}");
+        let old = u64::from_ne_bytes([5; 8]);
+        assert_eq!(pair.fetch_add(0, 3, 3), Ok(Accepted::Complete));
+        assert_eq!(pair.compare_and_swap(0, old + 3, 9, 4), Ok(Accepted::Complete));
+        assert_eq!(pair.result.bytes()[24..32], old.to_ne_bytes());
+        assert_eq!(pair.result.bytes()[32..40], (old + 3).to_ne_bytes());
+        assert_eq!(pair.target.bytes()[..8], 9_u64.to_ne_bytes());
+        assert_eq!(pair.endpoints[0].flush(to, Tag(5)), Ok(Accepted::Complete));
+        let nobodys = RemoteAddr { key: RemoteKey(from.key.0 ^ 1), ..from };
+        assert_eq!(pair.put_at(&[1; 8], nobodys, 6), Ok(Accepted::Tracked));
+        let seen = pair.settle();
+        assert_eq!((seen.done, seen.failed), (vec![], vec![6]), "only what failed is said");
+    }
 }

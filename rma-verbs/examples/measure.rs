@@ -97,7 +97,7 @@ impl Side {
 
     fn post(&mut self, mut post: impl FnMut(&mut VerbsEndpoint) -> Post) -> Outcome<()> {
         self.until(|side| match post(&mut side.ep) {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(PostError::Again) => Ok(false),
             Err(PostError::Failed(code)) => Err(code.to_string()),
         })

@@ -41,6 +41,7 @@ macro_rules! lines {
             one_process 2 a_wrong_key_fails_the_operation;
             one_process 1 an_endpoint_reaches_itself;
             vectors 2 line_10_vectors_move_their_pieces;
+            at_once 2 line_12_what_is_complete_when_it_is_accepted_is_over;
             atomics 3 atomics_of_the_device_are_atomic;
             atomics 2 atomics_that_would_break_the_connection_are_refused;
             lists 3 rows_of_small_puts_come_back_one_by_one;

@@ -39,6 +39,9 @@ pub use options::{Options, RemoteCompletion};
 pub use region::VerbsRegion;
 
 #[cfg(test)]
+#[path = "../../rma-ofi/tests/contract/at_once.rs"]
+mod at_once;
+#[cfg(test)]
 #[path = "../tests/contract/atomics.rs"]
 mod atomics;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
+    Accepted, CompletionBatch, CompletionScope, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
     PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
@@ -192,19 +192,14 @@ impl VerbsEndpoint {
         let wr = sys::Wr { rdma: sys::Rdma { remote_addr: put.addr, rkey: put.rkey } };
         self.post(to, sys::IBV_WR_RDMA_READ, &local, wr, tag);
         self.peers[to.0 as usize].last_put = None;
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
-    /// An operation that needs no fabric: done at once.
+    /// An operation that needs no fabric.
     #[cold]
     #[inline(never)]
-    fn done_at_once(&mut self, to: PeerAddr, tag: Tag) -> Post {
-        self.check_peer(to)?;
-        if self.ready.len() >= self.limits.outstanding_max {
-            return Err(PostError::Again);
-        }
-        self.ready.push_back(Completion::Done(tag));
-        Ok(())
+    fn nothing_to_do(&self, to: PeerAddr) -> Post {
+        self.check_peer(to).map(|()| Accepted::Complete)
     }
 
     fn check_peer(&self, to: PeerAddr) -> Result<(), PostError> {
@@ -236,7 +231,7 @@ impl VerbsEndpoint {
         let (_, local) = self.bounce(8)?;
         let wr = sys::Wr { atomic: sys::Atomic { remote_addr: at.addr, compare_add, swap, rkey } };
         self.post(to, opcode, &Local { into: result, ..local }, wr, tag);
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 }
 
@@ -303,7 +298,7 @@ unsafe impl Endpoint for VerbsEndpoint {
         unsafe { VerbsRegion::open(&self.device.domain, base, len) }
     }
 
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], _at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], _at: RemoteAddr) -> Result<(), PostError> {
         // `inject_bytes_max` is 0: there are no injected puts but empty ones.
         self.check_peer(to)?;
         if src.is_empty() {
@@ -316,7 +311,7 @@ unsafe impl Endpoint for VerbsEndpoint {
     #[inline]
     unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         if len == 0 {
-            return self.done_at_once(to, tag);
+            return self.nothing_to_do(to);
         }
         let rkey = self.check(to, len, at.key)?;
         // SAFETY: by the caller's promise.
@@ -324,20 +319,20 @@ unsafe impl Endpoint for VerbsEndpoint {
         let wr = sys::Wr { rdma: sys::Rdma { remote_addr: at.addr, rkey } };
         self.post(to, sys::IBV_WR_RDMA_WRITE, &local, wr, tag);
         self.remember_put(to, at, rkey, len);
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     #[inline]
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         if len == 0 {
-            return self.done_at_once(to, tag);
+            return self.nothing_to_do(to);
         }
         let rkey = self.check(to, len, at.key)?;
         // SAFETY: by the caller's promise.
         let local = unsafe { self.destination(dst, len) }?;
         let wr = sys::Wr { rdma: sys::Rdma { remote_addr: at.addr, rkey } };
         self.post(to, sys::IBV_WR_RDMA_READ, &local, wr, tag);
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     unsafe fn put_vector(
@@ -419,7 +414,13 @@ unsafe impl Endpoint for VerbsEndpoint {
     }
 
     #[inline]
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         let role = class as usize;
         self.check_link(to, role)?;
         let len = header.len() + payload.len();
@@ -470,14 +471,14 @@ unsafe impl Endpoint for VerbsEndpoint {
         }
         let peer = &mut self.peers[to.0 as usize];
         if peer.outstanding == 0 {
-            return self.done_at_once(to, tag);
+            return Ok(Accepted::Complete);
         }
         if self.flush_waiters.len() == self.flush_waiters.capacity() {
             return Err(PostError::Again);
         }
         peer.flushes += 1;
         self.flush_waiters.push((to.0 as u32, tag));
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use core::ptr;
 
 use rma_core::ids::{PeerAddr, Tag};
-use rma_core::provider::{LocalPiece, Post, PostError, RemotePiece};
+use rma_core::provider::{Accepted, LocalPiece, Post, PostError, RemotePiece};
 
 use crate::endpoint::VerbsEndpoint;
 use crate::error::errno_code;
@@ -52,7 +52,7 @@ impl VerbsEndpoint {
         if !is_get {
             self.remember_put(to, at.at, rkey, len);
         }
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     /// Makes each piece known to the device, as it is done for single ones.

@@ -193,6 +193,12 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
         self.driver.now_ns()
     }
 
+    /// Whether the fabric does the operations of a rank to this target while they are posted.
+    pub fn completes_at_once(&mut self, rank: u32, target: u32) -> bool {
+        let engine = &mut self.engines[rank as usize];
+        engine.peer(Rank(target)).is_some_and(|peer| engine.endpoint().completes_at_once(peer))
+    }
+
     /// The counters of one rank.
     pub fn counters(&self, rank: u32) -> Counters {
         self.engines[rank as usize].counters()

@@ -11,7 +11,7 @@ use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
 use rma_core::info::LockProtocol;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, Limits, MemoryRegion, NativeOps, Order, Post, PostError,
+    Accepted, Completion, CompletionBatch, Endpoint, Limits, MemoryRegion, NativeOps, Order, Post, PostError,
     ProviderError, ReceivedPacket, RemoteAddr, SendClass,
 };
 use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
@@ -77,8 +77,8 @@ unsafe impl Endpoint for EverybodyElse {
         Ok(NoRegion)
     }
 
-    fn put_inject(&mut self, _: PeerAddr, _: &[u8], _: RemoteAddr) -> Post {
-        NOT_OFFERED
+    fn put_inject(&mut self, _: PeerAddr, _: &[u8], _: RemoteAddr) -> Result<(), PostError> {
+        NOT_OFFERED.map(|_| ())
     }
 
     unsafe fn put(&mut self, _: PeerAddr, _: *const u8, _: usize, _: RemoteAddr, _: Tag) -> Post {
@@ -116,7 +116,7 @@ unsafe impl Endpoint for EverybodyElse {
         // SAFETY: writable for one element by the caller's promise.
         unsafe { result.cast::<u64>().write_unaligned(0) };
         self.done.push(tag);
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     unsafe fn compare_atomic(
@@ -133,7 +133,7 @@ unsafe impl Endpoint for EverybodyElse {
         unsafe { self.fetch_atomic(to, operand, result, 1, at, dtype, ReduceOp::Replace, tag) }
     }
 
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], _: SendClass) -> Post {
+    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], _: SendClass) -> Result<(), PostError> {
         let packet = Header::decode(&mut Reader::new(header)).expect("the engine sends packets");
         let mut answer = packet;
         match packet.kind {

@@ -89,7 +89,7 @@ fn regions_have_the_name_that_the_network_gives_them() {
     // It is gone for both.
     let mut failed = |from: usize, tag| {
         let peer = world.nodes[from].peers[0];
-        world.post("put", |world| {
+        world.operate((from, tag), "put", |world| {
             // SAFETY: a static.
             unsafe { world.nodes[from].ep.put(peer, BYTES.as_ptr(), 8, at, rma_core::ids::Tag(tag)) }
         });

@@ -3,6 +3,8 @@
 
 #[path = "../../../rma-ofi/tests/contract/allocations.rs"]
 mod allocations;
+#[path = "../../../rma-ofi/tests/contract/at_once.rs"]
+mod at_once;
 #[path = "../../../rma-ofi/tests/contract/bodies.rs"]
 mod bodies;
 mod both;

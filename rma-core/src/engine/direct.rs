@@ -9,7 +9,7 @@ use crate::bootstrap::Bootstrap;
 use crate::error::RmaError;
 use crate::ids::{Rank, WindowId};
 use crate::progress::{Process, TagKind};
-use crate::provider::Endpoint;
+use crate::provider::{Accepted, Endpoint};
 use crate::table::{Shortcut, TargetElement};
 use crate::wire::OpKind;
 
@@ -115,7 +115,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Ready(Ok(()))
     }
 
-    /// A put that did not take the shortcut.
+    /// A put that did not take the shortcut, or that of a target whose operations are complete at once.
     ///
     /// # Safety
     /// As for [`Engine::put`].
@@ -128,6 +128,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         origin: *const u8,
         len: usize,
     ) -> Outcome {
+        let way = &self.process.shortcut;
+        if let Some(at) = way.near_put_at(window, target, disp, len) {
+            let (peer, tag) = (way.peer, way.put_tag);
+            self.process.is_unfenced = true;
+            self.process.counters.native_puts += 1;
+            self.process.count_offered(len);
+            // SAFETY: the caller's promise is the endpoint's.
+            let posted = unsafe { self.process.endpoint.put(peer, origin, len, at, tag) };
+            return match posted {
+                Ok(Accepted::Complete) => Poll::Ready(Ok(())),
+                other => self.near_put_not_done(other.is_ok()),
+            };
+        }
         // SAFETY: the caller's promise.
         if unsafe { self.put_direct(window, target, disp, origin, len) } {
             return Poll::Ready(Ok(()));
@@ -150,6 +163,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         result: *mut u8,
         len: usize,
     ) -> Outcome {
+        let way = &self.process.shortcut;
+        if let Some(at) = way.near_get_at(window, target, disp, len) {
+            let (peer, tag) = (way.peer, way.get_tag);
+            self.process.is_unfenced = true;
+            self.process.counters.native_gets += 1;
+            self.process.count_offered(len);
+            // SAFETY: the caller's promise is the endpoint's.
+            let posted = unsafe { self.process.endpoint.get(peer, result, len, at, tag) };
+            return match posted {
+                Ok(Accepted::Complete) => Poll::Ready(Ok(())),
+                other => self.near_get_not_done(other.is_ok()),
+            };
+        }
         // SAFETY: the caller's promise.
         if unsafe { self.get_direct(window, target, disp, result, len) } {
             return Poll::Ready(Ok(()));
@@ -178,6 +204,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.leave_shortcut();
     }
 
+    /// A put by the shortcut that should have been complete at once. `is_tracked`: it has failed, which its tag will say.
+    #[cold]
+    #[inline(never)]
+    fn near_put_not_done(&mut self, is_tracked: bool) -> Outcome {
+        self.process.shortcut_target().native_puts += 1;
+        if is_tracked {
+            return Poll::Ready(Ok(()));
+        }
+        self.put_refused();
+        Poll::Pending
+    }
+
     /// A put to the target used last, whose lock is held and whose metadata is known: natively, without an element,
     /// and the next one by the shortcut. `false`: not possible now, nothing happened.
     ///
@@ -204,17 +242,30 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let tag = TagKind::CountedPut.tag(0, t);
         // SAFETY: the caller's promise is the endpoint's.
         let posted = unsafe { self.process.endpoint.put(direct.peer, origin, len, at, tag) };
-        if posted.is_err() {
-            return false;
-        }
+        let Ok(accepted) = posted else { return false };
+        let is_tracked = accepted == Accepted::Tracked;
         let most = self.process.limits.message_bytes_max;
         self.process.shortcut.learn_put(window, target, (t, tag), direct, most);
-        te.native_puts += 1;
-        te.unflushed = self.process.puts_need_flush;
+        // Who takes the shortcut does not say it.
+        te.unflushed |= self.process.puts_need_flush && !direct.at_once;
+        te.native_puts += u32::from(is_tracked);
+        self.process.is_unfenced |= !is_tracked;
         w.fence_active = true;
         self.process.counters.native_puts += 1;
         self.process.counters.native_bytes += len as u64;
         true
+    }
+
+    /// A get by the shortcut that should have been complete at once. `is_tracked`: it has failed, which its tag will say.
+    #[cold]
+    #[inline(never)]
+    fn near_get_not_done(&mut self, is_tracked: bool) -> Outcome {
+        self.process.shortcut_target().native_gets += 1;
+        if is_tracked {
+            return Poll::Ready(Ok(()));
+        }
+        self.get_refused();
+        Poll::Pending
     }
 
     /// A get, as [`Engine::put_direct`].
@@ -242,12 +293,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let tag = TagKind::CountedGet.tag(0, t);
         // SAFETY: the caller's promise is the endpoint's.
         let posted = unsafe { self.process.endpoint.get(direct.peer, result, len, at, tag) };
-        if posted.is_err() {
-            return false;
-        }
+        let Ok(accepted) = posted else { return false };
+        let is_tracked = accepted == Accepted::Tracked;
         let most = self.process.limits.message_bytes_max;
         self.process.shortcut.learn_get(window, target, (t, tag), direct, most);
-        te.native_gets += 1;
+        te.native_gets += u32::from(is_tracked);
+        self.process.is_unfenced |= !is_tracked;
         w.fence_active = true;
         self.process.counters.native_gets += 1;
         self.process.counters.native_bytes += len as u64;

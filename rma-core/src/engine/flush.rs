@@ -33,14 +33,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// passive-target epoch without an error, and everything posted to it is complete. A blocking flush
     /// asks this first; `false` says nothing.
     #[inline]
-    pub fn is_flushed(&self, window: WindowId, target: Rank) -> bool {
+    pub fn is_flushed(&mut self, window: WindowId, target: Rank) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
         let is_known = w.last_rank == target && w.acks.is_empty();
         if !is_known || !w.state().is_passive() || !self.process.config.lazy_targets {
             return false;
         }
         let Some(te) = self.process.targets.get(w.last_target) else { return false };
-        te.is_flushed() && te.sync == Sync::None && te.error.is_none() && self.process.failure.is_none()
+        let is_flushed =
+            te.is_flushed() && te.sync == Sync::None && te.error.is_none() && self.process.failure.is_none();
+        if is_flushed {
+            self.process.pass_fence();
+        }
+        is_flushed
     }
 
     /// The same for all ranks.

@@ -281,6 +281,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         is_free
     }
 
+    /// Whether a lock is waited for of which nobody will tell: its words have to be looked at again (docs/locks.md).
+    /// Who sleeps meanwhile should not sleep long.
+    pub fn wants_looks(&self) -> bool {
+        self.process.wants_looks
+    }
+
     /// Bytes that the engine holds beside its windows; independent of the number of ranks beyond
     /// `RMA_PEERS`.
     pub fn shared_bytes(&self) -> usize {
@@ -320,6 +326,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let result = self.poll_stage(sync);
         if result.is_ready() {
             sync.stage = Stage::Done;
+            self.process.pass_fence();
         }
         result
     }

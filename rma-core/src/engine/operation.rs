@@ -10,13 +10,13 @@ use crate::bootstrap::Bootstrap;
 use crate::check::AccessKind;
 use crate::dtype::Dtype;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
-use crate::ids::{Rank, WindowId};
+use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::layout::Layouts;
 use crate::mutation::Mutation;
 use crate::op::ReduceOp;
 use crate::path::Path;
 use crate::progress::TagKind;
-use crate::provider::{Endpoint, PostError, RemoteAddr};
+use crate::provider::{Accepted, Endpoint, Post, PostError, RemoteAddr};
 use crate::state::{TargetLockState, WindowState};
 use crate::table::{Direct, Notification, Sync, TargetError};
 use crate::window::{SelfLock, Window};
@@ -398,47 +398,95 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         self.resolve(w, t);
     }
 
-    /// Posts a native put or get without an operation element. `false`: not possible now.
+    /// Posts a native put or get without an operation element, and an atomic where it is complete at once. `false`: not
+    /// possible now.
     ///
     /// # Safety
     /// As for [`Engine::post`].
     unsafe fn post_counted(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
-        let &Operation { kind, disp, len, origin, result, dtype, op, .. } = operation;
+        let &Operation { kind, disp, len, dtype, op, .. } = operation;
         if !self.targets[t].is_unmarked() {
             self.settle_marks(t);
             self.settle_order(w, t);
         }
         let te = &self.targets[t];
+        let is_transfer = matches!(kind, OpKind::Put | OpKind::Get);
+        if !is_transfer && !te.direct.as_ref().is_some_and(|direct| direct.at_once) {
+            return false;
+        }
+        let Some(Direct { peer, metadata, at_once }) = te.direct else { return false };
+        // One element is one operation of the fabric; and what is complete at once is behind nothing but what failed.
+        let is_one = is_transfer || (at_once && len == dtype.size() && te.native_outstanding() == 0);
         let possible = w.state().may_issue()
             && te.pending.is_empty()
             && len <= self.limits.message_bytes_max
-            && matches!(kind, OpKind::Put | OpKind::Get)
+            && is_one
             && w.paths.of(kind, dtype, op) == Path::Native;
-        let (true, Some(Direct { peer, metadata })) = (possible, te.direct) else {
+        if !possible {
             return false;
-        };
+        }
         // What the target says of its window may be anything.
         let offset = disp.wrapping_mul(metadata.disp_unit.into());
         let at = RemoteAddr { addr: metadata.base.wrapping_add(offset), key: metadata.key };
-        let is_put = kind == OpKind::Put;
-        let posted = if is_put {
-            // SAFETY: the caller's promise is the endpoint's.
-            unsafe { self.endpoint.put(peer, origin, len, at, TagKind::CountedPut.tag(0, t)) }
-        } else {
-            // SAFETY: the caller's promise is the endpoint's.
-            unsafe { self.endpoint.get(peer, result, len, at, TagKind::CountedGet.tag(0, t)) }
+        // SAFETY: the caller's promise; atomics go only to where their buffers are free on return.
+        let posted = unsafe { self.post_native(peer, operation, at, t) };
+        let accepted = match posted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                self.counters.again += u64::from(error == PostError::Again);
+                return false;
+            }
         };
-        if posted.is_err() {
-            self.counters.again += u64::from(posted == Err(PostError::Again));
-            return false;
-        }
+        let is_tracked = accepted == Accepted::Tracked;
+        self.is_unfenced |= !is_tracked;
         let te = &mut self.targets[t];
-        te.native_puts += u32::from(is_put);
-        te.native_gets += u32::from(!is_put);
-        te.unflushed |= is_put && self.puts_need_flush;
-        self.counters.native_puts += u64::from(is_put);
-        self.counters.native_gets += u64::from(!is_put);
+        match kind {
+            OpKind::Get => {
+                te.native_gets += u32::from(is_tracked);
+                self.counters.native_gets += 1;
+            }
+            OpKind::Put => {
+                te.native_puts += u32::from(is_tracked);
+                te.unflushed |= is_tracked && self.puts_need_flush;
+                self.counters.native_puts += 1;
+            }
+            // One that is tracked has failed, and is counted as a put until that is said.
+            _ => {
+                te.native_puts += u32::from(is_tracked);
+                self.counters.native_atomics += 1;
+            }
+        }
         self.counters.native_bytes += len as u64;
         true
+    }
+
+    /// Asks the fabric for an operation of one piece.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`]; and the values of an atomic stay readable, unless the fabric has no use for them when
+    /// this returns.
+    #[inline]
+    unsafe fn post_native(&mut self, peer: PeerAddr, operation: &Operation, at: RemoteAddr, t: u32) -> Post {
+        let &Operation { kind, dtype, op, len, origin, result, compare, .. } = operation;
+        let tag = match kind {
+            OpKind::Get => TagKind::CountedGet.tag(0, t),
+            _ => TagKind::CountedPut.tag(0, t),
+        };
+        match kind {
+            // SAFETY: the caller's promise is the endpoint's; so for all of these.
+            OpKind::Put => unsafe { self.endpoint.put(peer, origin, len, at, tag) },
+            // SAFETY: as above.
+            OpKind::Get => unsafe { self.endpoint.get(peer, result, len, at, tag) },
+            // SAFETY: as above.
+            OpKind::Accumulate => unsafe { self.endpoint.atomic(peer, origin, 1, at, dtype, op, tag) },
+            // SAFETY: as above.
+            OpKind::GetAccumulate => unsafe {
+                self.endpoint.fetch_atomic(peer, origin, result, 1, at, dtype, op, tag)
+            },
+            // SAFETY: as above.
+            OpKind::CompareAndSwap => unsafe {
+                self.endpoint.compare_atomic(peer, origin, compare, result, at, dtype, tag)
+            },
+        }
     }
 }

@@ -20,6 +20,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn order(&mut self, window: WindowId, target: Rank) -> Result<(), RmaError> {
         let call = Call::Order;
         self.check_order(call, window, Some(target))?;
+        // What was complete at once is seen before what follows.
+        self.process.pass_fence();
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
         w.has_ordered = true;
         w.ordered_detached = !w.acks.is_empty();
@@ -37,6 +39,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// When no epoch is open.
     pub fn order_all(&mut self, window: WindowId) -> Result<(), RmaError> {
         self.check_order(Call::OrderAll, window, None)?;
+        self.process.pass_fence();
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
         w.has_ordered = true;
         w.ordered_detached = !w.acks.is_empty();

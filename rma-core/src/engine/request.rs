@@ -253,6 +253,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         if result.is_ready() {
             request.named = Named::Null;
+            self.process.pass_fence();
         }
         result
     }

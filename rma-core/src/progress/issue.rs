@@ -4,7 +4,7 @@ use super::{Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::provider::{CompletionScope, Endpoint};
+use crate::provider::{Accepted, CompletionScope, Endpoint};
 use crate::state::TargetLockState;
 use crate::table::Sync;
 use crate::window::Window;
@@ -74,26 +74,28 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(0);
         }
         match te.lock {
-            TargetLockState::Called if w.words.is_some() => self.issue_word_lock(w, t).map(|()| 0),
-            TargetLockState::Called => self.issue_lock(w, t),
-            // The grant wakes this up again.
-            TargetLockState::Issued => self.issue_words(w, t).map(|()| 0),
-            TargetLockState::Granted => {
-                if !self.resolve(w, t) {
-                    return Err(Again);
-                }
-                self.issue_words(w, t)?;
-                let native = self.issue_native(w, t)?;
-                self.issue_notes(w, t)?;
-                let messages = self.issue_messages(w, t)?;
-                // Notifications of natives may have waited for those in packets.
-                w.dirty |= messages > 0 && self.targets[t].notes > 0;
-                self.issue_order(w, t)?;
-                self.issue_marks(w, t)?;
-                self.issue_sync(w, t)?;
-                Ok(native + messages)
-            }
+            TargetLockState::Called if w.words.is_some() => self.issue_word_lock(w, t)?,
+            TargetLockState::Called => return self.issue_lock(w, t),
+            TargetLockState::Issued => self.issue_words(w, t)?,
+            TargetLockState::Granted => {}
         }
+        if self.targets[t].lock != TargetLockState::Granted || self.targets[t].is_dead() {
+            // The grant wakes this up again.
+            return Ok(0);
+        }
+        if !self.resolve(w, t) {
+            return Err(Again);
+        }
+        self.issue_words(w, t)?;
+        let native = self.issue_native(w, t)?;
+        self.issue_notes(w, t)?;
+        let messages = self.issue_messages(w, t)?;
+        // Notifications of natives may have waited for those in packets.
+        w.dirty |= messages > 0 && self.targets[t].notes > 0;
+        self.issue_order(w, t)?;
+        self.issue_marks(w, t)?;
+        self.issue_sync(w, t)?;
+        Ok(native + messages)
     }
 
     /// Whether operations may leave, as far as the window's epoch is concerned.
@@ -233,11 +235,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(());
         }
         match self.endpoint.flush(peer, TagKind::Flush.tag(0, t)) {
-            Ok(()) => {
+            Ok(accepted) => {
                 self.counters.native_flushes += 1;
                 let te = &mut self.targets[t];
-                (te.unflushed, te.flush_outstanding) = (false, true);
+                (te.unflushed, te.flush_outstanding) = (false, accepted == Accepted::Tracked);
                 te.flushes_posted = te.flushes_posted.wrapping_add(1);
+                if accepted == Accepted::Complete {
+                    (te.flushes_done, te.accumulates_unseen) = (te.flushes_posted, false);
+                    w.dirty = true;
+                }
                 self.shortcut.forget(t);
                 Ok(())
             }

@@ -10,7 +10,7 @@ use crate::info::AccumulateOrdering;
 use crate::layout::{block_at, Layouts};
 use crate::path::Path;
 use crate::pool::NONE;
-use crate::provider::{CompletionScope, Endpoint, Post, PostError, RemoteAddr};
+use crate::provider::{Accepted, CompletionScope, Endpoint, Post, PostError, RemoteAddr};
 use crate::table::OperationState;
 use crate::window::Window;
 use crate::wire::{Metadata, OpKind};
@@ -94,12 +94,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 self.post_piece(peer, op, metadata)
             };
             match posted {
-                Ok(len) => self.count_piece(t, op, len),
+                Ok((len, accepted)) => self.count_piece(t, op, len, accepted),
                 Err(error) => return Err(self.refused(w, t, error)),
             }
         }
         self.unlink_pending(t, op);
         self.link_issued(t, op);
+        if self.operations[op].outstanding == 0 {
+            // All of it was complete at once: no completion will say so.
+            if self.operations[op].is_finished() {
+                self.complete_operation(t, op);
+            }
+            w.dirty = true;
+        }
         Ok(true)
     }
 
@@ -135,24 +142,29 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         Ok(true)
     }
 
-    fn count_piece(&mut self, t: u32, op: u32, len: u64) {
+    fn count_piece(&mut self, t: u32, op: u32, len: u64, accepted: Accepted) {
         let element = &mut self.operations[op];
         element.native = true;
         element.posted += len;
-        element.outstanding += 1;
         self.counters.native_bytes += len;
+        match element.kind {
+            OpKind::Put => self.counters.native_puts += 1,
+            OpKind::Get => self.counters.native_gets += 1,
+            _ => self.counters.native_atomics += 1,
+        }
+        if accepted == Accepted::Complete {
+            self.is_unfenced = true;
+            return;
+        }
+        element.outstanding += 1;
         let te = &mut self.targets[t];
         te.tracked_pieces += 1;
         match element.kind {
             OpKind::Put => {
                 te.native_puts += 1;
                 te.unflushed = self.puts_need_flush;
-                self.counters.native_puts += 1;
             }
-            OpKind::Get => {
-                te.native_gets += 1;
-                self.counters.native_gets += 1;
-            }
+            OpKind::Get => te.native_gets += 1,
             _ => {
                 te.native_atomics += 1;
                 let (reads, writes) = element.accesses();
@@ -162,13 +174,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     self.limits.put_completes == CompletionScope::Local && element.kind == OpKind::Accumulate;
                 te.unflushed |= is_local;
                 te.accumulates_unseen |= is_local;
-                self.counters.native_atomics += 1;
             }
         }
     }
 
-    /// Posts the next piece; returns its length.
-    fn post_piece(&mut self, peer: PeerAddr, op: u32, metadata: &Metadata) -> Result<u64, PostError> {
+    /// Posts the next piece; returns its length, and how it was accepted.
+    fn post_piece(
+        &mut self,
+        peer: PeerAddr,
+        op: u32,
+        metadata: &Metadata,
+    ) -> Result<(u64, Accepted), PostError> {
         let element = &self.operations[op];
         debug_assert_eq!(element.state, OperationState::Pending);
         let tag = TagKind::Operation.tag(element.generation, op);
@@ -216,6 +232,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if posted == Err(PostError::Again) {
             self.counters.again += 1;
         }
-        posted.map(|()| len)
+        posted.map(|accepted| (len, accepted))
     }
 }

@@ -8,7 +8,9 @@ use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::{PeerAddr, RemoteKey};
 use crate::layout::block_at;
-use crate::provider::{Endpoint, Limits, LocalPiece, PostError, RemoteAddr, RemotePiece, VECTOR_PIECES_MAX};
+use crate::provider::{
+    Accepted, Endpoint, Limits, LocalPiece, PostError, RemoteAddr, RemotePiece, VECTOR_PIECES_MAX,
+};
 use crate::table::{OperationElement, OperationState};
 use crate::wire::{Metadata, OpKind};
 
@@ -99,7 +101,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             && matches!(element.kind, OpKind::Put | OpKind::Get)
     }
 
-    /// Posts as many of the next pieces of a put or get as one vector holds; returns their bytes.
+    /// Posts as many of the next pieces of a put or get as one vector holds; returns their bytes, and how they were
+    /// accepted.
     ///
     /// Implements: ours: vectors.
     pub(super) fn post_vector(
@@ -107,7 +110,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         peer: PeerAddr,
         op: u32,
         metadata: &Metadata,
-    ) -> Result<u64, PostError> {
+    ) -> Result<(u64, Accepted), PostError> {
         let element = &self.operations[op];
         debug_assert_eq!(element.state, OperationState::Pending);
         let tag = TagKind::Operation.tag(element.generation, op);
@@ -130,7 +133,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if posted == Err(PostError::Again) {
             self.counters.again += 1;
         }
-        posted.map(|()| vector.len)
+        posted.map(|accepted| (vector.len, accepted))
     }
 }
 

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec;
+use core::sync::atomic::{fence, Ordering};
 
 use super::control::NO_WINDOW;
 use super::deaths::Losses;
@@ -102,6 +103,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) seat_cells: LockCells,
     /// In some window somebody may have to look again for such a lock.
     pub(crate) wants_looks: bool,
+    /// Steps of such locks that were complete at once since progress was made last: no completion tells of them.
+    pub(crate) steps_at_once: usize,
     pub(crate) peers: PeerTable,
     pub(crate) replies: Replies,
     /// Numbers the access epochs of start, on all windows.
@@ -114,6 +117,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
+    /// Operations were complete at once since the last full fence ([`Process::pass_fence`]).
+    pub(crate) is_unfenced: bool,
     /// Regions registered so far: no two of them, near in time, wish for the same key.
     pub(crate) regions_registered: u32,
     pub(crate) losses: Losses,
@@ -150,6 +155,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             lock_cells: LockCells::new(),
             seat_cells: LockCells::new(),
             wants_looks: false,
+            steps_at_once: 0,
             peers: PeerTable::new(config.peers.min(size as usize + 1)),
             replies: Replies::new(config.reply_buffers, limits.send_bytes_max),
             access_sequence: 0,
@@ -159,6 +165,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             reduce: Dissemination::new(rank, size),
             counters: Counters::default(),
             failure: None,
+            is_unfenced: false,
             regions_registered: 0,
             losses: Losses::new(),
             is_deferring: false,
@@ -320,7 +327,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     && te.is_unmarked()
                     && te.sync != crate::table::Sync::Unlock =>
             {
-                Some(Direct { peer, metadata })
+                Some(Direct { peer, metadata, at_once: self.endpoint.completes_at_once(peer) })
             }
             _ => None,
         };
@@ -330,6 +337,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn close_direct(&mut self, t: u32) {
         self.shortcut.forget(t);
         self.targets[t].direct = None;
+    }
+
+    /// What this process did by itself is seen by everybody before anything that it reads from here on. Whoever says that
+    /// operations are complete passes this before.
+    #[inline]
+    pub(crate) fn pass_fence(&mut self) {
+        if core::mem::take(&mut self.is_unfenced) {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Sends a packet and counts it. A peer that is gone is not an error here: it is found when the

@@ -41,7 +41,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.issue_looks(windows);
         }
         self.send_reduce_rounds();
-        events
+        events + core::mem::take(&mut self.steps_at_once)
     }
 
     /// MAKE_RMA_PROGRESS_WIN: what calls about several targets do at once.

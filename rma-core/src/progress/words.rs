@@ -15,7 +15,7 @@ use crate::lock::words::{Atomic, Claim, Memo, Tickets, Turn, Word, WordLock};
 use crate::mutation::Mutation;
 use crate::op::ReduceOp;
 use crate::pool::NONE;
-use crate::provider::{Endpoint, Post, PostError, RemoteAddr};
+use crate::provider::{Accepted, Endpoint, Post, PostError, RemoteAddr};
 use crate::state::TargetLockState;
 use crate::table::{CellPlace, Sync, TargetError};
 use crate::window::{has_atomics, offset_of, Seat, Walk, Window, OWN_SEAT, SEATS};
@@ -87,7 +87,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     fn count_word(&mut self, posted: Post, is_again: bool) {
         match posted {
-            Ok(()) => {
+            Ok(_) => {
                 self.counters.lock_atomics += 1;
                 self.counters.lock_retries += u64::from(is_again);
             }
@@ -135,35 +135,41 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             (words.has_waiters, self.wants_looks) = (true, true);
         }
         let is_mourning = self.is_mourning();
-        for word in Word::BOTH {
-            let turn = self.targets[t].words.poll(word, is_mourning);
-            if let Some(turn) = turn.filter(|turn| !turn.is_again) {
-                self.post_target_word(w, t, word, turn)?;
+        while let Some((word, turn)) = next_turn(&self.targets[t].words, is_mourning) {
+            if !self.post_target_word(w, t, word, turn)? {
+                break;
             }
         }
         Ok(())
     }
 
+    /// `false`: where the words are is not known yet.
     fn post_target_word(
         &mut self,
         w: &mut Window<E::Region>,
         t: u32,
         word: Word,
         turn: Turn,
-    ) -> Result<(), Again> {
+    ) -> Result<bool, Again> {
         let te = &self.targets[t];
         let Some(peer) = te.peer else { return Err(Again) };
         let Some(place) = w.words.as_ref().and_then(|words| words.place_of(te.rank, self.rank)) else {
-            return self.request_metadata(w, t);
+            return self.request_metadata(w, t).map(|()| false);
         };
         let cell = self.lock_cells.put(t as usize, word, turn.atomic);
         let tag = LockSeat::Target.tag(word, t);
         let posted = self.post_word(peer, place, word, (cell, turn.atomic), tag);
         self.count_word(posted, turn.is_again);
         match posted {
-            Ok(()) => {
+            Ok(accepted) => {
                 self.targets[t].words.on_posted(word, turn);
-                Ok(())
+                if accepted == Accepted::Complete {
+                    self.on_target_word(w, t, word);
+                    // A look in vain is no step: who counts those would never sleep.
+                    let is_vain = turn.is_again && self.targets[t].words.is_waiting();
+                    self.steps_at_once += usize::from(!is_vain);
+                }
+                Ok(true)
             }
             Err(error) => Err(self.refused(w, t, error)),
         }
@@ -234,7 +240,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         index: u32,
     ) {
         match seat {
-            LockSeat::Target => self.on_target_word(windows, word, index),
+            LockSeat::Target => {
+                let Some(w) = windows.get_mut(self.targets[index].window) else { return };
+                self.on_target_word(w, index, word);
+            }
             LockSeat::Window(seat) => {
                 let Some(w) = windows.get_mut(WindowId(index)) else { return };
                 self.on_seat_word(w, seat, word);
@@ -242,7 +251,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    fn on_target_word(&mut self, windows: &mut Windows<E::Region>, word: Word, t: u32) {
+    fn on_target_word(&mut self, w: &mut Window<E::Region>, t: u32, word: Word) {
         let old = self.lock_cells.result(t as usize, word);
         let mut lock = self.targets[t].words;
         lock.on_done(word, old);
@@ -253,7 +262,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             te.lock.on_grant().unwrap_or_default();
             self.refresh_direct(t);
         }
-        let Some(w) = windows.get_mut(self.targets[t].window) else { return };
         w.dirty = true;
         if is_lost {
             self.give_up_operations(w, t, TargetError::LockLost);
@@ -295,29 +303,30 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     pub(crate) fn issue_seat(&mut self, w: &mut Window<E::Region>, seat: usize) -> Result<(), Again> {
         let is_mourning = self.is_mourning();
-        for word in Word::BOTH {
+        loop {
             let Some(words) = &mut w.words else { return Ok(()) };
             let lock = words.seat(seat).lock;
             words.has_waiters |= lock.is_waiting();
             self.wants_looks |= lock.is_waiting();
-            if let Some(turn) = lock.poll(word, is_mourning).filter(|turn| !turn.is_again) {
-                self.post_seat_word(w, seat, word, turn)?;
+            let Some((word, turn)) = next_turn(&lock, is_mourning) else { return Ok(()) };
+            if !self.post_seat_word(w, seat, word, turn)? {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
+    /// `false`: it cannot be posted, now or for ever.
     fn post_seat_word(
         &mut self,
         w: &mut Window<E::Region>,
         seat: usize,
         word: Word,
         turn: Turn,
-    ) -> Result<(), Again> {
-        let Some(peer) = self.seat_peer(w, seat)? else { return Ok(()) };
-        let Some(words) = &mut w.words else { return Ok(()) };
+    ) -> Result<bool, Again> {
+        let Some(peer) = self.seat_peer(w, seat)? else { return Ok(false) };
+        let Some(words) = &mut w.words else { return Ok(false) };
         let Some(place) = words.place_of(words.seat(seat).rank, self.rank) else {
-            return self.ask_for_words(w, seat, peer);
+            return self.ask_for_words(w, seat, peer).map(|()| false);
         };
         let index = w.id.0 as usize * SEATS + seat;
         let cell = self.seat_cells.put(index, word, turn.atomic);
@@ -325,11 +334,21 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let posted = self.post_word(peer, place, word, (cell, turn.atomic), tag);
         self.count_word(posted, turn.is_again);
         match posted {
-            Ok(()) => words.seat_mut(seat).lock.on_posted(word, turn),
-            Err(PostError::Again) => return Err(Again),
-            Err(PostError::Failed(code)) => self.lose_seat(w, seat, TargetError::Peer(code)),
+            Ok(accepted) => {
+                words.seat_mut(seat).lock.on_posted(word, turn);
+                if accepted == Accepted::Complete {
+                    self.on_seat_word(w, seat, word);
+                    let is_waiting = w.words.as_ref().is_some_and(|words| words.seat(seat).lock.is_waiting());
+                    self.steps_at_once += usize::from(!(turn.is_again && is_waiting));
+                }
+                Ok(true)
+            }
+            Err(PostError::Again) => Err(Again),
+            Err(PostError::Failed(code)) => {
+                self.lose_seat(w, seat, TargetError::Peer(code));
+                Ok(false)
+            }
         }
-        Ok(())
     }
 
     /// The peer of a seat's rank, which stays known as long as the seat is taken; `None`: it cannot be had.
@@ -480,4 +499,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.cursor.on_asked();
         self.issue_seat(w, seat)
     }
+}
+
+/// What a lock wants of the fabric that it has not wanted in vain before.
+fn next_turn(lock: &WordLock, is_mourning: bool) -> Option<(Word, Turn)> {
+    let turn_of = |word| lock.poll(word, is_mourning).filter(|turn| !turn.is_again).map(|turn| (word, turn));
+    Word::BOTH.into_iter().find_map(turn_of)
 }

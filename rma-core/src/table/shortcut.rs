@@ -15,6 +15,9 @@ pub(crate) struct Shortcut {
     /// The window, for puts and for gets; none where one of those has not gone this way.
     put: WindowId,
     get: WindowId,
+    /// The same of a target whose operations are complete at once: nobody is both.
+    near_put: WindowId,
+    near_get: WindowId,
     rank: Rank,
     /// The target's element.
     pub(crate) target: u32,
@@ -37,6 +40,8 @@ impl Shortcut {
     pub(crate) const NONE: Self = Self {
         put: WindowId(NONE),
         get: WindowId(NONE),
+        near_put: WindowId(NONE),
+        near_get: WindowId(NONE),
         rank: Rank(NONE),
         target: NONE,
         peer: PeerAddr(0),
@@ -52,7 +57,7 @@ impl Shortcut {
 
     /// The way to `rank`, whose element `target` may be accessed directly by messages of at most `message_bytes_max`.
     fn to(rank: Rank, target: u32, direct: &Direct, message_bytes_max: usize) -> Self {
-        let Direct { peer, metadata } = *direct;
+        let Direct { peer, metadata, .. } = *direct;
         // No memory is larger than what has a sign.
         let size =
             usize::try_from(metadata.size).ok().filter(|size| *size <= isize::MAX as usize).unwrap_or(0);
@@ -69,6 +74,16 @@ impl Shortcut {
         }
     }
 
+    /// The same, with what is known of the same target and window.
+    fn again(&self, window: WindowId, (rank, target): (Rank, u32), direct: &Direct, most: usize) -> Self {
+        let way = Self::to(rank, target, direct, most);
+        let Self { put, get, near_put, near_get, put_tag, get_tag, .. } = *self;
+        if self.target == target && [put, get, near_put, near_get].contains(&window) {
+            return Self { put, get, near_put, near_get, put_tag, get_tag, ..way };
+        }
+        way
+    }
+
     /// A put with the tag has gone to `rank` of the window.
     #[inline]
     pub(crate) fn learn_put(
@@ -79,10 +94,12 @@ impl Shortcut {
         direct: &Direct,
         message_bytes_max: usize,
     ) {
-        let before = *self;
-        *self = Self { put: window, put_tag: tag, ..Self::to(rank, target, direct, message_bytes_max) };
-        if (before.target, before.get) == (target, window) {
-            (self.get, self.get_tag) = (before.get, before.get_tag);
+        *self = self.again(window, (rank, target), direct, message_bytes_max);
+        self.put_tag = tag;
+        if direct.at_once {
+            self.near_put = window;
+        } else {
+            self.put = window;
         }
     }
 
@@ -96,10 +113,12 @@ impl Shortcut {
         direct: &Direct,
         message_bytes_max: usize,
     ) {
-        let before = *self;
-        *self = Self { get: window, get_tag: tag, ..Self::to(rank, target, direct, message_bytes_max) };
-        if (before.target, before.put) == (target, window) {
-            (self.put, self.put_tag) = (before.put, before.put_tag);
+        *self = self.again(window, (rank, target), direct, message_bytes_max);
+        self.get_tag = tag;
+        if direct.at_once {
+            self.near_get = window;
+        } else {
+            self.get = window;
         }
     }
 
@@ -129,6 +148,36 @@ impl Shortcut {
         self.locate(disp, len)
     }
 
+    /// Where a put goes that is complete at once.
+    #[inline]
+    pub(crate) fn near_put_at(
+        &self,
+        window: WindowId,
+        rank: Rank,
+        disp: u64,
+        len: usize,
+    ) -> Option<RemoteAddr> {
+        if self.near_put != window || self.rank != rank {
+            return None;
+        }
+        self.locate(disp, len)
+    }
+
+    /// Where such a get does.
+    #[inline]
+    pub(crate) fn near_get_at(
+        &self,
+        window: WindowId,
+        rank: Rank,
+        disp: u64,
+        len: usize,
+    ) -> Option<RemoteAddr> {
+        if self.near_get != window || self.rank != rank {
+            return None;
+        }
+        self.locate(disp, len)
+    }
+
     /// The location of 1 to `len_end` bytes at `disp`, if they are inside of the window.
     #[inline]
     fn locate(&self, disp: u64, len: usize) -> Option<RemoteAddr> {
@@ -152,7 +201,7 @@ mod tests {
 
     fn direct(size: u64, disp_unit: u32) -> Direct {
         let metadata = Metadata { base: 16, size, disp_unit, key: RemoteKey(9), misalignment: 0 };
-        Direct { peer: PeerAddr(4), metadata }
+        Direct { peer: PeerAddr(4), metadata, at_once: false }
     }
 
     #[test]
@@ -195,5 +244,23 @@ mod tests {
         assert_eq!(ways(&shortcut, 0, 2), (false, true));
         shortcut.forget(4);
         assert_eq!(shortcut, Shortcut::NONE);
+    }
+
+    #[test]
+    fn what_is_complete_at_once_has_a_way_of_its_own() {
+        let mut near = direct(8, 8);
+        near.at_once = true;
+        let (window, rank) = (WindowId(1), Rank(2));
+        let mut shortcut = Shortcut::NONE;
+        shortcut.learn_put(window, rank, (3, Tag(30)), &near, 8);
+        assert!(shortcut.put_at(window, rank, 0, 8).is_none());
+        assert!(shortcut.near_put_at(window, rank, 0, 8).is_some());
+        assert!(shortcut.near_get_at(window, rank, 0, 8).is_none());
+        shortcut.learn_get(window, rank, (3, Tag(31)), &near, 8);
+        assert!(shortcut.near_put_at(window, rank, 0, 8).is_some());
+        assert!(shortcut.near_get_at(window, rank, 0, 8).is_some());
+        shortcut.learn_put(window, Rank(4), (5, Tag(50)), &direct(8, 8), 8);
+        assert!(shortcut.near_get_at(window, rank, 0, 8).is_none());
+        assert!(shortcut.put_at(window, Rank(4), 0, 8).is_some());
     }
 }

@@ -69,6 +69,8 @@ impl TargetError {
 pub(crate) struct Direct {
     pub(crate) peer: PeerAddr,
     pub(crate) metadata: Metadata,
+    /// What [`Endpoint::completes_at_once`](crate::provider::Endpoint::completes_at_once) says of the peer.
+    pub(crate) at_once: bool,
 }
 
 impl Direct {

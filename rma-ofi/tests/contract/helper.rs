@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
-use rma_core::provider::{Endpoint, MemoryRegion, PostError, RemoteAddr, SendClass};
+use rma_core::provider::{Accepted, Endpoint, MemoryRegion, PostError, RemoteAddr, SendClass};
 
 use crate::world::{Node, Window};
 use crate::Setup;
@@ -192,21 +192,31 @@ fn answer<E: Endpoint>(node: &mut Node<E>, ask: Ask) {
             let (from, into) = (node.peers[1], &raw mut value);
             node.outcomes.clear();
             // SAFETY: the value lives until the tag has come back.
-            retry(node, |node| unsafe { node.ep.get(from, into.cast(), 8, at, Tag(1)) });
-            while node.outcomes.is_empty() {
+            let accepted = retry(node, |node| unsafe { node.ep.get(from, into.cast(), 8, at, Tag(1)) });
+            while accepted == Ok(Accepted::Tracked) && node.outcomes.is_empty() {
                 node.poll();
             }
-            node.outcomes[0].1.expect("the get succeeds");
+            if let Some((_, outcome)) = node.outcomes.first() {
+                outcome.expect("the get succeeds");
+            }
             value
         }
     };
     let to: PeerAddr = node.peers[0];
-    retry(node, |node| node.ep.send(to, &value.to_le_bytes(), b"", SendClass::Reply));
+    // A parent that is gone wants no answer.
+    let _ = retry(node, |node| node.ep.send(to, &value.to_le_bytes(), b"", SendClass::Reply));
 }
 
-fn retry<E: Endpoint>(node: &mut Node<E>, mut post: impl FnMut(&mut Node<E>) -> Result<(), PostError>) {
-    while post(node) == Err(PostError::Again) {
-        node.poll();
+/// Posts until it is accepted, or fails.
+fn retry<E: Endpoint, T>(
+    node: &mut Node<E>,
+    mut post: impl FnMut(&mut Node<E>) -> Result<T, PostError>,
+) -> Result<T, PostError> {
+    loop {
+        match post(node) {
+            Err(PostError::Again) => node.poll(),
+            done => return done,
+        };
     }
 }
 

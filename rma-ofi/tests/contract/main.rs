@@ -2,6 +2,7 @@
 //! a machine without special hardware has.
 
 mod allocations;
+mod at_once;
 mod bodies;
 mod helper;
 mod one_process;

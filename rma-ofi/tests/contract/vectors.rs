@@ -74,7 +74,7 @@ fn one_vector<E: Endpoint>(
     let mut source: Vec<u8> = (0..room).map(|index| (index * 7 + index / 251) as u8 | 1).collect();
     let (from, into) = (local_pieces(source.as_mut_ptr(), &near), remote_pieces(&window, &far));
     let peer = world.nodes[0].peers[1];
-    world.post("put_vector", |world| {
+    world.operate((0, tag), "put_vector", |world| {
         // SAFETY: the source outlives the wait below.
         unsafe { world.nodes[0].ep.put_vector(peer, &from, &into, Tag(tag)) }
     });
@@ -90,7 +90,7 @@ fn one_vector<E: Endpoint>(
     let mut sink = vec![0xee_u8; room];
     let into = local_pieces(sink.as_mut_ptr(), &near);
     let from = remote_pieces(&window, &far);
-    world.post("get_vector", |world| {
+    world.operate((0, tag + 2), "get_vector", |world| {
         // SAFETY: the sink outlives the wait below.
         unsafe { world.nodes[0].ep.get_vector(peer, &into, &from, Tag(tag + 2)) }
     });

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::sync::atomic::{fence, Ordering};
 use std::time::{Duration, Instant};
 
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, FabricCode, MemoryRegion, Post, PostError, RemoteAddr, SendClass,
+    Accepted, Completion, CompletionBatch, Endpoint, FabricCode, MemoryRegion, Post, PostError, RemoteAddr,
+    SendClass,
 };
 
 /// Nothing that is bounded takes so long; a test that waits longer has found a hang.
@@ -18,7 +20,7 @@ pub(crate) struct Node<E: Endpoint> {
     /// How this node calls each node of the world, itself included.
     pub(crate) peers: Vec<PeerAddr>,
     pub(crate) packets: VecDeque<Vec<u8>>,
-    /// Outcomes by tag, in the order said.
+    /// Outcomes by tag, in the order said; also of what was complete when it was accepted.
     pub(crate) outcomes: Vec<(u64, Result<(), FabricCode>)>,
     pub(crate) downs: Vec<(PeerAddr, FabricCode)>,
     /// Why the endpoint can do nothing any more, each time that it said so.
@@ -154,12 +156,34 @@ impl<E: Endpoint> World<E> {
     }
 
     /// Posts again and again until it is accepted.
-    pub(crate) fn post(&mut self, what: &str, mut post: impl FnMut(&mut Self) -> Post) {
-        self.until(what, |world| match post(world) {
-            Ok(()) => true,
-            Err(PostError::Again) => false,
-            Err(PostError::Failed(code)) => panic!("{what}: {code}"),
+    pub(crate) fn post<T>(
+        &mut self,
+        what: &str,
+        mut post: impl FnMut(&mut Self) -> Result<T, PostError>,
+    ) -> T {
+        let mut accepted = None;
+        self.until(what, |world| {
+            accepted = match post(world) {
+                Ok(accepted) => Some(accepted),
+                Err(PostError::Again) => None,
+                Err(PostError::Failed(code)) => panic!("{what}: {code}"),
+            };
+            accepted.is_some()
         });
+        accepted.unwrap()
+    }
+
+    /// The same with an operation of this node's, which has this tag.
+    pub(crate) fn operate(
+        &mut self,
+        (from, tag): (usize, u64),
+        what: &str,
+        post: impl FnMut(&mut Self) -> Post,
+    ) {
+        if self.post(what, post) == Accepted::Complete {
+            fence(Ordering::SeqCst);
+            self.nodes[from].outcomes.push((tag, Ok(())));
+        }
     }
 
     /// The first two nodes.
@@ -193,7 +217,7 @@ impl<E: Endpoint> World<E> {
 
     /// Posts a put; the source must live until the tag is said.
     pub(crate) fn start_put(&mut self, from: usize, to: usize, src: &[u8], at: RemoteAddr, tag: u64) {
-        self.post("put", |world| {
+        self.operate((from, tag), "put", |world| {
             let peer = world.nodes[from].peers[to];
             // SAFETY: callers keep the source until the tag has come back.
             unsafe { world.nodes[from].ep.put(peer, src.as_ptr(), src.len(), at, Tag(tag)) }
@@ -213,7 +237,7 @@ impl<E: Endpoint> World<E> {
 
     pub(crate) fn get(&mut self, from: usize, to: usize, dst: &mut [u8], at: RemoteAddr, tag: u64) {
         let (base, len) = (dst.as_mut_ptr(), dst.len());
-        self.post("get", |world| {
+        self.operate((from, tag), "get", |world| {
             let peer = world.nodes[from].peers[to];
             // SAFETY: the destination is borrowed until the tag has come back, below.
             unsafe { world.nodes[from].ep.get(peer, base, len, at, Tag(tag)) }
@@ -222,7 +246,7 @@ impl<E: Endpoint> World<E> {
     }
 
     pub(crate) fn flush(&mut self, from: usize, to: usize, tag: u64) {
-        self.post("flush", |world| {
+        self.operate((from, tag), "flush", |world| {
             let peer = world.nodes[from].peers[to];
             world.nodes[from].ep.flush(peer, Tag(tag))
         });

@@ -36,7 +36,7 @@ pub(crate) fn line_11_allocated_memory_is_reached(reach: Reach) {
     let at = RemoteAddr { addr: region.remote_base() + 64, key: region.remote_key() };
     world.put(0, 1, &7_u64.to_ne_bytes(), at, 1);
     let (peer, add, mut old) = (world.nodes[0].peers[1], 3_u64, 0_u64);
-    world.post("fetch_atomic", |world| {
+    world.operate((0, 2), "fetch_atomic", |world| {
         let (operand, result) = ((&raw const add).cast(), (&raw mut old).cast());
         let (dtype, op) = (Dtype::U64, ReduceOp::Sum);
         // SAFETY: both live until the tag has come back.

@@ -4,6 +4,8 @@
 mod allocated;
 #[path = "../../../rma-ofi/tests/contract/allocations.rs"]
 mod allocations;
+#[path = "../../../rma-ofi/tests/contract/at_once.rs"]
+mod at_once;
 #[path = "../../../rma-ofi/tests/contract/bodies.rs"]
 mod bodies;
 #[path = "../../../rma-ofi/tests/contract/helper.rs"]

@@ -1,6 +1,8 @@
 //! The provider contract over shared memory where peers map each other's windows: all memory of these
 //! processes is in files that can be mapped.
 
+#[path = "../../../rma-ofi/tests/contract/at_once.rs"]
+mod at_once;
 #[path = "../../../rma-verbs/tests/contract/atomics.rs"]
 #[allow(dead_code)] // what only devices refuse
 mod atomics;
@@ -80,6 +82,7 @@ contract! {
     3 one_process line_6_completed_puts_are_visible;
     2 one_process line_7_claimed_orders_hold;
     2 one_process line_8_poll_serves_the_target_role;
+    2 at_once line_12_what_is_complete_when_it_is_accepted_is_over;
     2 one_process flush_covers_what_was_posted_before;
     2 one_process a_wrong_key_fails_the_operation;
     1 one_process an_endpoint_reaches_itself;

@@ -6,7 +6,7 @@ use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Completion, CompletionBatch, Endpoint, PostError, RemoteAddr};
+use rma_core::provider::{Accepted, Endpoint, PostError, RemoteAddr};
 use rma_shm::{Memory, Options, Reach, ShmEndpoint};
 
 use crate::child::address_of_parent;
@@ -52,22 +52,16 @@ fn atomics_of_several_processes_all_count() {
 struct Adder {
     ep: ShmEndpoint,
     peer: PeerAddr,
-    batch: CompletionBatch,
 }
 
 impl Adder {
-    fn finish(&mut self) {
-        assert_eq!(self.ep.poll(&mut self.batch), 1);
-        assert_eq!(self.batch.pop(), Some(Completion::Done(Tag(1))));
-    }
-
     fn add(&mut self, addr: u64, value: u64) -> u64 {
         let mut old = 0_u64;
         let (operand, result) = ((&raw const value).cast(), (&raw mut old).cast());
         let at = RemoteAddr { addr, key: KEY };
         let mut post = || {
             let (peer, dtype, op) = (self.peer, Dtype::U64, ReduceOp::Sum);
-            // SAFETY: both are there until the tag has come back, below.
+            // SAFETY: both are there until the call returns, which completes it.
             unsafe { self.ep.fetch_atomic(peer, operand, result, 1, at, dtype, op, Tag(1)) }
         };
         let posted = loop {
@@ -77,8 +71,7 @@ impl Adder {
                 posted => break posted,
             }
         };
-        posted.unwrap();
-        self.finish();
+        assert_eq!(posted, Ok(Accepted::Complete));
         old
     }
 
@@ -86,11 +79,10 @@ impl Adder {
         let mut old = 0_u64;
         let (operand, compare) = ((&raw const new).cast(), (&raw const compare).cast());
         let (result, at) = ((&raw mut old).cast(), RemoteAddr { addr, key: KEY });
-        // SAFETY: all are there until the tag has come back, below.
+        // SAFETY: all are there until the call returns, which completes it.
         let post =
             unsafe { self.ep.compare_atomic(self.peer, operand, compare, result, at, Dtype::U64, Tag(1)) };
-        post.unwrap();
-        self.finish();
+        assert_eq!(post, Ok(Accepted::Complete));
         old
     }
 }
@@ -102,7 +94,7 @@ fn adding_process() {
     let Some(address): Option<AddressBytes> = address_of_parent() else { return };
     let mut ep = ShmEndpoint::open(&options()).unwrap();
     let peer = ep.connect(&address).unwrap();
-    let mut adder = Adder { ep, peer, batch: CompletionBatch::new() };
+    let mut adder = Adder { ep, peer };
     let mut last = None;
     for _ in 0..SUMS {
         let old = adder.add(0, 1);

@@ -57,6 +57,10 @@ pub struct FabricConfig {
     pub limits: Limits,
     /// What every endpoint executes without the engine.
     pub native: NativeOps,
+    /// Ranks whose numbers, divided by this, are the same do the operations on each other themselves, within the post, as
+    /// those of a host do that share memory; 0: nobody. Not with [`Faults::split_atomics`]: what a processor does comes
+    /// between the steps of such an atomic.
+    pub near_ranks: u32,
     /// How long messages take.
     pub model: NetworkModel,
     /// What goes wrong at the start; see [`super::SimFabric::set_faults`].
@@ -96,6 +100,7 @@ impl FabricConfig {
                 vector_remote_max: 1,
             },
             native: native_all(),
+            near_ranks: 0,
             model: NetworkModel::UNIT,
             faults: Faults::default(),
             send_depth: 256,
@@ -118,7 +123,7 @@ impl FabricConfig {
         let inject_bytes_max = random.pick(&[0, 8, 64, 192]);
         let send_depth = random.pick(&[4, 8, 32, 256]);
         let seed = random.bits();
-        Self {
+        let drawn = Self {
             ranks,
             seed,
             limits: Limits {
@@ -134,6 +139,7 @@ impl FabricConfig {
                 vector_remote_max: [1, 2, 8][(seed / 3 % 3) as usize],
             },
             native: draw_native(random),
+            near_ranks: 0,
             model: NetworkModel {
                 latency_ns: 1000,
                 jitter_ns: random.pick(&[0, 500, 5_000, 50_000]),
@@ -146,7 +152,10 @@ impl FabricConfig {
             offset_addresses: random.chance(500),
             auto_advance: false,
             trace_len: 256,
-        }
+        };
+        let near_ranks = [0, 0, 2, ranks][(seed / 9 % 4) as usize];
+        let is_mixed = drawn.faults.split_atomics && near_ranks < ranks;
+        Self { near_ranks: if is_mixed { 0 } else { near_ranks }, ..drawn }
     }
 }
 

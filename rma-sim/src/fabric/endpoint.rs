@@ -49,18 +49,18 @@ impl SimEndpoint {
     }
 
     #[cold]
-    fn refuse(&self, rule: &'static str, detail: String) -> Post {
+    fn refuse(&self, rule: &'static str, detail: String) -> PostError {
         self.fabric.state().violation(self.index, rule, detail);
-        Err(PostError::Failed(REFUSED))
+        PostError::Failed(REFUSED)
     }
 
-    fn check_transfer(&self, is_native: bool, call: &'static str, len: usize) -> Post {
+    fn check_transfer(&self, is_native: bool, call: &'static str, len: usize) -> Result<(), PostError> {
         if !is_native {
-            return self.fabric.state().not_native(self.index, call, String::new());
+            return Err(self.fabric.state().not_native(self.index, call, String::new()));
         }
         if len > self.limits.message_bytes_max {
-            return self
-                .refuse("a put or get is at most message_bytes_max long", format!("{call} of {len} bytes"));
+            let rule = "a put or get is at most message_bytes_max long";
+            return Err(self.refuse(rule, format!("{call} of {len} bytes")));
         }
         Ok(())
     }
@@ -84,8 +84,8 @@ impl SimEndpoint {
         let pieces = Pieces::new(local, remote).filter(|_| fits && is_even && !has_empty);
         let (Some(pieces), Some(from), Some(to)) = (pieces, local.first(), remote.first()) else {
             let detail = format!("{call} of {} and {} pieces, {len} bytes", local.len(), remote.len());
-            self.refuse("a vector has as many bytes at both sides, in no more pieces than offered", detail)?;
-            return Err(PostError::Failed(REFUSED));
+            let rule = "a vector has as many bytes at both sides, in no more pieces than offered";
+            return Err(self.refuse(rule, detail));
         };
         let mut operation = Operation::new(kind, self.index, to.at, len, Some(tag));
         match kind {
@@ -96,11 +96,18 @@ impl SimEndpoint {
         Ok(operation)
     }
 
-    fn check_atomic(&self, is_native: bool, call: &'static str, dtype: Dtype, op: ReduceOp) -> Post {
+    fn check_atomic(
+        &self,
+        is_native: bool,
+        call: &'static str,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> Result<(), PostError> {
         if is_native {
             return Ok(());
         }
-        self.fabric.state().not_native(self.index, call, format!("{} of {}", op.name(), dtype.name()))
+        let detail = format!("{} of {}", op.name(), dtype.name());
+        Err(self.fabric.state().not_native(self.index, call, detail))
     }
 }
 
@@ -167,17 +174,19 @@ unsafe impl Endpoint for SimEndpoint {
         Ok(SimRegion::new(self.fabric.clone(), self.index, index, registrations.get(index)))
     }
 
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {
         if !self.native.put || src.len() > self.limits.inject_bytes_max {
             let detail = format!("{} bytes to {to:?}", src.len());
-            return self.refuse("put_inject takes at most inject_bytes_max, where puts are native", detail);
+            return Err(
+                self.refuse("put_inject takes at most inject_bytes_max, where puts are native", detail)
+            );
         }
         let mut operation = Operation::new(Kind::Put, self.index, at, src.len(), None);
         let mut state = self.fabric.state();
         operation.buffer = state.take_buffer(src.len());
         operation.buffer.copy_from_slice(src);
         operation.is_copied = true;
-        state.post(to, operation)
+        state.post(to, operation).map(|_| ())
     }
 
     unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
@@ -276,12 +285,24 @@ unsafe impl Endpoint for SimEndpoint {
         self.post(to, operation)
     }
 
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         self.fabric.state().send(self.index, to, [header, payload], class)
     }
 
     fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
         self.post(to, Operation::flush(self.index, tag))
+    }
+
+    fn completes_at_once(&self, peer: PeerAddr) -> bool {
+        let state = self.fabric.state();
+        let endpoint = &state.endpoints[self.index];
+        endpoint.route_of(peer).is_some_and(|route| state.is_near(self.index, endpoint.routes[route].target))
     }
 
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {

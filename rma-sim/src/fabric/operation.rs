@@ -75,6 +75,8 @@ pub(super) struct Operation {
     pub(super) is_reported: bool,
     /// Its completion does not wait for its execution.
     pub(super) completes_early: bool,
+    /// All of it happens within the post.
+    pub(super) is_at_once: bool,
 }
 
 /// The operations in flight of a whole fabric.
@@ -196,7 +198,17 @@ impl State {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let (start, len) = operation.part(part);
         access.read(start, &mut operation.buffer[start..start + len]);
-        self.schedule(back_ns, EventKind::Answer(id, part));
+        self.come_back(back_ns, id, EventKind::Answer(id, part));
+    }
+
+    /// News of an operation reach its origin.
+    fn come_back(&mut self, at_ns: u64, id: OperationId, news: EventKind) {
+        let is_at_once = self.operations.get(id).is_some_and(|operation| operation.is_at_once);
+        match news {
+            EventKind::Answer(id, part) if is_at_once => drop(self.on_answer(id, part)),
+            EventKind::Complete(id) if is_at_once => drop(self.on_complete(id)),
+            news => self.schedule(at_ns, news),
+        }
     }
 
     /// Reads, computes, and writes now or, where the atomic takes two steps, in the second one.
@@ -249,9 +261,11 @@ impl State {
             self.on_visible(id);
         }
         match kind {
-            Kind::FetchAtomic | Kind::CompareAtomic => self.schedule(back_ns, EventKind::Answer(id, 0)),
+            Kind::FetchAtomic | Kind::CompareAtomic => {
+                self.come_back(back_ns, id, EventKind::Answer(id, 0));
+            }
             Kind::Put | Kind::Atomic if must_complete => {
-                self.schedule(back_ns, EventKind::Complete(id));
+                self.come_back(back_ns, id, EventKind::Complete(id));
             }
             _ => self.finish_if_over(id),
         }
@@ -316,14 +330,18 @@ impl State {
         operation.is_reported = true;
         let (origin, target, len) = (operation.origin, operation.target, operation.len);
         let (tag, failed, detail) = (operation.tag, operation.failed, operation_detail(operation));
+        let is_at_once = operation.is_at_once;
         if operation.kind == Kind::Flush {
             let route = operation.route;
             self.endpoints[origin].routes[route].flushes.retain(|&flush| flush != id);
         }
         if let Some(tag) = tag {
-            self.endpoints[origin].completions.push_back((tag, failed));
             self.endpoints[origin].outstanding -= 1;
-            self.endpoints[origin].note_resources();
+            // What took its place within the post frees nothing that others were refused for.
+            if !is_at_once {
+                self.endpoints[origin].completions.push_back((tag, failed));
+                self.endpoints[origin].note_resources();
+            }
         }
         self.note(if failed.is_some() { "failed" } else { "complete" }, origin, target, len, detail);
         self.finish_if_over(id);

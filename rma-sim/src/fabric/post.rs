@@ -1,12 +1,13 @@
 //! The posting side: what an endpoint's calls do to the shared state.
 
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
-use rma_core::provider::{FabricCode, Post, PostError, RemoteAddr, SendClass};
+use rma_core::provider::{Accepted, FabricCode, Post, PostError, RemoteAddr, SendClass};
 
 use super::memory::MemoryPointer;
 use super::operation::{Kind, Operation, OperationId};
 use super::record::{PacketRecord, PacketRoute, Traffic, Verdict};
 use super::state::{peer_addr, EventKind, Packet, PeerSlot, Route, State, PEER_DOWN, REFUSED};
+use super::vector::Accesses;
 
 /// Most parts that a torn put or get is cut into, so that a long one does not flood the clock.
 const PARTS_MAX: usize = 64;
@@ -86,7 +87,7 @@ impl State {
         peer: PeerAddr,
         parts: [&[u8]; 2],
         class: SendClass,
-    ) -> Post {
+    ) -> Result<(), PostError> {
         let len = parts[0].len() + parts[1].len();
         if len > self.config.limits.send_bytes_max {
             let detail = format!("{len} bytes to {peer:?}");
@@ -169,15 +170,21 @@ impl State {
         operation.route = route;
         operation.target = state.routes[route].target;
         operation.posted_ns = self.now_ns;
+        operation.is_at_once = self.is_near(endpoint, operation.target) && self.finds(&operation);
         self.check_alignment(&operation);
         self.account(&operation);
         self.cut(&mut operation);
         let kind = operation.kind;
         let is_early = self.completes_locally() || (kind == Kind::Put && self.sabotage.put_early);
         let may_be_early = matches!(kind, Kind::Put | Kind::Atomic) && operation.tag.is_some();
-        operation.completes_early = is_early && may_be_early;
+        operation.completes_early = is_early && may_be_early && !operation.is_at_once;
         let completes_early = operation.completes_early;
+        let is_at_once = operation.is_at_once;
         let id = self.operations.insert(operation);
+        if is_at_once {
+            self.do_at_once(id);
+            return Ok(Accepted::Complete);
+        }
         if kind == Kind::Flush {
             self.launch_flush(id);
         } else {
@@ -188,7 +195,30 @@ impl State {
             let at_ns = self.now_ns + self.random.below(jitter_ns + 1);
             self.schedule(at_ns, EventKind::Complete(id));
         }
-        Ok(())
+        Ok(Accepted::Tracked)
+    }
+
+    /// Whether the one does operations on the other's memory within the post.
+    pub(super) fn is_near(&self, endpoint: usize, target: usize) -> bool {
+        let group = |index: usize| self.endpoints[index].rank.checked_div(self.config.near_ranks);
+        group(endpoint).is_some() && group(endpoint) == group(target)
+    }
+
+    /// Whether the operation's memory is registered. What is not is reported when it is executed.
+    fn finds(&self, operation: &Operation) -> bool {
+        let Operation { target, at, len, .. } = *operation;
+        let registrations = &self.endpoints[target].registrations;
+        operation.kind == Kind::Flush
+            || Accesses::find(registrations, at, len, operation.pieces.as_ref()).is_ok()
+    }
+
+    /// All of an operation.
+    fn do_at_once(&mut self, id: OperationId) {
+        match self.operations.get(id).map(|operation| operation.kind) {
+            // Nothing that was posted to the target before is under way.
+            Some(Kind::Flush) => drop(self.on_complete(id)),
+            _ => self.execute(id, 0),
+        }
     }
 
     fn check_alignment(&mut self, operation: &Operation) {
@@ -248,11 +278,14 @@ impl State {
     fn cut(&mut self, operation: &mut Operation) {
         let torn_bytes = match self.config.faults.torn_bytes {
             0 => operation.len,
+            _ if operation.is_at_once => operation.len,
             torn_bytes => torn_bytes.max(operation.len.div_ceil(PARTS_MAX)),
         };
         operation.part_bytes = operation.len.min(torn_bytes).max(1);
         let parts = operation.len.div_ceil(operation.part_bytes).max(1) as u32;
-        let is_split = self.config.faults.split_atomics && !self.config.limits.needs_target_progress;
+        let is_split = self.config.faults.split_atomics
+            && !self.config.limits.needs_target_progress
+            && !operation.is_at_once;
         operation.parts = match operation.kind {
             Kind::Flush => 0,
             Kind::Put | Kind::Get => parts,
@@ -316,9 +349,9 @@ impl State {
 
     /// The engine called something that the endpoint says it does not have.
     #[cold]
-    pub(super) fn not_native(&mut self, endpoint: usize, call: &'static str, detail: String) -> Post {
+    pub(super) fn not_native(&mut self, endpoint: usize, call: &'static str, detail: String) -> PostError {
         self.violation(endpoint, "only native operations may be posted", format!("{call} {detail}"));
-        Err(PostError::Failed(REFUSED))
+        PostError::Failed(REFUSED)
     }
 }
 
@@ -349,6 +382,7 @@ impl Operation {
             waiting: 0,
             number: 0,
             posted_ns: 0,
+            is_at_once: false,
             failed: None,
             is_reported: false,
             completes_early: false,

@@ -237,8 +237,8 @@ unsafe impl Endpoint for ScaleEndpoint {
         Ok(NoRegion(key))
     }
 
-    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Post {
-        Self::refuse()
+    fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Result<(), PostError> {
+        Self::refuse().map(|_| ())
     }
 
     unsafe fn put(
@@ -296,7 +296,13 @@ unsafe impl Endpoint for ScaleEndpoint {
         Self::refuse()
     }
 
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         self.net.net().send(self.part, to.0 as u32, [header, payload].concat(), class);
         Ok(())
     }

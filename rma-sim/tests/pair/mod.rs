@@ -7,7 +7,9 @@ use rma_core::bootstrap::{Bootstrap, Lookup};
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Completion, CompletionBatch, Endpoint, MemoryRegion, Post, RemoteAddr, SendClass};
+use rma_core::provider::{
+    Completion, CompletionBatch, Endpoint, MemoryRegion, Post, PostError, RemoteAddr, SendClass,
+};
 use rma_sim::{FabricConfig, SimEndpoint, SimFabric, SimRegion};
 
 /// Bytes that the fabric may read and write behind our back.
@@ -174,7 +176,7 @@ impl Pair {
         unsafe { self.endpoints[0].compare_atomic(to, operand, compare, result, at, Dtype::U64, Tag(tag)) }
     }
 
-    pub fn send(&mut self, packet: &[u8]) -> Post {
+    pub fn send(&mut self, packet: &[u8]) -> Result<(), PostError> {
         self.endpoints[0].send(self.peers[0], packet, &[], SendClass::Request)
     }
 

@@ -31,7 +31,7 @@ fn swap<E: Endpoint>(
     tag: u64,
 ) -> u64 {
     let mut old = 0u64;
-    world.post("compare_atomic", |world| {
+    world.operate((from, tag), "compare_atomic", |world| {
         let to = world.nodes[from].peers[0];
         let (operand, compare) = ((&raw const new).cast(), (&raw const compare).cast());
         // SAFETY: the operands are read during the call, and the result lives until the tag has come back.
@@ -51,7 +51,7 @@ pub(crate) fn atomics_of_the_device_are_atomic<E: Endpoint>(mut world: World<E>)
     let mut olds = vec![u64::MAX; 2 * COUNT];
     let first = olds.as_mut_ptr();
     for index in 0..2 * COUNT {
-        world.post("fetch_atomic", |world| {
+        world.operate((1 + index % 2, index as u64), "fetch_atomic", |world| {
             let old = first.wrapping_add(index);
             fetch_add(world, 1 + index % 2, window.at(64), 3, old, index as u64)
         });

@@ -111,9 +111,9 @@ pub(crate) fn lost_peers_leave_their_places<E: Endpoint>(mut world: World<E>, co
     assert_eq!(own.word(0), 7);
 }
 
-fn posted(post: Result<(), PostError>) -> u32 {
+fn posted<T>(post: Result<T, PostError>) -> u32 {
     match post {
-        Ok(()) => 1,
+        Ok(_) => 1,
         Err(PostError::Again) => 0,
         Err(PostError::Failed(code)) => panic!("{code}"),
     }

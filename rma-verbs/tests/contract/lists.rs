@@ -1,7 +1,7 @@
 //! Rows of small puts, which go to the device several at a time and of which it reports only some.
 
 use rma_core::ids::Tag;
-use rma_core::provider::{Endpoint, PostError};
+use rma_core::provider::{Accepted, Endpoint, PostError};
 
 use crate::world::{Window, World};
 
@@ -23,14 +23,14 @@ pub(crate) fn rows_of_small_puts_come_back_one_by_one<E: Endpoint>(mut world: Wo
                 *value = 1_000 * tag + index as u64;
                 let to = if alternating { index % 2 } else { 0 };
                 let (src, at) = ((&raw const *value).cast(), windows[to].at(index * 8));
-                world.post("put", |world| {
+                world.operate((0, tag), "put", |world| {
                     let peer = world.nodes[0].peers[1 + to];
                     // SAFETY: the values outlive the wait below.
                     unsafe { world.nodes[0].ep.put(peer, src, 8, at, Tag(tag)) }
                 });
                 tag += 1;
             }
-            world.post("get", |world| {
+            world.operate((0, tag), "get", |world| {
                 let peer = world.nodes[0].peers[1];
                 // SAFETY: the destination outlives the wait below.
                 unsafe { world.nodes[0].ep.get(peer, into, 8, windows[0].at(0), Tag(tag)) }
@@ -73,7 +73,7 @@ pub(crate) fn a_row_that_breaks_says_which_puts_were_made<E: Endpoint>(mut world
         let src = (&raw const *value).cast();
         // SAFETY: the values outlive the wait below.
         let post = unsafe { world.nodes[0].ep.put(peer, src, 8, at, Tag(index as u64)) };
-        assert_eq!(post, Ok(()), "put {index}");
+        assert_eq!(post, Ok(Accepted::Tracked), "put {index}");
     }
     world.until("all tags of the row", |world| world.nodes[0].outcomes.len() >= ROW);
     for _ in 0..1000 {

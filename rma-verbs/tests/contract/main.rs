@@ -3,6 +3,8 @@
 
 #[path = "../../../rma-ofi/tests/contract/allocations.rs"]
 mod allocations;
+#[path = "../../../rma-ofi/tests/contract/at_once.rs"]
+mod at_once;
 #[path = "../../../rma-ofi/tests/contract/bodies.rs"]
 mod bodies;
 #[path = "../../../rma-ofi/tests/contract/helper.rs"]
@@ -150,6 +152,11 @@ mod reading_back {
     #[test]
     fn line_10_vectors_move_their_pieces() {
         vectors::line_10_vectors_move_their_pieces(READING_BACK.world(2));
+    }
+
+    #[test]
+    fn line_12_what_is_complete_when_it_is_accepted_is_over() {
+        at_once::line_12_what_is_complete_when_it_is_accepted_is_over(READING_BACK.world(2));
     }
 }
 

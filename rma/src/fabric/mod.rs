@@ -19,7 +19,7 @@ use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
-    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 use rma_ofi::{OfiEndpoint, OfiRegion};
 use rma_shm::{ShmEndpoint, ShmRegion};
@@ -161,7 +161,7 @@ unsafe impl Endpoint for FabricEndpoint {
     }
 
     #[inline(always)]
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {
         each!(Fabric, &mut self.0, endpoint => endpoint.put_inject(to, src, at))
     }
 
@@ -254,13 +254,24 @@ unsafe impl Endpoint for FabricEndpoint {
     }
 
     #[inline(always)]
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         each!(Fabric, &mut self.0, endpoint => endpoint.send(to, header, payload, class))
     }
 
     #[inline(always)]
     fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
         each!(Fabric, &mut self.0, endpoint => endpoint.flush(to, tag))
+    }
+
+    #[inline]
+    fn completes_at_once(&self, peer: PeerAddr) -> bool {
+        each!(Fabric, &self.0, endpoint => endpoint.completes_at_once(peer))
     }
 
     #[inline(always)]

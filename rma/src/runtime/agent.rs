@@ -40,6 +40,9 @@ const LOOK_LATER_CROWDED: Duration = Duration::from_micros(200);
 /// longer.
 const SLEEP: Duration = Duration::from_millis(20);
 
+/// The same where a lock is waited for of which nobody tells.
+const SLEEP_TO_LOOK: Duration = Duration::from_millis(1);
+
 /// Naps where the fabric has no descriptor, from the first to the longest.
 const NAP_FIRST: Duration = Duration::from_micros(50);
 const NAP_LONGEST: Duration = Duration::from_millis(1);
@@ -211,11 +214,12 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
         let rounds = core.serve(&mut guarded);
         core.hear(&mut guarded);
         let is_quiet = rounds < ROUNDS;
+        let length = if guarded.engine.wants_looks() { SLEEP_TO_LOOK } else { SLEEP };
         let may_sleep = is_quiet && (sleeper.is_none() || guarded.engine.endpoint().arm_wait());
         drop(guarded);
         match (may_sleep, sleeper) {
             (false, _) => yield_now(),
-            (true, Some(sleeper)) => sleeper.sleep(SLEEP),
+            (true, Some(sleeper)) => sleeper.sleep(length),
             (true, None) => {
                 nap = if rounds > 0 { NAP_FIRST } else { (2 * nap).min(NAP_LONGEST) };
                 sleep(nap);

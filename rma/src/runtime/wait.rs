@@ -38,6 +38,9 @@ const VAIN_MAX: u32 = 16;
 /// Sleeps of that kind before the longer ones begin.
 const SLEEPS_FIRST: u32 = 100;
 
+/// Longest sleep between two looks at a lock of which nobody tells.
+const LOOK: Duration = Duration::from_micros(200);
+
 /// The longer sleeps.
 const SLEEP_LATER: Duration = Duration::from_millis(10);
 
@@ -382,7 +385,10 @@ impl Core {
         mut guarded: Held<'core, Guarded>,
         patience: &mut Patience,
     ) -> Held<'core, Guarded> {
-        let length = patience.sleep_length(self.sleeper.is_some());
+        let mut length = patience.sleep_length(self.sleeper.is_some());
+        if guarded.engine.wants_looks() {
+            length = length.min(LOOK);
+        }
         if patience.probing_since.is_some() || patience.sleeps % SLEEPS_TO_PROBE == 0 {
             let now = Instant::now();
             let since = patience.probing_since.unwrap_or(now);
@@ -392,7 +398,7 @@ impl Core {
         let Some(sleeper) = &self.sleeper else { return self.sleep_deaf(guarded, length) };
         if patience.vain >= VAIN_MAX {
             patience.vain = 0;
-            return self.sleep_deaf(guarded, SLEEP_FIRST);
+            return self.sleep_deaf(guarded, length.min(SLEEP_FIRST));
         }
         if guarded.sleeping.has_sentinel {
             let told = guarded.sleeping.told;

@@ -7,7 +7,7 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, ProviderError, ReceivedPacket,
+    CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError, ReceivedPacket,
     RemoteAddr, RemotePiece, SendClass,
 };
 use rma_sim::{SimEndpoint, SimRegion};
@@ -26,7 +26,7 @@ impl ModelEndpoint {
         Self { inner, network, rank }
     }
 
-    fn told(&self, post: Post) -> Post {
+    fn told<T>(&self, post: Result<T, PostError>) -> Result<T, PostError> {
         if post.is_ok() {
             self.network.change();
         }
@@ -68,7 +68,7 @@ unsafe impl Endpoint for ModelEndpoint {
         unsafe { self.inner.register(base, len, key) }
     }
 
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {
         let post = self.inner.put_inject(to, src, at);
         self.told(post)
     }
@@ -155,7 +155,13 @@ unsafe impl Endpoint for ModelEndpoint {
         self.told(post)
     }
 
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         let post = self.inner.send(to, header, payload, class);
         self.told(post)
     }

@@ -7,8 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
-    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Accepted, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 use rma_sim::Random;
 
@@ -30,8 +30,8 @@ pub struct Imposed<E> {
     /// What this endpoint's keys differ in from those of others.
     salt: u64,
     held: Vec<Held>,
-    /// Held operations that the endpoint would not take.
-    failed: Vec<(Tag, FabricCode)>,
+    /// What the endpoint will not say of operations that were held: that it did not take them, or did them at once.
+    over: Vec<Completion>,
 }
 
 /// A region of an [`Imposed`] endpoint.
@@ -83,7 +83,7 @@ impl<E: Endpoint> Imposed<E> {
             random: Random::new(seed.into()),
             salt: u64::from(fabric.chooses_keys) * (u64::from(seed) + 1),
             held: Vec::with_capacity(room),
-            failed: Vec::with_capacity(room),
+            over: Vec::with_capacity(room),
         }
     }
 
@@ -97,11 +97,11 @@ impl<E: Endpoint> Imposed<E> {
             // SAFETY: by the caller's promise.
             return unsafe { held.post(&mut self.inner) };
         }
-        if self.held.len() + self.failed.len() == self.held.capacity() {
+        if self.held.len() + self.over.len() == self.held.capacity() {
             return Err(PostError::Again);
         }
         self.held.push(held);
-        Ok(())
+        Ok(Accepted::Tracked)
     }
 
     /// Posts what is held for `peer`, or all, in random order, as far as the endpoint takes it.
@@ -114,10 +114,14 @@ impl<E: Endpoint> Imposed<E> {
             let is_wanted = peer.is_none_or(|peer| peer == held.to);
             // SAFETY: who posted it promised that the memory stays until its tag has come back, which it has not.
             match is_wanted.then(|| unsafe { held.post(&mut self.inner) }) {
-                Some(Ok(())) => drop(self.held.swap_remove(index)),
+                Some(Ok(Accepted::Tracked)) => drop(self.held.swap_remove(index)),
+                Some(Ok(Accepted::Complete)) => {
+                    self.held.swap_remove(index);
+                    self.over.extend(held.tag.map(Completion::Done));
+                }
                 Some(Err(PostError::Failed(code))) => {
                     self.held.swap_remove(index);
-                    self.failed.extend(held.tag.map(|tag| (tag, code)));
+                    self.over.extend(held.tag.map(|tag| Completion::Failed(tag, code)));
                 }
                 Some(Err(PostError::Again)) | None => {
                     self.held.swap(first, index);
@@ -131,8 +135,8 @@ impl<E: Endpoint> Imposed<E> {
 /// Operations held by an endpoint at one time.
 const HELD_MAX: usize = 64;
 
-// SAFETY: tags come back once, from the inner endpoint or from `failed`, where they get only when the inner one did
-// not take them; held operations name memory that stays until their tag comes back, and held injects have a copy.
+// SAFETY: tags come back once, from the inner endpoint or from `over`, where they get only when the inner one will not
+// say them; held operations name memory that stays until their tag comes back, and held injects have a copy.
 // Packets are the inner endpoint's.
 unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
     type Region = ImposedRegion<E::Region>;
@@ -169,12 +173,12 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         Ok(ImposedRegion { inner, fabric: self.fabric })
     }
 
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {
         let mut bytes = [0; INJECT_BYTES_MAX];
         bytes[..src.len()].copy_from_slice(src);
         let call = Call::PutInject { bytes, len: src.len(), at: self.fabric.below(at) };
         // SAFETY: it has its bytes with it.
-        unsafe { self.post(to, None, call) }
+        unsafe { self.post(to, None, call) }.map(|_| ())
     }
 
     unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
@@ -261,7 +265,13 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         unsafe { self.post(to, Some(tag), Call::CompareAtomic { operand, compare, result, at, dtype }) }
     }
 
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         self.inner.send(to, header, payload, class)
     }
 
@@ -277,8 +287,8 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         self.post_held(None);
         let mut added = 0;
         while out.room() > 0 {
-            let Some((tag, code)) = self.failed.pop() else { break };
-            out.push(Completion::Failed(tag, code)).expect("there is room");
+            let Some(completion) = self.over.pop() else { break };
+            out.push(completion).expect("there is room");
             added += 1;
         }
         added + self.inner.poll(out)
@@ -297,7 +307,7 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
     }
 
     fn arm_wait(&mut self) -> bool {
-        self.held.is_empty() && self.failed.is_empty() && self.inner.arm_wait()
+        self.held.is_empty() && self.over.is_empty() && self.inner.arm_wait()
     }
 }
 

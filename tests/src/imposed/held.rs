@@ -3,7 +3,7 @@
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, Tag};
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Endpoint, LocalPiece, Post, RemoteAddr, RemotePiece, VECTOR_PIECES_MAX};
+use rma_core::provider::{Accepted, Endpoint, LocalPiece, Post, RemoteAddr, RemotePiece, VECTOR_PIECES_MAX};
 
 /// Largest put that is held with its bytes.
 pub(super) const INJECT_BYTES_MAX: usize = 64;
@@ -111,7 +111,9 @@ impl Held {
         // Injected puts do not use it.
         let tag = self.tag.unwrap_or(Tag(0));
         match self.call {
-            Call::PutInject { ref bytes, len, at } => endpoint.put_inject(to, &bytes[..len], at),
+            Call::PutInject { ref bytes, len, at } => {
+                endpoint.put_inject(to, &bytes[..len], at).map(|()| Accepted::Complete)
+            }
             // SAFETY: by the caller's promise.
             Call::Put { src, len, at } => unsafe { endpoint.put(to, src, len, at, tag) },
             // SAFETY: by the caller's promise.

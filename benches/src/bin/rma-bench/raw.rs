@@ -1,11 +1,12 @@
 //! The reference: a ping-pong of packets, and writes and reads, over the job's own endpoint, below the engine.
 
+use std::sync::atomic::{fence, Ordering};
 use std::time::{Duration, Instant};
 
 use rma::{Engine, FabricEndpoint, Job, Rank};
 use rma_core::ids::{PeerAddr, Tag};
 use rma_core::provider::{
-    Completion, CompletionBatch, CompletionScope, Endpoint, Post, PostError, RemoteAddr, SendClass,
+    Accepted, Completion, CompletionBatch, CompletionScope, Endpoint, Post, PostError, RemoteAddr, SendClass,
 };
 
 use crate::exchange::Batches;
@@ -178,7 +179,11 @@ impl Line<'_> {
         self.done = None;
         loop {
             match post(self.engine.endpoint()) {
-                Ok(()) => break,
+                Ok(Accepted::Tracked) => break,
+                Ok(Accepted::Complete) => {
+                    fence(Ordering::SeqCst);
+                    return Ok(());
+                }
                 Err(PostError::Again) if start.elapsed() < PATIENCE => self.poll()?,
                 Err(error) => return Err(format!("raw access: {error:?}").into()),
             }

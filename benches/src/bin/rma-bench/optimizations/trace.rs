@@ -17,7 +17,8 @@ use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    CompletionBatch, Endpoint, Limits, NativeOps, Post, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
+    CompletionBatch, Endpoint, Limits, NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr,
+    SendClass,
 };
 use rma_core::wire::{BatchFlags, Header, OpKind, PacketKind, Reader, Record, ReplyFlags};
 
@@ -198,7 +199,13 @@ impl Recorder {
     }
 
     /// Notes what was accepted.
-    fn note(&self, posted: Post, what: impl FnOnce() -> String, bytes: usize, is_native: bool) -> Post {
+    fn note<T>(
+        &self,
+        posted: Result<T, PostError>,
+        what: impl FnOnce() -> String,
+        bytes: usize,
+        is_native: bool,
+    ) -> Result<T, PostError> {
         if posted.is_ok() {
             held(&self.log).push(Message { from: self.rank, what: what(), bytes, is_native });
         }
@@ -304,7 +311,7 @@ unsafe impl Endpoint for Recorder {
         unsafe { self.inner.register(base, len, key) }
     }
 
-    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Post {
+    fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {
         let posted = self.inner.put_inject(to, src, at);
         self.note(posted, || "write".to_owned(), src.len(), true)
     }
@@ -367,7 +374,13 @@ unsafe impl Endpoint for Recorder {
         self.note(posted, || "comparing atomic".to_owned(), dtype.size(), true)
     }
 
-    fn send(&mut self, to: PeerAddr, header: &[u8], payload: &[u8], class: SendClass) -> Post {
+    fn send(
+        &mut self,
+        to: PeerAddr,
+        header: &[u8],
+        payload: &[u8],
+        class: SendClass,
+    ) -> Result<(), PostError> {
         let posted = self.inner.send(to, header, payload, class);
         self.note(posted, || words(&[header, payload].concat()), header.len() + payload.len(), false)
     }
