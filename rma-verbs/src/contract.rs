@@ -1,7 +1,9 @@
 //! The bodies of the provider contract on the device of `sys::emulated`.
 
 use crate::world::World;
-use crate::{atomics, connections, lists, one_process, vectors, Options, RemoteCompletion, VerbsEndpoint};
+use crate::{
+    at_once, atomics, connections, lists, one_process, vectors, Options, RemoteCompletion, VerbsEndpoint,
+};
 
 fn world(nodes: usize, change: fn(&mut Options)) -> World<VerbsEndpoint> {
     let name = crate::sys::emulated::NAME.to_str().unwrap();
