@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use rma_bootstrap::description::{HostTask, JobTask, ProgramTask};
@@ -89,6 +90,7 @@ impl HostRanks {
         let programs: Vec<Program> =
             self.job.programs.iter().map(|program| self.program(program, address)).collect();
         let local_size = self.task.ranks.len() as u32;
+        let neighbours: Arc<[u32]> = self.numbers().collect();
         let processors_together = binding::processors_together(&self.bindings);
         let mut notes = Vec::new();
         for (local_rank, task) in (0..).zip(&self.task.ranks) {
@@ -100,7 +102,8 @@ impl HostRanks {
             let processors = binding.map(|binding| processor_set(&binding.processors));
             let own = Own { processors, processors_together, reads_stdin: task.reads_input };
             let (size, job_id) = (self.job.size, self.job.job_id.clone());
-            let place = Place { rank, size, local_rank, local_size, job_id };
+            let local_ranks = Arc::clone(&neighbours);
+            let place = Place { rank, size, local_rank, local_size, local_ranks, job_id };
             // A description is only taken when its ranks' programs are in it.
             let Some(program) = programs.get(task.program as usize) else { continue };
             if let Err(error) = local.start(program, &place, &own) {

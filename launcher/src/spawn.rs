@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use rma_bootstrap::control::{Control, Relay};
 use rma_bootstrap::environment::Place;
+use rma_bootstrap::neighbours;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::CpuSet;
@@ -129,6 +130,7 @@ fn set_place(command: &mut Command, place: &Place, control: &OwnedFd) {
     command.env("RMA_SIZE", place.size.to_string());
     command.env("RMA_LOCAL_RANK", place.local_rank.to_string());
     command.env("RMA_LOCAL_SIZE", place.local_size.to_string());
+    command.env("RMA_LOCAL_RANKS", neighbours::describe(&place.local_ranks));
     command.env("RMA_JOB_ID", &place.job_id);
     command.env("RMA_CONTROL_FD", control.as_raw_fd().to_string());
 }

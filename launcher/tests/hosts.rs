@@ -128,11 +128,12 @@ fn a_host_costs_as_much_however_many_there_are() {
 #[test]
 fn ranks_take_hosts_as_they_are_told_to() {
     let cluster = Cluster::new("map", "");
-    let script = "echo $RMA_RANK $RMA_LOCAL_RANK/$RMA_LOCAL_SIZE";
+    let script = "echo $RMA_RANK $RMA_LOCAL_RANK/$RMA_LOCAL_SIZE $RMA_LOCAL_RANKS";
     let outcome = cluster.run("a:2,b:1", &["--map-by", "node", "sh", "-c", script]);
-    assert_eq!(sorted_lines(&outcome.stdout), ["0 0/2", "1 0/1", "2 1/2"], "{outcome:?}");
+    assert_eq!(sorted_lines(&outcome.stdout), ["0 0/2 0,2", "1 0/1 1", "2 1/2 0,2"], "{outcome:?}");
     let outcome = cluster.run("a,b", &["--ppn", "2", "sh", "-c", script]);
-    assert_eq!(sorted_lines(&outcome.stdout), ["0 0/2", "1 1/2", "2 0/2", "3 1/2"], "{outcome:?}");
+    let expected = ["0 0/2 0-1", "1 1/2 0-1", "2 0/2 2-3", "3 1/2 2-3"];
+    assert_eq!(sorted_lines(&outcome.stdout), expected, "{outcome:?}");
     let outcome = cluster.run("a:1,b:1", &["-n", "3", "true"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.stderr.contains("the hosts have 2 slots"), "{outcome:?}");

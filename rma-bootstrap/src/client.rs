@@ -191,6 +191,10 @@ impl Member for LauncherClient {
         self.place.local_size
     }
 
+    fn local_ranks(&self) -> &[u32] {
+        &self.place.local_ranks
+    }
+
     fn job_id(&self) -> &str {
         &self.place.job_id
     }
@@ -382,7 +386,14 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(200);
 
     fn place() -> Place {
-        Place { rank: 1, size: 4, local_rank: 1, local_size: 4, job_id: "j".into() }
+        Place {
+            rank: 1,
+            size: 4,
+            local_rank: 1,
+            local_size: 4,
+            local_ranks: [0, 1, 2, 3].into(),
+            job_id: "j".into(),
+        }
     }
 
     /// A client and the launcher's end, which has sent `replies` before the client began.

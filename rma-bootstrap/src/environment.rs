@@ -1,6 +1,9 @@
 //! The environment of this process, read in one place, and what `rmarun` says in it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::neighbours;
 
 /// A snapshot of environment variables.
 #[derive(Clone, Default, Debug)]
@@ -54,6 +57,8 @@ pub struct Place {
     pub local_rank: u32,
     /// Number of ranks on the same host.
     pub local_size: u32,
+    /// The ranks on the same host, in order; empty where nobody has said which they are.
+    pub local_ranks: Arc<[u32]>,
     /// A name that no other job on this host has at the same time.
     pub job_id: String,
 }
@@ -70,6 +75,9 @@ pub struct Identity {
 /// What `rmarun` sets, all of them or none.
 pub const LAUNCH_VARIABLES: [&str; 6] =
     ["RMA_RANK", "RMA_SIZE", "RMA_LOCAL_RANK", "RMA_LOCAL_SIZE", "RMA_JOB_ID", "RMA_CONTROL_FD"];
+
+/// What it sets besides; an older `rmarun` does not.
+const LOCAL_RANKS_VARIABLE: &str = "RMA_LOCAL_RANKS";
 
 /// What `rmarun` told this process, or `None` when `rmarun` did not start it.
 ///
@@ -102,11 +110,12 @@ fn identity(environment: &Environment) -> Result<Identity, String> {
             )
         })
     };
-    let place = Place {
+    let mut place = Place {
         rank: number("RMA_RANK")?,
         size: number("RMA_SIZE")?,
         local_rank: number("RMA_LOCAL_RANK")?,
         local_size: number("RMA_LOCAL_SIZE")?,
+        local_ranks: Arc::default(),
         job_id: environment.get("RMA_JOB_ID").unwrap_or_default().to_owned(),
     };
     let fd_text = environment.get("RMA_CONTROL_FD").unwrap_or_default();
@@ -124,18 +133,35 @@ fn identity(environment: &Environment) -> Result<Identity, String> {
     if place.local_size > place.size {
         return Err(format!("RMA_LOCAL_SIZE={} is above RMA_SIZE={}", place.local_size, place.size));
     }
+    if let Some(text) = environment.get(LOCAL_RANKS_VARIABLE) {
+        place.local_ranks = local_ranks(text, &place)?;
+    }
     Ok(Identity { control_fd, place })
+}
+
+fn local_ranks(text: &str, place: &Place) -> Result<Arc<[u32]>, String> {
+    let Place { rank, size, local_rank, local_size, .. } = *place;
+    let is_here = |ranks: &[u32]| ranks.get(local_rank as usize) == Some(&rank);
+    let is_of_job = |ranks: &[u32]| ranks.last().is_some_and(|last| *last < size);
+    let said = neighbours::parse(text, local_size).filter(|ranks| is_here(ranks) && is_of_job(ranks));
+    said.ok_or_else(|| {
+        format!(
+            "{LOCAL_RANKS_VARIABLE}={text} is no list of {local_size} of {size} ranks in order with rank {rank} at place \
+             {local_rank}; `rmarun` sets it, do not set it by hand"
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FULL: [(&str, &str); 6] = [
+    const FULL: [(&str, &str); 7] = [
         ("RMA_RANK", "1"),
         ("RMA_SIZE", "4"),
         ("RMA_LOCAL_RANK", "1"),
         ("RMA_LOCAL_SIZE", "4"),
+        ("RMA_LOCAL_RANKS", "0-3"),
         ("RMA_JOB_ID", "j"),
         ("RMA_CONTROL_FD", "5"),
     ];
@@ -149,12 +175,19 @@ mod tests {
     fn all_variables_make_a_rank_and_none_does_not() {
         let Ok(Some(identity)) = full_but("", "") else { panic!("a full environment is a rank") };
         assert_eq!((identity.control_fd, identity.place.rank, identity.place.size), (5, 1, 4));
+        assert_eq!(*identity.place.local_ranks, [0, 1, 2, 3]);
         assert_eq!(rmarun_identity(&Environment::default()), Ok(None));
     }
 
     #[test]
+    fn who_is_on_the_host_need_not_be_said() {
+        let Ok(Some(identity)) = full_but("RMA_LOCAL_RANKS", "") else { panic!("still a rank") };
+        assert!(identity.place.local_ranks.is_empty());
+    }
+
+    #[test]
     fn half_an_environment_names_both_halves() {
-        for (name, _) in FULL {
+        for name in LAUNCH_VARIABLES {
             let message = full_but(name, "").unwrap_err();
             assert!(message.contains(&format!("but not {name}")), "{message}");
             assert!(message.contains("RMA_SINGLE=1"), "{message}");
@@ -171,6 +204,10 @@ mod tests {
             ("RMA_LOCAL_RANK", "4"),
             ("RMA_LOCAL_SIZE", "5"),
             ("RMA_LOCAL_SIZE", "99999999999"),
+            ("RMA_LOCAL_RANKS", "0-2"),
+            ("RMA_LOCAL_RANKS", "1-4"),
+            ("RMA_LOCAL_RANKS", "0,2-4"),
+            ("RMA_LOCAL_RANKS", "0-3,"),
             ("RMA_CONTROL_FD", "2"),
             ("RMA_CONTROL_FD", "three"),
         ] {

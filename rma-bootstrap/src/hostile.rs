@@ -121,6 +121,8 @@ fn mapping(text: &str) {
     for rank in 0..size {
         let (local_rank, local_size) = mapping.place(rank, size).expect("every rank has a host");
         assert!(local_rank < local_size && local_size <= size);
+        let neighbours = mapping.neighbours(rank, size);
+        assert_eq!((neighbours.len(), neighbours[local_rank as usize]), (local_size as usize, rank));
         firsts += u32::from(local_rank == 0);
     }
     assert!((1..=size).contains(&firsts));

@@ -25,6 +25,7 @@ mod family;
 mod last_words;
 mod launch;
 mod member;
+pub mod neighbours;
 mod reach;
 mod requests;
 mod single;
@@ -169,6 +170,12 @@ impl JobBootstrap {
     /// Number of ranks on this host, at least 1.
     pub fn local_size(&self) -> u32 {
         self.member().local_size()
+    }
+
+    /// The ranks on this host, in order, this one among them; `None` where the launcher says only how many they are.
+    pub fn local_ranks(&self) -> Option<Vec<Rank>> {
+        let (rank, size, count) = (self.rank().0, self.size(), self.local_size());
+        neighbours::of_job(rank, size, count, self.member().local_ranks())
     }
 
     /// Whether all ranks of the job run on this host.

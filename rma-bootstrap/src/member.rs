@@ -13,6 +13,8 @@ use crate::Fetch;
 pub(crate) trait Member: Bootstrap + Debug {
     fn local_rank(&self) -> u32;
     fn local_size(&self) -> u32;
+    /// In order; empty: nobody has said them.
+    fn local_ranks(&self) -> &[u32];
     fn job_id(&self) -> &str;
     fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError>;
     fn get(&mut self, rank: Rank, key: &str) -> Result<Fetch, BootstrapError>;

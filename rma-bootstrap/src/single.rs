@@ -34,6 +34,10 @@ impl Member for SingleProcess {
         1
     }
 
+    fn local_ranks(&self) -> &[u32] {
+        &[0]
+    }
+
     fn job_id(&self) -> &str {
         &self.job_id
     }

@@ -19,7 +19,14 @@ fn costs(size: u32, peers: u32) -> (Vec<u32>, Traffic) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut launcher = Control::new(theirs.into()).unwrap();
     launcher.send(&Reply::Welcome { version: VERSION, size }).unwrap();
-    let place = Place { rank: size - 1, size, local_rank: 0, local_size: 1, job_id: "j".into() };
+    let place = Place {
+        rank: size - 1,
+        size,
+        local_rank: 0,
+        local_size: 1,
+        local_ranks: [size - 1].into(),
+        job_id: "j".into(),
+    };
     let client = LauncherClient::connect(Control::new(ours.into()).unwrap(), place, LIMIT).unwrap();
     let mut job = JobBootstrap::Launcher(Box::new(client));
     job.publish(&AddressBytes::new(&[7; 51]).unwrap()).unwrap();

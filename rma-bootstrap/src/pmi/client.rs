@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
@@ -98,7 +99,8 @@ impl PmiClient {
         epoch: Instant,
     ) -> Result<Self, BootstrapError> {
         let failed = |what: &str| BootstrapError { message: format!("joining the job by PMI: {what}") };
-        let place = Place { rank: 0, size: 0, local_rank: 0, local_size: 1, job_id: String::new() };
+        let (local_ranks, job_id) = (Arc::default(), String::new());
+        let place = Place { rank: 0, size: 0, local_rank: 0, local_size: 1, local_ranks, job_id };
         let mut client = Self {
             channel: Channel::new(socket).map_err(|error| failed(&error.to_string()))?,
             session,
@@ -135,7 +137,8 @@ impl PmiClient {
         let (local_rank, local_size) = place_on_host(client.session.local_place(), local_place, size);
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let job_id = format!("pmi-{}", client.session.job().chars().filter(is_plain).collect::<String>());
-        client.place = Place { rank, size, local_rank, local_size, job_id };
+        let local_ranks = client.session.local_ranks();
+        client.place = Place { rank, size, local_rank, local_size, local_ranks, job_id };
         Ok(client)
     }
 
@@ -264,6 +267,10 @@ impl Member for PmiClient {
 
     fn local_size(&self) -> u32 {
         self.place.local_size
+    }
+
+    fn local_ranks(&self) -> &[u32] {
+        &self.place.local_ranks
     }
 
     fn job_id(&self) -> &str {

@@ -110,6 +110,7 @@ fn joins_publishes_without_waiting_and_looks_up() {
     let (mut client, mut server) = joined();
     assert_eq!((client.rank(), client.size(), client.version()), (Rank(1), 4, Version::Two));
     assert_eq!((client.local_rank(), client.local_size(), client.job_id()), (0, 2, "pmi-ab"));
+    assert_eq!(client.local_ranks(), [], "this server has not said it, and the environment says how many");
     assert!(matches!(client.lookup(Rank(1)), Ok(Lookup::Pending)));
     assert_eq!(server.barriers, 1);
     server.end_barrier();

@@ -1,6 +1,8 @@
 //! Which ranks share a host, as PMI servers say it: `(vector,(0,2,4),(2,1,1))` means four ranks on each of
 //! two hosts from host 0, then one on host 2; and again from the front while ranks are left.
 
+use crate::neighbours::NEIGHBOURS_MAX;
+
 /// Most blocks that a mapping may have.
 const BLOCKS_MAX: usize = 65_536;
 
@@ -50,6 +52,22 @@ impl Mapping {
             before += rank.clamp(first, last) - first;
         }
         (rank < size).then_some((before, all))
+    }
+
+    /// The ranks on the host of `rank`, in order, in a job of `size` ranks. None, where they are more than processes
+    /// that a host can have.
+    pub fn neighbours(&self, rank: u32, size: u32) -> Vec<u32> {
+        let Some((_, count)) = self.place(rank, size).filter(|(_, count)| *count <= NEIGHBOURS_MAX) else {
+            return Vec::new();
+        };
+        let mut neighbours = Vec::with_capacity(count as usize);
+        if let Some(host) = self.runs(size).find(|run| rank < run.end).map(|run| run.host_of(rank)) {
+            for run in self.runs(size) {
+                let (first, end) = run.ranks_on(host);
+                neighbours.extend(first..end);
+            }
+        }
+        neighbours
     }
 
     /// The blocks one after the other, and from the front again, until all ranks have a host.
@@ -137,6 +155,16 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_are_those_of_the_job_and_as_many_as_can_be() {
+        let mapping = Mapping::parse("(vector,(5,1,1),(0,1,2))").unwrap();
+        assert_eq!(mapping.neighbours(4, 5), [1, 2, 4]);
+        assert_eq!(mapping.neighbours(5, 5), []);
+        let all_on_one = Mapping::parse("(vector,(0,1,4294967295))").unwrap();
+        assert_eq!(all_on_one.neighbours(0, NEIGHBOURS_MAX + 1), []);
+        assert_eq!(all_on_one.neighbours(0, 3), [0, 1, 2]);
+    }
+
+    #[test]
     fn what_is_no_mapping() {
         for text in [
             "",
@@ -168,6 +196,12 @@ mod tests {
             };
             let expected: Vec<_> = (0..hosts.len()).map(place).collect();
             assert_eq!(places(&describe(hosts), hosts.len() as u32), expected, "{hosts:?}");
+            let mapping = Mapping::parse(&describe(hosts)).unwrap();
+            for (rank, host) in (0..).zip(hosts) {
+                let here = (0..).zip(hosts).filter(|(_, other)| *other == host).map(|(other, _)| other);
+                let here: Vec<u32> = here.collect();
+                assert_eq!(mapping.neighbours(rank, hosts.len() as u32), here, "{hosts:?}");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! socket, no clock.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::mapping::Mapping;
 use super::value::{decode, encode, segment_key, Decoded, SEGMENT_BYTES_MAX};
@@ -166,6 +167,14 @@ impl Session {
     pub(crate) fn local_place(&self) -> Option<(u32, u32)> {
         let (rank, size) = self.place()?;
         self.mapping.as_ref()?.place(rank, size)
+    }
+
+    /// The ranks on the same host, in order, if the server has said them.
+    pub(crate) fn local_ranks(&self) -> Arc<[u32]> {
+        let (Some((rank, size)), Some(mapping)) = (self.place(), &self.mapping) else {
+            return Arc::default();
+        };
+        mapping.neighbours(rank, size).into()
     }
 
     /// The server's name for the job.

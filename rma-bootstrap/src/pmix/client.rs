@@ -59,9 +59,6 @@ pub struct PmixClient {
     questions: Questions,
     limit: Duration,
     epoch: Instant,
-    /// The ranks on this host, in order, if the server forgets gets that wait: about these it is asked for what
-    /// it has now.
-    neighbours: Vec<u32>,
     /// The server does so.
     forgets: bool,
     /// The server knows values of a rank that are published after others of it were asked for.
@@ -125,20 +122,30 @@ impl PmixClient {
         let local_rank = number(&me, abi::KEY_LOCAL_RANK).unwrap_or(0).min(local_size - 1);
         let server = identity.server_version.as_deref().and_then(library::major_version);
         let forgets = server.is_some_and(|major| major >= FORGETFUL_SERVER_MIN);
+        let peers =
+            || await_answer(&library, &job, abi::KEY_LOCAL_PEERS, epoch, limit).map(|said| ranks(&said));
         let neighbours = match forgets {
-            true => ranks(&await_answer(&library, &job, abi::KEY_LOCAL_PEERS, epoch, limit)?),
+            true => peers()?,
+            // Who is alone, or with all, knows them.
+            false if 1 < local_size && local_size < size => peers().unwrap_or_default(),
             false => Vec::new(),
         };
         let renews = server.is_some_and(|major| major >= RENEWING_SERVER_MIN);
         Ok(Self {
             library,
-            place: Place { rank: me.rank, size, local_rank, local_size, job_id },
+            place: Place {
+                rank: me.rank,
+                size,
+                local_rank,
+                local_size,
+                local_ranks: neighbours.into(),
+                job_id,
+            },
             namespace: me.namespace,
             requests: Requests::new(limit),
             questions: Questions::default(),
             limit,
             epoch,
-            neighbours,
             forgets,
             renews,
             has_shared: false,
@@ -202,7 +209,8 @@ impl PmixClient {
         }
         while let Some(question) = self.questions.poll(now, self.limit) {
             let (number, rank, key) = (question.number, question.rank, question.key.clone());
-            let at_once = self.neighbours.binary_search(&rank).is_ok();
+            // A server that forgets is asked about ranks on this host for what it has now.
+            let at_once = self.forgets && self.place.local_ranks.binary_search(&rank).is_ok();
             if let Err(what) = self.ask(number, rank, &key, at_once) {
                 self.questions.on_answer(number);
                 self.requests.answer(number, Err(what));
@@ -303,6 +311,7 @@ fn ranks(answer: &Answer) -> Vec<u32> {
     let text = String::from_utf8_lossy(text);
     let mut ranks: Vec<u32> = text.split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
     ranks.sort_unstable();
+    ranks.dedup();
     ranks
 }
 
@@ -331,6 +340,10 @@ impl Member for PmixClient {
 
     fn local_size(&self) -> u32 {
         self.place.local_size
+    }
+
+    fn local_ranks(&self) -> &[u32] {
+        &self.place.local_ranks
     }
 
     fn job_id(&self) -> &str {

@@ -240,6 +240,7 @@ pub const SETTINGS: &[Setting] = &[
     internal("RMA_SIZE", NUMBER, "number of ranks in the job"),
     internal("RMA_LOCAL_RANK", NUMBER, "rank among the ranks on the same host"),
     internal("RMA_LOCAL_SIZE", NUMBER, "number of ranks on the same host"),
+    internal("RMA_LOCAL_RANKS", Kind::Text, "the ranks on the same host, as 0-3,8"),
     internal("RMA_JOB_ID", Kind::Text, "name of the job, different from every other on the host"),
     internal("RMA_CONTROL_FD", NUMBER, "file descriptor of the connection to rmarun"),
     internal("RMA_HOST_ADDRESS", Kind::Text, "address by which the job's other hosts reach this one"),
