@@ -35,6 +35,15 @@ impl Host {
     }
 }
 
+/// A number for this process's host and its numbering of processes: who has the same one finds files of this process's
+/// under `/proc`, as far as it may look there.
+///
+/// # Errors
+/// When the kernel does not say it.
+pub fn host_number() -> Result<u64, ProviderError> {
+    Host::here().map(|host| host.0)
+}
+
 /// An endpoint's shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Location {

@@ -46,6 +46,7 @@ mod process;
 mod ring;
 mod transfer;
 
+pub use address::host_number;
 pub use endpoint::ShmEndpoint;
 pub use memory::Memory;
 pub use options::{HugePages, Options, Pages, Reach};
