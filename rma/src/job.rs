@@ -63,6 +63,8 @@ struct Shared {
     core: Arc<Core>,
     kept: Mutex<Memories>,
     place: Place,
+    /// The ranks on this host, where they are known.
+    neighbours: Option<Arc<[Rank]>>,
     /// The process id of this rank's ghost.
     ghost: Option<u32>,
     launcher: String,
@@ -110,6 +112,7 @@ impl Job {
         }
         let observation = Observation::begin(&options, &bootstrap)?;
         let place = Place { local_rank: bootstrap.local_rank(), local_size: bootstrap.local_size() };
+        let neighbours = bootstrap.local_ranks().map(Arc::from);
         let launcher = bootstrap.launcher();
         let at = fabric::Place {
             size: bootstrap.size(),
@@ -132,7 +135,7 @@ impl Job {
         observation.start(&core)?;
         let kept = Mutex::new(Vec::new());
         events::joined(Rank(core.rank), core.size, &launcher, &description.provider, &description.candidates);
-        let shared = Shared { driver, core, kept, place, ghost, launcher, description };
+        let shared = Shared { driver, core, kept, place, neighbours, ghost, launcher, description };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -154,6 +157,22 @@ impl Job {
     /// Number of ranks on this host.
     pub fn local_size(&self) -> u32 {
         self.shared.place.local_size
+    }
+
+    /// The ranks on this host, as the launcher counts them, in order; this one is among them. `None`: the launcher
+    /// says only how many they are, as PMI servers without `PMI_process_mapping` and older versions of `rmarun` do.
+    ///
+    /// The parts of a shared window that this process can load and store are theirs
+    /// ([`RawWindow::allocate_shared`](crate::raw::RawWindow::allocate_shared)).
+    ///
+    /// ```
+    /// let job = rma::Job::init()?;
+    /// let here = job.local_ranks().expect("a launcher that says it");
+    /// assert!(here.contains(&job.rank()));
+    /// # Ok::<(), rma::Error>(())
+    /// ```
+    pub fn local_ranks(&self) -> Option<&[Rank]> {
+        self.shared.neighbours.as_deref()
     }
 
     /// Which launcher this process belongs to and how it is spoken to, for people.
@@ -262,6 +281,10 @@ impl Job {
         let finalized = self.core().finalize(self.core().timeout());
         self.core().write_outputs(if finalized.is_ok() { "finalized" } else { "finalize has failed" });
         finalized
+    }
+
+    pub(crate) fn neighbours(&self) -> Option<&Arc<[Rank]>> {
+        self.shared.neighbours.as_ref()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -4,6 +4,7 @@
 //! Names, arguments and meaning are those of MPI-4.1 chapter 13. Every call may be made from every
 //! thread; calls that MPI lets block return when they are complete.
 
+mod hosts;
 mod kinds;
 mod layouts;
 mod name;

@@ -1,15 +1,18 @@
-//! Memory that all ranks of a host have mapped: one anonymous file (memfd), made by rank 0, and opened by the
-//! others through `/proc/PID/fd`. It has no name, so that nothing is left when the processes are gone,
-//! however they ended; a socket that passes the descriptor would need a name and a thread that serves it.
+//! Memory that the ranks of a host have mapped: one anonymous file (memfd) on each host of the job, made by the lowest
+//! rank there, and opened by the others through `/proc/PID/fd`. It has no name, so that nothing is left when the
+//! processes are gone, however they ended; a socket that passes the descriptor would need a name and a thread that
+//! serves it.
 //!
 //! The file begins with a table of the parts, which exists once on the host; after it come the parts. All of
 //! it is reserved before anybody touches it, and sealed, so that no access can fail later.
 
-use std::fs::File;
+mod place;
+
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
@@ -18,7 +21,10 @@ use rma_shm::Memory;
 use rustix::fs::{self, MemfdFlags, SealFlags};
 
 use crate::error::Result;
-use crate::runtime::Core;
+use crate::job::Job;
+use crate::runtime::{Core, NUMBERS};
+
+use place::Place;
 
 /// The memory of one rank's window, as another process finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +43,14 @@ impl SharedMemory {
     pub(crate) const UNREACHABLE: Self = Self { base: ptr::null_mut(), len: 0, disp_unit: 1 };
 }
 
-/// Words of the table before the parts' entries: the first rank with memory, plus 1.
-const TABLE_HEAD: usize = 1;
+/// Words of the table before the parts' entries: the index of the first rank with memory, plus 1; [`MARK`] and the
+/// number of ranks.
+const TABLE_HEAD: usize = 2;
+const FIRST: usize = 0;
+const COUNT: usize = 1;
+
+/// Tells a table from another file, above the number of ranks.
+const MARK: u64 = 0x7061_7274 << 32;
 
 /// Words of an entry: offset in the file, bytes, displacement unit.
 const ENTRY: usize = 3;
@@ -46,47 +58,121 @@ const ENTRY: usize = 3;
 /// The call that all of this serves.
 const CALL: Call = Call::AllocateShared;
 
+/// A rank's share in the beginning: who its neighbours are, and the file, if it is the lowest of them.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    /// Of this host, in order.
+    ranks: Arc<[Rank]>,
+    /// This rank's among them.
+    index: usize,
+    made: Option<Table>,
+}
+
+/// The file while it has no parts yet.
+#[derive(Debug)]
+struct Table {
+    file: OwnedFd,
+    head: Segment,
+}
+
 /// The mapped file.
 #[derive(Debug)]
 pub(crate) struct Segment {
     /// Of which peers know that they have it, too, where the fabric is shared memory.
     memory: Memory,
-    ranks: u32,
+    /// Who has a part.
+    ranks: Arc<[Rank]>,
+}
+
+impl Founding {
+    /// Makes the file, at the lowest rank of the host.
+    pub(crate) fn new(job: &Job) -> std::result::Result<Self, RmaError> {
+        let Some(ranks) = job.neighbours().map(Arc::clone) else { return Err(unknown(job)) };
+        let index = ranks.binary_search(&job.rank()).map_err(|_| unknown(job))?;
+        let made = (index == 0).then(|| Table::make(Arc::clone(&ranks))).transpose()?;
+        Ok(Self { ranks, index, made })
+    }
+
+    /// How many ranks of this host there are.
+    pub(crate) fn count(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Who has the file; `None`: this rank.
+    pub(crate) fn elsewhere(&self) -> Option<Rank> {
+        self.ranks.first().copied().filter(|_| self.index > 0)
+    }
+
+    /// What the other ranks of the host need to find it; zeros, unless this one has it.
+    pub(crate) fn place(&self) -> std::result::Result<[u64; NUMBERS], RmaError> {
+        match &self.made {
+            Some(table) => Place::of(&table.file).map(Place::numbers),
+            None => Ok([0; NUMBERS]),
+        }
+    }
+
+    /// The file, which is at `place`, with this rank's entry.
+    fn enter(
+        self,
+        place: [u64; NUMBERS],
+        len: usize,
+        disp_unit: u32,
+    ) -> std::result::Result<(Table, usize), RmaError> {
+        let table = match (self.made, self.ranks.first()) {
+            (None, Some(first)) => Table::open(place, *first, self.ranks)?,
+            (Some(made), _) => made,
+            (None, None) => return Err(shared("a host without ranks".into())),
+        };
+        table.head.set_part(self.index, len, disp_unit);
+        Ok((table, self.index))
+    }
+}
+
+impl Table {
+    fn make(ranks: Arc<[Rank]>) -> std::result::Result<Self, RmaError> {
+        let file = new_file(ranks.len())?;
+        let head = Segment::map(&file, table_bytes(ranks.len()), 0, ranks)?;
+        head.word(COUNT).store(head.mark(), Ordering::Release);
+        Ok(Self { file, head })
+    }
+
+    /// That of the rank `first`.
+    fn open(place: [u64; NUMBERS], first: Rank, ranks: Arc<[Rank]>) -> std::result::Result<Self, RmaError> {
+        let file =
+            Place::of_numbers(place).ok_or_else(|| disagreed(first)).and_then(|place| place.open(first))?;
+        let head = Segment::map(&file, table_bytes(ranks.len()), 0, ranks).map_err(|_| disagreed(first))?;
+        if head.word(COUNT).load(Ordering::Acquire) != head.mark() {
+            return Err(disagreed(first));
+        }
+        Ok(Self { file, head })
+    }
 }
 
 impl Segment {
-    /// Makes the file, with a part of `len` bytes for this rank, and maps it. Collective; all ranks are on
-    /// one host.
-    pub(crate) fn make(core: &Core, len: usize, disp_unit: u32, options: &WindowOptions) -> Result<Self> {
-        let is_first = core.rank == 0;
-        let own = if is_first { Some(new_file(core.size)) } else { None };
-        let place = match &own {
-            Some(Ok(file)) => Ok(u64::from(std::process::id()) << 32 | file.as_raw_fd() as u64),
-            Some(Err(error)) => Err(error.clone()),
-            None => Ok(0),
-        };
-        let place = core.agree(CALL, place)?;
-        let opened = match own {
-            Some(file) => file,
-            None => open_of(place),
-        };
-        let table = opened.and_then(|file| {
-            let table = Self::map(&file, table_bytes(core.size), 0, core.size)?;
-            table.set_part(core.rank, len, disp_unit);
-            Ok((file, table))
+    /// Makes the parts, with one of `len` bytes for this rank, and maps them. Collective. `place` is what the
+    /// lowest rank of the host has said of the file, if this rank has heard it.
+    pub(crate) fn make(
+        core: &Core,
+        founding: Founding,
+        place: std::result::Result<[u64; NUMBERS], RmaError>,
+        (len, disp_unit): (usize, u32),
+        options: &WindowOptions,
+    ) -> Result<Self> {
+        let entered = place.and_then(|place| founding.enter(place, len, disp_unit));
+        core.agree_on(CALL, done(&entered))?;
+        let laid_out = entered.and_then(|(table, index)| {
+            if index == 0 {
+                lay_out(&table, options)?;
+            }
+            Ok(table)
         });
-        core.agree(CALL, table.as_ref().map(|_| 0).map_err(Clone::clone))?;
-        let laid_out = table.and_then(|(file, table)| {
-            let total = if is_first { lay_out(&file, &table, options)? } else { 0 };
-            Ok((file, total))
+        core.agree_on(CALL, done(&laid_out))?;
+        let mapped = laid_out.and_then(|table| {
+            let status = fs::fstat(&table.file).map_err(|error| failed("fstat", &error.into()))?;
+            let total = usize::try_from(status.st_size).map_err(|_| too_large())?;
+            Self::map(&table.file, total, options.memory_alignment as usize, table.head.ranks)
         });
-        let total = core.agree(CALL, laid_out.as_ref().map(|(_, total)| *total).map_err(Clone::clone))?;
-        let alignment = options.memory_alignment as usize;
-        let mapped = laid_out.and_then(|(file, _)| {
-            let total = usize::try_from(total).map_err(|_| too_large())?;
-            Self::map(&file, total, alignment, core.size)
-        });
-        core.agree(CALL, mapped.as_ref().map(|_| 0).map_err(Clone::clone))?;
+        core.agree_on(CALL, done(&mapped))?;
         mapped.map_err(|error| core.fail(error))
     }
 
@@ -94,18 +180,19 @@ impl Segment {
         file: &impl AsFd,
         len: usize,
         alignment: usize,
-        ranks: u32,
+        ranks: Arc<[Rank]>,
     ) -> std::result::Result<Self, RmaError> {
         let memory = Memory::of_file(file, len, alignment).map_err(|error| shared(error.message))?;
         Ok(Self { memory, ranks })
     }
 
-    /// The part of `rank`, which is in the window.
+    /// The part of `rank`, which is in the window; of a rank of another host there is nothing here.
     pub(crate) fn part(&self, rank: Rank) -> std::result::Result<SharedMemory, RmaError> {
-        let [offset, len, disp_unit] = self.entry(rank.0).map(|word| word.load(Ordering::Acquire));
+        let Ok(index) = self.ranks.binary_search(&rank) else { return Ok(SharedMemory::UNREACHABLE) };
+        let [offset, len, disp_unit] = self.entry(index).map(|word| word.load(Ordering::Acquire));
         // Every rank may write the table, so it is not believed.
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.memory.len() as u64);
-        if !is_inside || offset < table_bytes(self.ranks) as u64 {
+        if !is_inside || offset < table_bytes(self.ranks.len()) as u64 {
             return Err(shared(format!("the table of the parts was overwritten: rank {rank} has none")));
         }
         // Of an empty part too: who knows all lengths finds every part from any one.
@@ -113,20 +200,24 @@ impl Segment {
         Ok(SharedMemory { base, len: len as usize, disp_unit: disp_unit as u32 })
     }
 
-    /// The lowest rank whose part has a byte.
+    /// The lowest rank of this host whose part has a byte.
     pub(crate) fn first_with_memory(&self) -> Option<Rank> {
-        let first = self.word(0).load(Ordering::Acquire).checked_sub(1)?;
-        u32::try_from(first).ok().filter(|&rank| rank < self.ranks).map(Rank)
+        let first = self.word(FIRST).load(Ordering::Acquire).checked_sub(1)?;
+        usize::try_from(first).ok().and_then(|first| self.ranks.get(first)).copied()
     }
 
-    fn set_part(&self, rank: u32, len: usize, disp_unit: u32) {
-        let [_, len_word, unit_word] = self.entry(rank);
+    fn mark(&self) -> u64 {
+        MARK | self.ranks.len() as u64
+    }
+
+    fn set_part(&self, index: usize, len: usize, disp_unit: u32) {
+        let [_, len_word, unit_word] = self.entry(index);
         len_word.store(len as u64, Ordering::Release);
         unit_word.store(disp_unit.into(), Ordering::Release);
     }
 
-    fn entry(&self, rank: u32) -> [&AtomicU64; ENTRY] {
-        let first = TABLE_HEAD + ENTRY * rank.min(self.ranks - 1) as usize;
+    fn entry(&self, index: usize) -> [&AtomicU64; ENTRY] {
+        let first = TABLE_HEAD + ENTRY * index.min(self.ranks.len() - 1);
         [self.word(first), self.word(first + 1), self.word(first + 2)]
     }
 
@@ -149,7 +240,7 @@ pub(crate) fn reserved_file(len: usize) -> Option<OwnedFd> {
 }
 
 /// A new file with room for the table.
-fn new_file(ranks: u32) -> std::result::Result<OwnedFd, RmaError> {
+fn new_file(ranks: usize) -> std::result::Result<OwnedFd, RmaError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = fs::memfd_create("rma-window", flags)
         .map_err(|error| failed("no anonymous file can be made", &error.into()))?;
@@ -157,38 +248,27 @@ fn new_file(ranks: u32) -> std::result::Result<OwnedFd, RmaError> {
     Ok(file)
 }
 
-/// The file of the process and descriptor that `place` names.
-fn open_of(place: u64) -> std::result::Result<OwnedFd, RmaError> {
-    let path = format!("/proc/{}/fd/{}", place >> 32, place as u32);
-    let opened = File::options().read(true).write(true).open(&path);
-    opened.map(OwnedFd::from).map_err(|error| {
-        let hint = "all ranks must see each other's processes (one PID namespace, one user)";
-        failed(&format!("{path} of rank 0 cannot be opened; {hint}"), &error)
-    })
-}
-
 /// Gives every part its place and reserves the whole.
-fn lay_out(file: &OwnedFd, table: &Segment, options: &WindowOptions) -> std::result::Result<u64, RmaError> {
+fn lay_out(Table { file, head }: &Table, options: &WindowOptions) -> std::result::Result<(), RmaError> {
     let align = |at: u64, to: u64| at.checked_next_multiple_of(to.max(1)).ok_or_else(too_large);
     let own = if options.alloc_shared_noncontig { page().max(options.memory_alignment as usize) } else { 1 };
-    let mut at = align(table_bytes(table.ranks) as u64, options.memory_alignment.into())?;
+    let mut at = align(table_bytes(head.ranks.len()) as u64, options.memory_alignment.into())?;
     let mut first = 0;
-    for rank in 0..table.ranks {
-        let [offset, len, _] = table.entry(rank);
+    for index in 0..head.ranks.len() {
+        let [offset, len, _] = head.entry(index);
         let len = len.load(Ordering::Acquire);
         at = align(at, own as u64)?;
         if len > 0 && first == 0 {
-            first = u64::from(rank) + 1;
+            first = index as u64 + 1;
         }
         offset.store(at, Ordering::Release);
         at = at.checked_add(len).ok_or_else(too_large)?;
     }
-    table.word(0).store(first, Ordering::Release);
+    head.word(FIRST).store(first, Ordering::Release);
     let total = align(at, page() as u64)?;
     reserve(file, total)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fs::fcntl_add_seals(file, seals).map_err(|error| failed("its size cannot be fixed", &error.into()))?;
-    Ok(total)
+    fs::fcntl_add_seals(file, seals).map_err(|error| failed("its size cannot be fixed", &error.into()))
 }
 
 /// Makes the file `total` bytes long and takes the memory for it now, so that no access finds none later.
@@ -213,12 +293,33 @@ fn memory_available() -> Option<u64> {
     Some(field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0)))
 }
 
-fn table_bytes(ranks: u32) -> usize {
-    (8 * (TABLE_HEAD + ENTRY * ranks as usize)).next_multiple_of(page())
+fn table_bytes(ranks: usize) -> usize {
+    (8 * (TABLE_HEAD + ENTRY * ranks)).next_multiple_of(page())
 }
 
 fn page() -> usize {
     rustix::param::page_size()
+}
+
+/// What the others have to know of a step.
+fn done<T>(outcome: &std::result::Result<T, RmaError>) -> std::result::Result<(), RmaError> {
+    outcome.as_ref().map(drop).map_err(Clone::clone)
+}
+
+#[cold]
+fn unknown(job: &Job) -> RmaError {
+    shared(format!(
+        "the launcher ({}) counts {} ranks to this host, and does not say which: nobody knows with whom to share",
+        job.launcher(),
+        job.local_size()
+    ))
+}
+
+#[cold]
+fn disagreed(first: Rank) -> RmaError {
+    shared(format!(
+        "rank {first} does not count the same ranks to this host as this one does, by what the launcher says"
+    ))
 }
 
 #[cold]
@@ -240,19 +341,24 @@ fn too_large() -> RmaError {
 mod tests {
     use super::*;
 
+    /// Ranks 0, 3, 6...: those of one host among three.
+    fn every_third(count: usize) -> Arc<[Rank]> {
+        (0..count as u32).map(|index| Rank(3 * index)).collect()
+    }
+
     fn of(lens: &[usize], options: &WindowOptions) -> Segment {
-        let ranks = lens.len() as u32;
-        let file = new_file(ranks).unwrap();
-        let table = Segment::map(&file, table_bytes(ranks), 0, ranks).unwrap();
-        for (rank, len) in (0..).zip(lens) {
-            table.set_part(rank, *len, 4);
+        let table = Table::make(every_third(lens.len())).unwrap();
+        for (index, len) in lens.iter().enumerate() {
+            table.head.set_part(index, *len, 4);
         }
-        let total = lay_out(&file, &table, options).unwrap();
-        Segment::map(&file, total as usize, options.memory_alignment as usize, ranks).unwrap()
+        lay_out(&table, options).unwrap();
+        let total = fs::fstat(&table.file).unwrap().st_size;
+        Segment::map(&table.file, total as usize, options.memory_alignment as usize, table.head.ranks)
+            .unwrap()
     }
 
     fn bases(segment: &Segment) -> Vec<usize> {
-        (0..segment.ranks).map(|rank| segment.part(Rank(rank)).unwrap().base.addr()).collect()
+        segment.ranks.iter().map(|rank| segment.part(*rank).unwrap().base.addr()).collect()
     }
 
     #[test]
@@ -265,7 +371,7 @@ mod tests {
         let apart = WindowOptions { alloc_shared_noncontig: true, ..WindowOptions::DEFAULT };
         let segment = of(&lens, &apart);
         assert!(bases(&segment).iter().all(|base| base % page() == 0));
-        assert_eq!(of(&[0, 0, 8], &apart).first_with_memory(), Some(Rank(2)));
+        assert_eq!(of(&[0, 0, 8], &apart).first_with_memory(), Some(Rank(6)));
         let empty = of(&[0, 0], &apart);
         assert_eq!(empty.first_with_memory(), None);
         assert_eq!(bases(&empty), [empty.memory.base().addr().get() + table_bytes(2); 2]);
@@ -292,17 +398,39 @@ mod tests {
             let [offset_word, len_word, _] = segment.entry(1);
             offset_word.store(offset, Ordering::Release);
             len_word.store(len, Ordering::Release);
-            assert!(segment.part(Rank(1)).is_err(), "{len} bytes at {offset}");
+            assert!(segment.part(Rank(3)).is_err(), "{len} bytes at {offset}");
         }
-        segment.word(0).store(77, Ordering::Release);
+        segment.word(FIRST).store(77, Ordering::Release);
         assert_eq!(segment.first_with_memory(), None);
     }
 
     #[test]
+    fn other_hosts_have_nothing_here() {
+        let segment = of(&[8, 8], &WindowOptions::DEFAULT);
+        for rank in [1, 2, 4, 6, u32::MAX] {
+            assert_eq!(segment.part(Rank(rank)), Ok(SharedMemory::UNREACHABLE));
+        }
+        assert!(segment.part(Rank(3)).unwrap().len == 8);
+    }
+
+    #[test]
+    fn who_counts_others_to_the_host_is_told_so() {
+        let table = Table::make(every_third(3)).unwrap();
+        let place = Place::of(&table.file).unwrap().numbers();
+        assert!(Table::open(place, Rank(0), every_third(3)).is_ok());
+        // A page has room for the entries of four, too, and not for those of a thousand.
+        for count in [2, 4, 1000] {
+            let message = Table::open(place, Rank(0), every_third(count)).unwrap_err().to_string();
+            assert!(message.contains("rank 0 does not count the same"), "{message}");
+        }
+        assert!(Table::open([0; NUMBERS], Rank(0), every_third(3)).is_err(), "it has made no file");
+    }
+
+    #[test]
     fn the_size_is_sealed() {
-        let file = new_file(1).unwrap();
-        let table = Segment::map(&file, table_bytes(1), 0, 1).unwrap();
-        let total = lay_out(&file, &table, &WindowOptions::DEFAULT).unwrap();
-        assert!(fs::ftruncate(&file, 0).is_err() && fs::ftruncate(&file, total + 1).is_err());
+        let table = Table::make(every_third(1)).unwrap();
+        lay_out(&table, &WindowOptions::DEFAULT).unwrap();
+        let total = fs::fstat(&table.file).unwrap().st_size as u64;
+        assert!(fs::ftruncate(&table.file, 0).is_err() && fs::ftruncate(&table.file, total + 1).is_err());
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{examples, rmarun, text, without_settings};
+use common::{can_be_apart, examples, rmarun, text, without_settings, APART};
 
 /// Longest time of an example, seconds.
 const LIMIT: &str = "120";
@@ -43,4 +43,23 @@ fn with_2_ranks() {
 #[test]
 fn with_4_ranks() {
     run("4");
+}
+
+/// The one that does something else for ranks of other hosts.
+#[test]
+fn node_shared_on_two_hosts() {
+    if !can_be_apart() {
+        return;
+    }
+    for map_by in ["slot", "node"] {
+        let mut command = Command::new(rmarun());
+        command.args(["--launch-agent", APART, "--host", "first:3,second:2", "--map-by", map_by]);
+        command.args(["--timeout", LIMIT]).arg(examples().join("node_shared"));
+        without_settings(&mut command);
+        let output = command.output().unwrap();
+        let text = text(&output);
+        assert!(output.status.success(), "ranks by {map_by}: {text}");
+        let second = if map_by == "slot" { "[Rank(3), Rank(4)]" } else { "[Rank(1), Rank(3)]" };
+        assert_eq!(text.matches(second).count(), 2, "ranks by {map_by}: {text}");
+    }
 }

@@ -7,7 +7,6 @@ mod common;
 mod watchdog;
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -19,9 +18,6 @@ const PROVIDERS_OF_BOTH: [&str; 2] = ["shm+net", "shm+tcp;ofi_rxm"];
 /// Ranks of each host, in the order of their numbers; more on both than a small machine has processors.
 const NEIGHBOURS: u32 = 4;
 const RANKS: u32 = 2 * NEIGHBOURS;
-
-/// What starts the hosts' agents.
-const APART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ci/apart.sh");
 
 /// Longest time that a rank may take, seconds, beside what it is told to take: then it says where it is.
 const LIMIT: u64 = 150;
@@ -45,11 +41,7 @@ fn on_two_hosts(name: &'static str, body: impl FnOnce(&Job) -> Result<(), Error>
             body(job)
         });
     }
-    let can_be_apart = Command::new(APART).args(["first", "true"]).output();
-    if !can_be_apart.is_ok_and(|output| output.status.success()) {
-        println!(
-            "not run: this machine lets us make no PID namespaces, as in a container without CAP_SYS_ADMIN"
-        );
+    if !can_be_apart() {
         return;
     }
     let hosts = format!("first:{NEIGHBOURS},second:{NEIGHBOURS}");

@@ -7,33 +7,26 @@ use rma_core::error::{Call, ErrorClass, RmaError};
 use rma_core::ids::Rank;
 use rma_core::info::{Flavor, WindowOptions};
 
-use super::RawWindow;
+use super::{hosts, RawWindow};
 use crate::error::Result;
 use crate::job::Job;
-use crate::segment::{Segment, SharedMemory};
+use crate::segment::{Founding, Segment, SharedMemory};
 
 impl RawWindow {
-    /// Makes a window of `len` zeroed bytes at this rank, in memory that all ranks may load and store directly
-    /// (MPI_Win_allocate_shared). Collective; all ranks of the job must be on one host. The parts lie one
-    /// behind the other in the order of ranks, unless `alloc_shared_noncontig` says that they need not.
+    /// Makes a window of `len` zeroed bytes at this rank, in memory that the ranks of its host may load and store
+    /// directly (MPI_Win_allocate_shared). Collective. The parts of a host's ranks ([`Job::local_ranks`]) lie one behind
+    /// the other in the order of ranks, unless `alloc_shared_noncontig` says that they need not. To ranks on other hosts
+    /// it is a window like others: operations reach them, loads and stores do not.
     ///
     /// All of it is reserved when the call returns: no access finds that there is none.
     ///
     /// # Errors
-    /// When ranks are on several hosts (`MPI_ERR_RMA_SHARED`), or the memory cannot be had at some rank; the
-    /// message names what was asked for and what there is.
+    /// When a host does not have the memory, or its ranks cannot map each other's (`MPI_ERR_RMA_SHARED`): at all ranks of
+    /// the job. The message names what was asked for and what there is, elsewhere the rank that has it.
     pub fn allocate_shared(job: &Job, len: usize, disp_unit: u32, options: &WindowOptions) -> Result<Self> {
-        let call = Call::AllocateShared;
-        let core = job.core();
-        if job.local_size() != job.size() {
-            let message = format!(
-                "{} of the {} ranks are on this host, and memory is shared on one host only; allocate the window",
-                job.local_size(),
-                job.size()
-            );
-            return Err(core.fail(RmaError::Shared { call, message }));
-        }
-        let segment = Arc::new(Segment::make(core, len, disp_unit, options)?);
+        let (call, core) = (Call::AllocateShared, job.core());
+        let (founding, place) = hosts::tell(job, Founding::new(job))?;
+        let segment = Arc::new(Segment::make(core, founding, place, (len, disp_unit), options)?);
         let part = segment.part(job.rank()).map(|own| SharedPart {
             base: std::ptr::NonNull::new(own.base).unwrap_or(std::ptr::NonNull::dangling()),
             len: own.len,
@@ -50,11 +43,12 @@ impl RawWindow {
     }
 
     /// Where the memory of `rank` is in this process, its length and its displacement unit
-    /// (MPI_Win_shared_query). [`Rank::NULL`] asks for the lowest rank that has any memory here. The pointer is
-    /// valid until the window is freed.
+    /// (MPI_Win_shared_query). [`Rank::NULL`] asks for the lowest rank of this host that has any memory here. The
+    /// pointer is valid until the window is freed.
     ///
-    /// Memory that this process cannot load and store has no bytes and a null pointer. In a window that was
-    /// allocated or created that is the memory of every other rank today; later versions may reach more.
+    /// Memory that this process cannot load and store has no bytes and a null pointer: in a shared window that of ranks
+    /// on other hosts. In a window that was allocated or created that is the memory of every other rank today; later
+    /// versions may reach more.
     ///
     /// Others may write what it points to: within the epochs of MPI's shared memory, and with
     /// [`RawWindow::sync`] where no other synchronization call lies between.

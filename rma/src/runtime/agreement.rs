@@ -11,6 +11,9 @@ use super::Core;
 use crate::error::Result;
 use crate::platform::Engine;
 
+/// How many numbers go with the word that a rank has come to none.
+pub(crate) const NUMBERS: usize = AGREE_VALUES - 1;
+
 /// An agreement, with its outcome as soon as it is there.
 #[derive(Debug)]
 struct Agreement {
@@ -41,22 +44,31 @@ impl Awaited for Agreement {
 }
 
 impl Core {
-    /// The largest of what the ranks have come to, if all of them have; collective. Who could not says why;
-    /// the others learn which rank it was.
-    pub(crate) fn agree(&self, call: Call, outcome: std::result::Result<u64, RmaError>) -> Result<u64> {
-        let (own, error) = match outcome {
+    /// The largest of each number that the ranks have come to, if all of them have; collective. Who could not says
+    /// why; the others learn which rank it was.
+    pub(crate) fn agree(
+        &self,
+        call: Call,
+        outcome: std::result::Result<[u64; NUMBERS], RmaError>,
+    ) -> Result<[u64; NUMBERS]> {
+        let ([first, second, third], error) = match outcome {
             Ok(own) => (own, None),
-            Err(error) => (0, Some(error)),
+            Err(error) => ([0; NUMBERS], Some(error)),
         };
         let class = error.as_ref().map_or(0, |error| error.class() as u64);
         let failed = error.as_ref().map_or(0, |_| 1 << 40 | class << 32 | u64::from(self.rank));
-        let [largest, failed, ..] = self.agree_values(call, [own, failed, 0, 0])?;
+        let [first, second, third, failed] = self.agree_values(call, [first, second, third, failed])?;
         if failed == 0 {
-            return Ok(largest);
+            return Ok([first, second, third]);
         }
         let class = ErrorClass::from_code((failed >> 32) as u8).unwrap_or(ErrorClass::Other);
         let elsewhere = RmaError::Elsewhere { call, class, target: Rank(failed as u32) };
         Err(self.fail(error.unwrap_or(elsewhere)))
+    }
+
+    /// The end of a step that every rank takes for itself; collective.
+    pub(crate) fn agree_on(&self, call: Call, outcome: std::result::Result<(), RmaError>) -> Result<()> {
+        self.agree(call, outcome.map(|()| [0; NUMBERS])).map(drop)
     }
 
     /// The largest of each number that the ranks have come to; collective.

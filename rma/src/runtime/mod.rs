@@ -38,6 +38,7 @@ use crate::trace::{Outputs, Ring};
 
 use guard::Guard;
 
+pub(crate) use agreement::NUMBERS;
 pub(crate) use guard::Held;
 pub(crate) use layouts::PendingLayouts;
 pub(crate) use requests::{HasRequest, PendingNotified, PendingRequest};

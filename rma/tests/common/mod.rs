@@ -75,6 +75,21 @@ pub(crate) fn launch_with(
     command.output().unwrap()
 }
 
+/// What starts the agents of hosts that are this machine's: each is a PID namespace.
+pub(crate) const APART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ci/apart.sh");
+
+/// Whether this machine can be several hosts; says so where it cannot.
+pub(crate) fn can_be_apart() -> bool {
+    let tried = Command::new(APART).args(["first", "true"]).output();
+    let can_be = tried.is_ok_and(|output| output.status.success());
+    if !can_be {
+        println!(
+            "not run: this machine lets us make no PID namespaces, as in a container without CAP_SYS_ADMIN"
+        );
+    }
+    can_be
+}
+
 /// Takes the developer's own settings from a command.
 pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars() {
