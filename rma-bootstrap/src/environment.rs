@@ -183,6 +183,15 @@ mod tests {
     fn who_is_on_the_host_need_not_be_said() {
         let Ok(Some(identity)) = full_but("RMA_LOCAL_RANKS", "") else { panic!("still a rank") };
         assert!(identity.place.local_ranks.is_empty());
+        // Where it is said, this rank is where its number on the host says.
+        let in_a_job_of_8 = |ranks: &str| {
+            let full = Environment::from_pairs(FULL);
+            let pairs = [("RMA_SIZE", "8"), ("RMA_LOCAL_RANKS", ranks)];
+            rmarun_identity(&full.with(pairs.map(|(name, value)| (name.to_owned(), value.to_owned()))))
+        };
+        assert!(in_a_job_of_8("0-1,5,7").is_ok());
+        let message = in_a_job_of_8("1-3,7").unwrap_err();
+        assert!(message.contains("RMA_LOCAL_RANKS=1-3,7") && message.contains("place 1"), "{message}");
     }
 
     #[test]
@@ -206,7 +215,7 @@ mod tests {
             ("RMA_LOCAL_SIZE", "99999999999"),
             ("RMA_LOCAL_RANKS", "0-2"),
             ("RMA_LOCAL_RANKS", "1-4"),
-            ("RMA_LOCAL_RANKS", "0,2-4"),
+            ("RMA_LOCAL_RANKS", "0-2,4"),
             ("RMA_LOCAL_RANKS", "0-3,"),
             ("RMA_CONTROL_FD", "2"),
             ("RMA_CONTROL_FD", "three"),
