@@ -28,6 +28,11 @@ const LAST: FenceAssert = FenceAssert { no_precede: false, no_succeed: true, no_
 
 /// Runs `body` in the ranks of two hosts.
 fn on_two_hosts(name: &str, body: impl FnOnce(&Job) -> Result<(), Error>) {
+    on_two_hosts_with(name, &NETWORKS.map(|provider| (provider, "auto")), body);
+}
+
+/// The same over these networks, joined in these ways.
+fn on_two_hosts_with(name: &str, ways: &[(&str, &str)], body: impl FnOnce(&Job) -> Result<(), Error>) {
     if is_rank() {
         return run_body(|job| {
             let local: Vec<u32> = job.local_ranks().unwrap().iter().map(|rank| rank.0).collect();
@@ -40,9 +45,9 @@ fn on_two_hosts(name: &str, body: impl FnOnce(&Job) -> Result<(), Error>) {
     if !can_be_apart() {
         return;
     }
-    for provider in NETWORKS {
-        let output = launch_with(name, RANKS, provider, &[], &SPREAD);
-        assert!(output.status.success(), "over {provider}: {}", text(&output));
+    for (provider, bootstrap) in ways {
+        let output = launch_with(name, RANKS, provider, &[("RMA_BOOTSTRAP", bootstrap)], &SPREAD);
+        assert!(output.status.success(), "over {provider}, by {bootstrap}: {}", text(&output));
     }
 }
 
@@ -119,6 +124,22 @@ fn parts_lie_together_on_each_host() {
         let first = window.shared_query(Rank::NULL)?;
         let expected = if own % 2 == 0 { part(&window, 0)? } else { SharedMemory { len: 0, ..first } };
         assert_eq!((first, first.base.is_null()), (expected, own % 2 != 0));
+        window.free()
+    });
+}
+
+/// The same ranks are neighbours by what PMI says.
+///
+/// Shows: MPI_Win_allocate_shared.
+#[test]
+fn pmi_says_who_is_on_the_host() {
+    let ways = [("shm+net", "pmi1"), ("net", "pmi2")];
+    on_two_hosts_with("pmi_says_who_is_on_the_host", &ways, |job| {
+        assert!(job.launcher().starts_with("PMI-"), "{}", job.launcher());
+        let window = RawWindow::allocate_shared(job, 8, 8, &DEFAULT)?;
+        for rank in 0..RANKS {
+            assert_eq!(part(&window, rank)?.base.is_null(), !here(job).contains(&rank), "{rank}");
+        }
         window.free()
     });
 }
@@ -403,9 +424,23 @@ fn a_death_is_an_error_of_the_others() {
         window.fence(FIRST).unwrap();
         window.fence(LAST).unwrap();
         if job.rank() == DEAD {
+            // Others may still need what he sends for the fence: whoever is behind it says so.
+            let own = window.base().cast::<u64>();
+            while (0..RANKS).filter(|rank| load(own.wrapping_add(*rank as usize)) != 0).count() + 1
+                < RANKS as usize
+            {
+                job.progress();
+            }
             // SAFETY: takes a number only.
             unsafe { libc::raise(libc::SIGKILL) };
         }
+        // He may be dead before he has answered.
+        let one = Box::leak(Box::new(1u64));
+        let _ = window.lock(LockType::Shared, DEAD, false).and_then(|()| {
+            // SAFETY: the word is leaked.
+            let put = unsafe { window.put((&raw const *one).cast(), 8, DEAD, job.rank().0.into()) };
+            window.unlock(DEAD).and(put)
+        });
         let error = RawWindow::allocate_shared(&job, 64, 8, &DEFAULT).map(drop).unwrap_err();
         assert!(matches!(error.rma(), Some(RmaError::Peer { target: DEAD, .. })), "{error}");
         // What was mapped stays, also that of the dead.
