@@ -147,18 +147,14 @@ others() {
 
 # Jobs of rmarun, over ssh. Names mean 127.0.1.1 on their own hosts, dead0 and docker0 lead nowhere.
 jobs_of_rmarun() {
-    local provider behaviour only=()
+    local provider
     for provider in net 'tcp;ofi_rxm' sockets shm+net; do
         says "rmarun-${provider//;/-}" 0 "$checksum" "$rmarun" "${eight[@]}" --provider "$provider" "$ring"
     done
     says rmarun-70 0 "$checksum" "$rmarun" --host "$all" --ppn 18 -n 70 "$ring"
     says rmarun-pmi 0 "$checksum" "$rmarun" "${eight[@]}" -x RMA_BOOTSTRAP=pmi1 "$ring"
-    while read -r behaviour; do
-        # Memory is shared on one host only.
-        [[ "$behaviour" == *shared_memory* ]] || only+=(--only "$behaviour")
-    done < <("$processes" --list)
     step_limit=180 says behaviours 0 "behaviours passed on $ranks ranks" \
-        "$rmarun" "${eight[@]}" "$processes" --limit 50 "${only[@]}"
+        "$rmarun" "${eight[@]}" "$processes" --limit 50
     says no-such-host + "Could not resolve hostname host-x" "$rmarun" --host host-a,host-x -n 2 "$ring"
     says dead-interface + "10.66.0.1" env RMA_BOOTSTRAP_TIMEOUT=12 "$rmarun" "${eight[@]}" --iface dead0 "$ring"
 }

@@ -144,21 +144,31 @@ fn a_thread_waits_while_others_work(job: &Job) -> Outcome {
 
 /// Shows: MPI_Win_allocate_shared, MPI_Win_shared_query, rule: loads-in-epochs, MPI-4.1 13.2.3.
 fn shared_memory_is_stored_to_and_put_to(job: &Job) -> Outcome {
-    let next = Rank((job.rank().0 + 1) % job.size());
+    let (own, next) = (u64::from(job.rank().0), Rank((job.rank().0 + 1) % job.size()));
     let previous = u64::from((job.rank().0 + job.size() - 1) % job.size());
+    // The same among the ranks of this host.
+    let here = job.local_ranks().unwrap_or_default();
+    let index = here.iter().position(|rank| *rank == job.rank());
+    holds!(index.is_some());
+    let at_index = |index: usize| here[index % here.len()];
+    let (neighbour, other) =
+        index.map_or((next, next), |index| (at_index(index + 1), at_index(index + here.len() - 1)));
     at("allocate_shared");
     let window = Words::of(RawWindow::allocate_shared(job, 32, 8, &WindowOptions::default())?);
-    let part = window.raw().shared_query(next)?;
+    let part = window.raw().shared_query(neighbour)?;
     same!(part.len, 32);
     holds!(!part.base.is_null());
+    // Of other hosts there is nothing to be loaded and stored.
+    let is_reached = !window.raw().shared_query(next)?.base.is_null();
+    same!(is_reached, here.contains(&next));
     for round in 1..20u64 {
         window.fence_with(FenceAssert::default())?;
-        window.put(next.0, 1, &[round * 10 + u64::from(job.rank().0)])?;
+        window.put(next.0, 1, &[round * 10 + own])?;
         let word = part.base.cast::<u64>();
-        // SAFETY: the next rank's first word, aligned; only this rank stores to it, and its owner reads after a fence.
-        unsafe { word.write_volatile(round + u64::from(job.rank().0)) };
+        // SAFETY: the neighbour's first word, aligned; only this rank stores to it, and its owner reads after a fence.
+        unsafe { word.write_volatile(round + own) };
         window.fence_with(FenceAssert::default())?;
-        same!([window.own(0), window.own(1)], [round + previous, round * 10 + previous]);
+        same!([window.own(0), window.own(1)], [round + u64::from(other.0), round * 10 + previous]);
     }
     window.fence_end()?;
     Ok(window.free()?)
