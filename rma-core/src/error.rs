@@ -2,6 +2,9 @@
 
 mod call;
 mod class;
+mod rule;
+#[cfg(test)]
+mod tests;
 
 use alloc::string::String;
 use core::fmt;
@@ -10,6 +13,7 @@ use crate::ids::{Rank, WindowId};
 
 pub use call::Call;
 pub use class::ErrorClass;
+pub use rule::Rule;
 
 /// A number from the fabric that says why something failed, with the provider's text for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,81 +39,6 @@ impl fmt::Display for FabricCode {
         match self.code {
             0 => f.write_str(self.text),
             code => write!(f, "{} (code {code})", self.text),
-        }
-    }
-}
-
-/// A rule of the one-sided chapter (MPI-4.1 chapter 13) that a call broke.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Rule {
-    /// An operation needs an open access epoch.
-    NoEpoch,
-    /// In a lock epoch an operation may go only to ranks that were locked.
-    NotLocked,
-    /// A rank that is locked must be unlocked before it is locked again.
-    AlreadyLocked,
-    /// This call cannot open an epoch while another is open.
-    OtherEpochOpen,
-    /// The call closes or completes an epoch of a kind that is not open.
-    NoSuchEpoch,
-    /// Flush calls belong to passive-target epochs.
-    FlushOutsidePassive,
-    /// Operations with a request belong to passive-target epochs.
-    RequestOutsidePassive,
-    /// A fence that promises that nothing precedes was called with operations outstanding.
-    NoPrecedeBroken,
-    /// A window may be freed only when no epoch is open on it.
-    FreeInsideEpoch,
-    /// Another call of this kind on the window has not finished.
-    Busy,
-    /// The window was made with the promise that nobody locks it.
-    NoLocks,
-    /// sync belongs to passive-target epochs, and to windows of shared memory.
-    SyncOutsidePassive,
-    /// In a start epoch an operation may go only to the group's members.
-    NotInGroup,
-    /// Exposure epochs on one window do not overlap, whichever calls open them.
-    ExposureOpen,
-    /// A rank must not expose its window by post while anybody has it locked, nor lock it itself while it is exposed.
-    /// Locks of other ranks are not refused meanwhile.
-    LockedAndExposed,
-}
-
-impl Rule {
-    /// What the rule says, and what to do.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::NoEpoch => "an operation needs an open access epoch; call fence, start, lock or lock_all first",
-            Self::NotLocked => "in a lock epoch operations may go only to locked ranks; lock this rank first, or use lock_all",
-            Self::AlreadyLocked => "this rank is locked already by this process; unlock it first",
-            Self::OtherEpochOpen => "another epoch is open on this window (the state names its kind); close it first",
-            Self::NoSuchEpoch => "there is no such epoch to close; the opening call (lock, lock_all, start, post) is missing",
-            Self::FlushOutsidePassive => "flush needs a lock or lock_all epoch; other epochs complete operations by the call that closes them (fence, complete)",
-            Self::RequestOutsidePassive => "operations with a request need a lock or lock_all epoch; use put, get and the others here",
-            Self::NoPrecedeBroken => "NOPRECEDE promises that no operation was issued since the last fence, but some were; drop the assertion",
-            Self::FreeInsideEpoch => "close the open epoch (unlock, unlock_all, complete, wait, or a fence with NOSUCCEED) before freeing the window",
-            Self::Busy => "a synchronization call on this window is still in progress in another thread; wait for it",
-            Self::NoLocks => "the window was made with no_locks, so that it has no lock; make it without",
-            Self::SyncOutsidePassive => "sync needs a lock or lock_all epoch, unless the window's memory is shared",
-            Self::NotInGroup => "after start operations may go only to the ranks of its group; put this rank into the group",
-            Self::ExposureOpen => "post has opened an exposure epoch on this window; close it first, by wait or by test until it is true",
-            Self::LockedAndExposed => "a rank must not expose its own window by post while the window is locked, nor lock it while it is exposed; have it unlocked, or wait, first",
-        }
-    }
-
-    /// Where MPI-4.1 states it.
-    pub const fn section(self) -> &'static str {
-        match self {
-            Self::NoEpoch | Self::OtherEpochOpen | Self::NoSuchEpoch | Self::ExposureOpen | Self::Busy => {
-                "MPI-4.1 section 13.5"
-            }
-            Self::NotInGroup => "MPI-4.1 section 13.5.2",
-            Self::NotLocked | Self::AlreadyLocked | Self::LockedAndExposed => "MPI-4.1 section 13.5.3",
-            Self::RequestOutsidePassive => "MPI-4.1 section 13.3.5",
-            Self::FlushOutsidePassive | Self::SyncOutsidePassive => "MPI-4.1 section 13.5.4",
-            Self::NoLocks => "MPI-4.1 section 13.2.1",
-            Self::NoPrecedeBroken => "MPI-4.1 section 13.5.5",
-            Self::FreeInsideEpoch => "MPI-4.1 section 13.2.5",
         }
     }
 }
@@ -195,6 +124,8 @@ pub enum RmaError {
         call: Call,
         /// Which argument, what is wrong, what would be right.
         what: &'static str,
+        /// What was broken.
+        rule: Rule,
     },
     /// The same with a class of its own (`MPI_ERR_BASE`, `MPI_ERR_SIZE`, `MPI_ERR_DISP`, ...).
     Invalid {
@@ -204,6 +135,8 @@ pub enum RmaError {
         class: ErrorClass,
         /// Which argument, what is wrong, what would be right.
         what: &'static str,
+        /// What was broken.
+        rule: Rule,
     },
     /// A size in the settings is above its limit (`MPI_ERR_ARG`).
     Setting {
@@ -390,102 +323,131 @@ impl RmaError {
         of_every_kind!(&mut self, call => *call = user);
         self
     }
+
+    /// What was broken; `None` of what no program can help: the fabric, the launcher, processes that end.
+    pub fn rule(&self) -> Option<Rule> {
+        match self {
+            Self::Epoch { rule, .. } | Self::Argument { rule, .. } | Self::Invalid { rule, .. } => Some(*rule),
+            Self::Unclosed { .. } => Some(Rule::FreeBeforeEnd),
+            Self::Range { call: Call::LocalRead | Call::LocalWrite, .. } => Some(Rule::OwnMemory),
+            Self::Range { .. } => Some(Rule::InsideWindow),
+            Self::NotAttached { .. } => Some(Rule::InsideRegion),
+            Self::Conflict { .. } => Some(Rule::NoConflict),
+            Self::Rank { call: Call::Group, .. } => Some(Rule::GroupOfRanks),
+            Self::Rank { .. } => Some(Rule::RankOfWindow),
+            Self::Setting { .. } => Some(Rule::SettingInLimits),
+            Self::Info { .. } => Some(Rule::InfoValue),
+            Self::Elsewhere { .. } => Some(Rule::AllRanksOrNone),
+            Self::Operation { op: "compare_and_swap", .. } => Some(Rule::SwapType),
+            Self::Operation { .. } => Some(Rule::DefinedReduction),
+            Self::Window { .. } => Some(Rule::WindowExists),
+            Self::NotHeld { .. } => Some(Rule::LockHeld),
+            Self::NotExposed { .. } => Some(Rule::StartChecked),
+            Self::Shared { .. } => Some(Rule::OneHost),
+            Self::Memory { .. } => Some(Rule::MemoryThere),
+            Self::Stalled { .. } => Some(Rule::OthersCall),
+            Self::Refused { .. }
+            | Self::Peer { .. }
+            | Self::LockLost { .. }
+            | Self::Endpoint { .. }
+            | Self::Provider { .. }
+            | Self::Bootstrap { .. }
+            // Whoever reported it named the rule.
+            | Self::Reported { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for RmaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.call())?;
-        match self {
-            Self::Epoch { target, state, rule, .. } => return write_epoch(f, *target, state, *rule, self.class()),
-            Self::Unclosed { window, state, .. } => write!(
-                f,
-                "window {window} is in state {state}; close the open epoch (unlock, unlock_all, complete, wait, or a fence \
-                 with NOSUCCEED), and free the window, before the job ends"
-            ),
-            Self::Range { target, offset_bytes, len_bytes, window_bytes, .. } => write!(
-                f,
-                "{len_bytes} bytes at byte offset {} reach outside the window of rank {target}, \
-                 which has {window_bytes} bytes there; check the displacement (in units of the target's disp_unit)",
-                *offset_bytes as i64
-            ),
-            Self::NotAttached { target, address, len_bytes, .. } => write!(
-                f,
-                "{len_bytes} bytes at address {address:#x}, all of an access or what one packet had of it, are not in one \
-                 region that rank {target} has attached; attach the memory first, and keep it attached until the access \
-                 is complete there"
-            ),
-            Self::Conflict { target, access, earlier, origin, offset_bytes, len_bytes, .. } => write!(
-                f,
-                "{access} of {len_bytes} bytes at byte {offset_bytes} of the window of rank {target} conflicts with \
-                 {earlier} by rank {origin}: no synchronization lies between them [MPI-4.1 section 13.7]"
-            ),
-            Self::Rank { target, size, .. } => write_rank(f, *target, *size),
-            Self::Argument { what, .. } | Self::Invalid { what, .. } => f.write_str(what),
-            Self::Setting { name, asked, most, .. } => write!(f, "{name} is {asked}, but must be at most {most}"),
-            Self::Info { key, value, wanted, .. } => write_info(f, key, value, wanted),
-            Self::Elsewhere { target, .. } => {
-                write!(f, "rank {target} could not do its part, so that nobody did; its own message says why")
-            }
-            Self::Operation { op, dtype, .. } => {
-                write!(f, "{op} is not defined for {dtype}; see ReduceOp::is_defined_for for what is [MPI-4.1 sections 6.9.2 and 6.9.4]")
-            }
-            Self::Window { window, .. } => write!(f, "window {window} does not exist (was it freed?)"),
-            Self::NotHeld { target, .. } => {
-                write!(f, "rank {target} says that this process holds no lock on its window; lock it first")
-            }
-            Self::NotExposed { target, .. } => write!(
-                f,
-                "rank {target} says that its window was not exposed to this process when an access epoch ended; \
-                 start with NOCHECK only what the target has posted (with NOCHECK, to this rank) [MPI-4.1 section 13.5.5]"
-            ),
-            Self::Refused { target, .. } => {
-                write!(f, "rank {target} could not understand a packet; do both run the same version?")
-            }
-            Self::Peer { target, code, .. } => {
-                write!(f, "rank {target} cannot be reached any more: {code}{}", code.guess())
-            }
-            Self::LockLost { target, .. } => write_lock_lost(f, *target),
-            Self::Endpoint { code, .. } => write!(f, "the endpoint is broken: {code}"),
-            Self::Provider { message, .. } | Self::Bootstrap { message, .. } | Self::Shared { message, .. } => f.write_str(message),
-            Self::Memory { bytes, .. } => write!(f, "{bytes} bytes of memory could not be had"),
-            Self::Reported { target, .. } => write!(
-                f,
-                "the operation to rank {target} failed, and a synchronization call of its epoch has reported why"
-            ),
-            Self::Stalled { seconds, waiting_for, .. } => write!(
-                f,
-                "not complete after {seconds} s, still waiting for {waiting_for}; if that is expected raise RMA_TIMEOUT"
-            ),
-        }?;
-        write!(f, " [{}]", self.class())
+        write_wrong(f, self)?;
+        match (self, self.rule()) {
+            // What it demands is said along with the state.
+            (Self::Epoch { .. }, Some(rule)) => write!(f, " [{}, {}]", self.class(), rule.section()),
+            (_, Some(rule)) => write!(f, "; rule: {} [{}, {}]", rule.text(), self.class(), rule.section()),
+            (_, None) => write!(f, " [{}]", self.class()),
+        }
     }
 }
 
 impl core::error::Error for RmaError {}
 
-fn write_epoch(
-    f: &mut fmt::Formatter<'_>,
-    target: Option<Rank>,
-    state: &str,
-    rule: Rule,
-    class: ErrorClass,
-) -> fmt::Result {
+/// What is wrong, with its numbers, and what would be right.
+fn write_wrong(f: &mut fmt::Formatter<'_>, error: &RmaError) -> fmt::Result {
+    match error {
+        RmaError::Epoch { target, state, rule, .. } => write_epoch(f, *target, state, *rule),
+        RmaError::Unclosed { window, state, .. } => write!(f, "window {window} is in state {state}; {UNCLOSED}"),
+        RmaError::Range { target, offset_bytes, len_bytes, window_bytes, .. } => write!(
+            f,
+            "{len_bytes} bytes at byte offset {} reach outside the window of rank {target}, \
+             which has {window_bytes} bytes there; check the displacement (in units of the target's disp_unit)",
+            *offset_bytes as i64
+        ),
+        RmaError::NotAttached { target, address, len_bytes, .. } => write!(
+            f,
+            "{len_bytes} bytes at address {address:#x}, all of an access or what one packet had of it, are not in one \
+             region that rank {target} has attached; attach the memory first, and keep it attached until the access \
+             is complete there"
+        ),
+        RmaError::Conflict { target, access, earlier, origin, offset_bytes, len_bytes, .. } => write!(
+            f,
+            "{access} of {len_bytes} bytes at byte {offset_bytes} of the window of rank {target} conflicts with \
+             {earlier} by rank {origin}: no synchronization lies between them"
+        ),
+        RmaError::Rank { target, size, .. } => write_rank(f, *target, *size),
+        RmaError::Argument { what, .. } | RmaError::Invalid { what, .. } => f.write_str(what),
+        RmaError::Setting { name, asked, most, .. } => write!(f, "{name} is {asked}, but must be at most {most}"),
+        RmaError::Info { key, value, wanted, .. } => {
+            write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
+        }
+        RmaError::Elsewhere { target, .. } => write!(f, "rank {target} {ELSEWHERE}"),
+        RmaError::Operation { op, dtype, .. } => {
+            write!(f, "{op} is not defined for {dtype}; see ReduceOp::is_defined_for for what is")
+        }
+        RmaError::Window { window, .. } => {
+            write!(f, "window {window} does not exist at this rank: it was freed, or never made")
+        }
+        RmaError::NotHeld { target, .. } => write!(f, "rank {target} {NOT_HELD}"),
+        RmaError::NotExposed { target, .. } => write!(f, "rank {target} {NOT_EXPOSED}"),
+        RmaError::Refused { target, .. } => write!(f, "rank {target} {REFUSED}"),
+        RmaError::Peer { target, code, .. } => {
+            write!(f, "rank {target} cannot be reached any more: {code}{}", code.guess())
+        }
+        RmaError::LockLost { target, .. } => write!(f, "the lock of rank {target}'s window {LOCK_LOST}"),
+        RmaError::Endpoint { code, .. } => write!(f, "the endpoint is broken: {code}"),
+        RmaError::Provider { message, .. }
+        | RmaError::Bootstrap { message, .. }
+        | RmaError::Shared { message, .. } => f.write_str(message),
+        RmaError::Memory { bytes, .. } => write!(f, "{bytes} bytes of memory could not be had"),
+        RmaError::Reported { target, .. } => write!(f, "the operation to rank {target} {REPORTED}"),
+        RmaError::Stalled { seconds, waiting_for, .. } => write!(
+            f,
+            "not complete after {seconds} s, still waiting for {waiting_for}; if that is expected raise RMA_TIMEOUT"
+        ),
+    }
+}
+
+const UNCLOSED: &str =
+    "close the open epoch (unlock, unlock_all, complete, wait, or a fence with NOSUCCEED), and \
+    free the window, before the job ends";
+const ELSEWHERE: &str = "could not do its part, so that nobody did; its own message says why";
+const NOT_HELD: &str =
+    "says that its window is not locked by this process, which releases it; lock it first, once \
+    for each unlock";
+const NOT_EXPOSED: &str =
+    "says that its window was not exposed to this process when an access epoch ended; start \
+    with NOCHECK only what the target has posted (with NOCHECK, to this rank)";
+const REFUSED: &str = "could not understand a packet; do both run the same version?";
+const LOCK_LOST: &str = "was lost with a rank that has died, and cannot be had any more; lock by messages \
+    (RMA_LOCK_PROTOCOL=message) in jobs that are to survive that";
+const REPORTED: &str = "failed, and a synchronization call of its epoch has reported why";
+
+fn write_epoch(f: &mut fmt::Formatter<'_>, target: Option<Rank>, state: &str, rule: Rule) -> fmt::Result {
     if let Some(target) = target {
         write!(f, "target rank {target}: ")?;
     }
-    write!(f, "not possible in window state {state}: {} [{class}, {}]", rule.text(), rule.section())
-}
-
-fn write_info(f: &mut fmt::Formatter<'_>, key: &str, value: &str, wanted: &str) -> fmt::Result {
-    write!(f, "info key {key} cannot be {value:?}; it can be {wanted}")
-}
-
-fn write_lock_lost(f: &mut fmt::Formatter<'_>, target: Rank) -> fmt::Result {
-    write!(
-        f,
-        "the lock of rank {target}'s window was lost with a rank that has died, and cannot be had any more; lock by \
-         messages (RMA_LOCK_PROTOCOL=message) in jobs that are to survive that"
-    )
+    write!(f, "not possible in window state {state}: {}", rule.text())
 }
 
 fn write_rank(f: &mut fmt::Formatter<'_>, target: Rank, size: u32) -> fmt::Result {

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::error::{Call, RmaError};
+use crate::error::{Call, RmaError, Rule};
 use crate::ids::Rank;
 
 /// Distinct ranks of a job, sorted. Made once, outside of epochs, because making it allocates; clones share
@@ -38,7 +38,7 @@ impl Group {
         }
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             let what = "a rank is in the group twice; the ranks of a group are distinct";
-            return Err(RmaError::Argument { call, what });
+            return Err(RmaError::Argument { call, what, rule: Rule::GroupDistinct });
         }
         Ok(Self { members: Members::List(sorted.into()) })
     }

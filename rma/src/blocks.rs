@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use rma_core::error::{Call, RmaError};
+use rma_core::error::{Call, RmaError, Rule};
 use rma_core::ids::Rank;
 use rma_core::layout::{ArrayOrder, Layout, LayoutError};
 use rma_core::op::ReduceOp;
@@ -91,7 +91,10 @@ impl<T: Element> Blocks<T> {
     fn of(layout: std::result::Result<Layout, LayoutError>) -> Result<Self> {
         match layout {
             Ok(layout) => Ok(Self { layout, element: PhantomData }),
-            Err(error) => Err(RmaError::Argument { call: Call::Layout, what: error.text() }.into()),
+            Err(error) => {
+                Err(RmaError::Argument { call: Call::Layout, what: error.text(), rule: Rule::LayoutFits }
+                    .into())
+            }
         }
     }
 
@@ -180,8 +183,8 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         if elements.is_inside(len) {
             return Ok(());
         }
-        let what = "the blocks reach outside of the slice";
-        Err(self.raw().fail(RmaError::Argument { call, what }))
+        let what = "the blocks reach outside of the slice; give a longer one, or fewer blocks";
+        Err(self.raw().fail(RmaError::Argument { call, what, rule: Rule::BuffersFit }))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use rma_core::error::{Call, RmaError};
+use rma_core::error::{Call, RmaError, Rule};
 use rma_core::ids::Rank;
 use rma_core::op::ReduceOp;
 
@@ -91,7 +91,11 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     ) -> Result<()> {
         if source.len() != result.len() {
             let what = "source and result have different lengths; they must be the same";
-            return Err(self.raw().fail(RmaError::Argument { call: Call::GetAccumulate, what }));
+            return Err(self.raw().fail(RmaError::Argument {
+                call: Call::GetAccumulate,
+                what,
+                rule: Rule::WholeElements,
+            }));
         }
         let (origin, count) = (source.as_ptr().cast(), source.len());
         let result = result.as_mut_ptr().cast();

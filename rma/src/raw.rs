@@ -19,7 +19,7 @@ use std::task::Poll;
 
 use rma_core::dtype::Dtype;
 use rma_core::engine::{FenceAssert, Operation, SyncCall};
-use rma_core::error::{Call, RmaError};
+use rma_core::error::{Call, RmaError, Rule};
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
@@ -470,7 +470,8 @@ impl RawWindow {
         op: ReduceOp,
     ) -> Result<Operation> {
         let Some(len) = count.checked_mul(dtype.size()) else {
-            return Err(self.fail(RmaError::Argument { call, what: "more elements than memory can hold" }));
+            let what = "more elements than memory can hold; use a smaller count";
+            return Err(self.fail(RmaError::Argument { call, what, rule: Rule::BuffersFit }));
         };
         Ok(Operation { len, dtype, op, ..self.bytes(call, kind, target, disp) })
     }

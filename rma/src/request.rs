@@ -6,7 +6,7 @@ use std::ptr;
 use std::slice;
 use std::task::Poll;
 
-use rma_core::error::{Call, RmaError};
+use rma_core::error::{Call, RmaError, Rule};
 use rma_core::ids::Rank;
 use rma_core::op::ReduceOp;
 
@@ -142,8 +142,8 @@ impl<'scope, B> Request<'scope, B> {
         if requests.iter().all(|request| ptr::eq(request.window.core(), window.core())) {
             return Ok(Some(window));
         }
-        let (call, what) = (Call::Wait, "the requests are of different jobs");
-        Err(window.fail(RmaError::Argument { call, what }))
+        let (call, what) = (Call::Wait, "the requests are of different jobs; wait for those of each alone");
+        Err(window.fail(RmaError::Argument { call, what, rule: Rule::OneJob }))
     }
 
     /// Whether all of them are done; makes progress.
@@ -273,7 +273,7 @@ impl<'scope, T: Element> Epoch<'scope, '_, T> {
         if elements.len() != result.len() {
             let call = Call::RequestGetAccumulate;
             let what = "source and result have different lengths; they must be the same";
-            return Err(self.raw().fail(RmaError::Argument { call, what }));
+            return Err(self.raw().fail(RmaError::Argument { call, what, rule: Rule::WholeElements }));
         }
         let (origin, count) = (elements.as_ptr().cast(), elements.len());
         let result = result.as_mut_ptr().cast();

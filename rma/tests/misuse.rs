@@ -16,12 +16,25 @@ use rma::{
 
 const TARGET: Rank = Rank(1);
 
-/// The rule that a call broke.
+/// The rule that a call broke, which the message names along with the window, the rank and the state.
 fn rule(result: Result<(), Error>) -> Rule {
-    match result.unwrap_err().rma() {
-        Some(RmaError::Epoch { rule, .. }) => *rule,
+    let error = result.unwrap_err();
+    match error.rma() {
+        Some(RmaError::Epoch { rule, state, .. }) => {
+            is_named(&error, *rule, &[state]);
+            *rule
+        }
         other => panic!("{other:?}"),
     }
+}
+
+/// The message begins with the window and the rank that called, and has these words and the rule.
+fn is_named(error: &Error, rule: Rule, words: &[&str]) {
+    let message = error.to_string();
+    assert_eq!(error.rma().and_then(RmaError::rule), Some(rule), "{message}");
+    assert!(message.starts_with("window ") && message.contains(" at rank "), "{message}");
+    assert!(message.contains(rule.text()) && message.contains(rule.section()), "{message}");
+    assert!(words.iter().all(|word| message.contains(word)), "{words:?} in: {message}");
 }
 
 /// A put of `len` bytes, of which the origin has that many.
@@ -37,8 +50,13 @@ fn outside(window: &RawWindow, target: Rank, disp: u64, len: usize) -> Option<u6
     window.lock(LockType::Shared, target, false).unwrap();
     let posted = put(window, target, disp, len);
     let result = window.unlock(target).and(posted);
-    match result.unwrap_err().rma() {
-        Some(RmaError::Range { window_bytes, target: at, .. }) if *at == target => Some(*window_bytes),
+    let error = result.unwrap_err();
+    match error.rma() {
+        Some(RmaError::Range { window_bytes, target: at, .. }) if *at == target => {
+            let has = [format!("rank {target}"), format!("has {window_bytes} bytes")];
+            is_named(&error, Rule::InsideWindow, &[&has[0], &has[1]]);
+            Some(*window_bytes)
+        }
         _ => None,
     }
 }
@@ -57,7 +75,7 @@ fn ranges_and_ranks(job: &Job, window: &RawWindow) -> Result<(), Error> {
         let error = put(window, target, 0, 1).unwrap_err();
         assert!(matches!(error.rma(), Some(RmaError::Rank { size: 2, .. })), "{error}");
         assert!(window.flush(target).is_err());
-        assert!(error.to_string().contains("ranks are 0 to 1"), "{error}");
+        is_named(&error, Rule::RankOfWindow, &[&format!("rank {target}"), "ranks are 0 to 1"]);
     }
     window.unlock_all()?;
     let error = window.lock(LockType::Shared, Rank(2), false).unwrap_err();
@@ -97,13 +115,13 @@ fn types(window: &RawWindow) -> Result<(), Error> {
     window.lock(LockType::Shared, TARGET, false)?;
     // SAFETY: the buffers live until unlock.
     let band = unsafe { window.accumulate(origin, 1, Dtype::F32, TARGET, 0, ReduceOp::BitAnd) };
-    assert!(band.unwrap_err().to_string().contains("band is not defined for f32"));
+    is_named(&band.unwrap_err(), Rule::DefinedReduction, &["accumulate", "band is not defined for f32"]);
     // SAFETY: as above.
     let swap = unsafe { window.compare_and_swap(origin, origin, found, Dtype::F32, TARGET, 0) };
-    assert!(matches!(swap.unwrap_err().rma(), Some(RmaError::Operation { .. })));
+    is_named(&swap.unwrap_err(), Rule::SwapType, &["compare_and_swap is not defined for f32"]);
     // SAFETY: nothing is read, because so many elements are refused.
     let many = unsafe { window.accumulate(origin, usize::MAX, Dtype::F64, TARGET, 0, ReduceOp::Sum) };
-    assert!(matches!(many.unwrap_err().rma(), Some(RmaError::Argument { .. })));
+    is_named(&many.unwrap_err(), Rule::BuffersFit, &["accumulate", "more elements than memory"]);
     window.unlock(TARGET)
 }
 

@@ -12,7 +12,7 @@ use core::task::Poll;
 use super::window::{check_span, Making};
 use super::{Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
-use crate::error::{Call, ErrorClass, RmaError};
+use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::ids::{RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
 use crate::mem::{AttachError, WindowMemory};
@@ -69,7 +69,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         check_span(call, base, len)?;
         if base.is_null() {
             let what = "the base is null; give the address of the memory";
-            return Err(RmaError::Invalid { call, class: ErrorClass::Base, what });
+            return Err(RmaError::Invalid { call, class: ErrorClass::Base, what, rule: Rule::BaseThere });
         }
         let is_wanted = dynamic.wants_registration(len);
         let region = if is_wanted { self.register_region(base, len) } else { None };
@@ -81,7 +81,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 AttachError::Overlap => "a part of the memory is attached already; detach that region first",
                 AttachError::NoMemory => "there is no memory for another entry of the region table",
             };
-            RmaError::Invalid { call, class: ErrorClass::RmaAttach, what }
+            RmaError::Invalid { call, class: ErrorClass::RmaAttach, what, rule: Rule::AttachedOnce }
         })
     }
 
@@ -111,7 +111,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let dynamic = w.dynamic.as_mut().ok_or_else(|| not_dynamic(call))?;
         let Some(detached) = dynamic.detach(base.addr() as u64) else {
             let what = "no attached region begins at this address; give the base that was attached";
-            return Err(RmaError::Invalid { call, class: ErrorClass::RmaAttach, what });
+            return Err(RmaError::Invalid {
+                call,
+                class: ErrorClass::RmaAttach,
+                what,
+                rule: Rule::DetachAttached,
+            });
         };
         let stage = detached.map_or(Stage::Done, |version| Stage::Detach { version });
         Ok(SyncCall::new(call, window, stage))
@@ -137,5 +142,5 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
 fn not_dynamic(call: Call) -> RmaError {
     let what = "the window is not dynamic; make it with create_dynamic";
-    RmaError::Invalid { call, class: ErrorClass::RmaFlavor, what }
+    RmaError::Invalid { call, class: ErrorClass::RmaFlavor, what, rule: Rule::DynamicWindow }
 }

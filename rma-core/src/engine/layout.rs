@@ -8,7 +8,7 @@ use super::operation::{outside, Wanted};
 use super::own::apply;
 use super::{Engine, Operation, Request};
 use crate::bootstrap::Bootstrap;
-use crate::error::RmaError;
+use crate::error::{RmaError, Rule};
 use crate::ids::WindowId;
 use crate::layout::{block_at, Layout, Layouts};
 use crate::provider::Endpoint;
@@ -76,24 +76,29 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 /// Whether the layouts fit the operation.
 fn check_layouts(operation: &Operation, layouts: &Layouts) -> Result<(), RmaError> {
     let &Operation { call, kind, dtype, len, .. } = operation;
-    let wrong = |what| Err(RmaError::Argument { call, what });
+    let wrong = |rule, what| Err(RmaError::Argument { call, what, rule });
     let is_transfer = matches!(kind, OpKind::Put | OpKind::Get);
     if kind == OpKind::CompareAndSwap && !layouts.is_none() {
-        return wrong("compare_and_swap takes one element, without layouts");
+        return wrong(Rule::OneElement, "compare_and_swap takes one element, without layouts");
     }
     for layout in layouts.all() {
         if layout.size() == 0 && len > 0 || layout.size() > 0 && len as u64 % layout.size() != 0 {
             return wrong(
+                Rule::WholeElements,
                 "the length is not a whole number of layouts; origin, result and target need the same bytes of data",
             );
         }
         if len > 0 && !is_transfer && layout.dtype() != Some(dtype) {
             return wrong(
-                "an accumulate wants layouts made of one predefined type, the same as its own [MPI-4.1 section 13.3.4]",
+                Rule::OneType,
+                "an accumulate wants layouts made of one predefined type, the same as its own",
             );
         }
         if layout.span_of(len as u64).is_none() {
-            return wrong("the layouts reach further than memory does; use a smaller count");
+            return wrong(
+                Rule::LayoutFits,
+                "the layouts reach further than memory does; use a smaller count",
+            );
         }
     }
     Ok(())

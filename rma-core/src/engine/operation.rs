@@ -225,7 +225,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if kind == OpKind::Accumulate && op == ReduceOp::NoOp {
             let what =
                 "no_op only reads, and an accumulate returns nothing: use get_accumulate or fetch_and_op";
-            return Err(RmaError::Invalid { call, class: ErrorClass::Op, what });
+            return Err(RmaError::Invalid { call, class: ErrorClass::Op, what, rule: Rule::NoOpFetches });
         }
         let is_swap = kind == OpKind::CompareAndSwap;
         if !op.is_defined_for(dtype) || (is_swap && !dtype.has_compare_and_swap()) {
@@ -233,7 +233,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(RmaError::Operation { call, op, dtype: dtype.name() });
         }
         if len % dtype.size() != 0 || (is_swap && len != dtype.size()) {
-            return Err(RmaError::Argument { call, what: "the length is not a whole number of elements" });
+            let (what, rule) = match is_swap {
+                true => ("the buffers are not of exactly one element; give one", Rule::OneElement),
+                false => (
+                    "the length is not a whole number of elements; give a multiple of the type's size",
+                    Rule::WholeElements,
+                ),
+            };
+            return Err(RmaError::Argument { call, what, rule });
         }
         Ok(())
     }

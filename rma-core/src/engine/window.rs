@@ -221,8 +221,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // What goes natively there is decided for each operation.
         let paths = if is_dynamic { Paths::default() } else { offered };
         if disp_unit == 0 {
-            let what = "the displacement unit is 0; it must be at least 1 byte";
-            error.get_or_insert(RmaError::Invalid { call, class: ErrorClass::Disp, what });
+            error.get_or_insert_with(|| no_unit(call));
         }
         let mut region = None;
         if let (true, None, Some(base)) =
@@ -314,9 +313,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(id) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: id }));
         };
-        if let Err((class, what)) = agree(w, &values) {
+        if let Err((class, rule, what)) = agree(w, &values) {
             self.remove_window(id);
-            return Poll::Ready(Err(RmaError::Invalid { call: sync.call, class, what }));
+            return Poll::Ready(Err(RmaError::Invalid { call: sync.call, class, what, rule }));
         }
         Poll::Ready(Ok(()))
     }
@@ -478,7 +477,7 @@ pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Res
     }
     let what = "the ranks are in different collective calls: another one is at a barrier, finalizes, or makes a window \
                 of another kind; make the same calls in the same order at every rank";
-    Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what })
+    Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls })
 }
 
 fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
@@ -499,7 +498,10 @@ fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
 }
 
 /// What all ranks said decides what this one does with its window from now on.
-fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (ErrorClass, &'static str)> {
+fn agree<R>(
+    w: &mut Window<R>,
+    values: &[u64; REDUCE_VALUES],
+) -> Result<(), (ErrorClass, Rule, &'static str)> {
     let same = |index: usize| values[index] == !values[index + AGREED];
     let is_same_unit = values[DISP_UNIT] >> 8 == !values[DISP_UNIT + AGREED] >> 8;
     if !same(OPTIONS) {
@@ -507,6 +509,7 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
         if values[OPTIONS] >> COME_FOR != !values[OPTIONS + AGREED] >> COME_FOR {
             return Err((
                 ErrorClass::RmaFlavor,
+                Rule::SameCalls,
                 "not every rank makes the same kind of window; make them all alike, and give all ranks the same \
                  RMA_PROGRESS",
             ));
@@ -516,10 +519,12 @@ fn agree<R>(w: &mut Window<R>, values: &[u64; REDUCE_VALUES]) -> Result<(), (Err
     }
     if w.options.check == Some(true) {
         if w.options.same_size && !same(SIZE) {
-            return Err((ErrorClass::Size, "same_size was given, but not every rank has the same size"));
+            let what = "same_size was given, but not every rank has the same size";
+            return Err((ErrorClass::Size, Rule::SameSize, what));
         }
         if w.options.same_disp_unit && !is_same_unit {
-            return Err((ErrorClass::Disp, "same_disp_unit was given, but not every rank has the same unit"));
+            let what = "same_disp_unit was given, but not every rank has the same unit";
+            return Err((ErrorClass::Disp, Rule::SameUnit, what));
         }
     }
     let uniform = (w.options.same_size || same(SIZE)) && (w.options.same_disp_unit || is_same_unit);
@@ -561,14 +566,22 @@ fn open_state<R>(w: &Window<R>, is_broken: bool) -> Option<&'static str> {
     (!is_idle || w.self_lock != SelfLock::None).then(|| state.name())
 }
 
+#[cold]
+fn no_unit(call: Call) -> RmaError {
+    let what = "the displacement unit is 0; it must be at least 1 byte";
+    RmaError::Invalid { call, class: ErrorClass::Disp, what, rule: Rule::UnitPositive }
+}
+
 /// Whether `len` bytes at `base` can be memory of a window.
 pub(super) fn check_span(call: Call, base: *mut u8, len: usize) -> Result<(), RmaError> {
-    let (class, what) = if base.is_null() && len > 0 {
-        (ErrorClass::Base, "the base is null, but the length is not 0")
+    let (class, rule, what) = if base.is_null() && len > 0 {
+        let what = "the base is null, but the length is not 0; give the memory's address";
+        (ErrorClass::Base, Rule::BaseThere, what)
     } else if isize::try_from(len).is_err() || base.addr().checked_add(len).is_none() {
-        (ErrorClass::Size, "the memory would reach beyond the end of the address space")
+        let what = "the memory would reach beyond the end of the address space; give its true length";
+        (ErrorClass::Size, Rule::SizeFits, what)
     } else {
         return Ok(());
     };
-    Err(RmaError::Invalid { call, class, what })
+    Err(RmaError::Invalid { call, class, what, rule })
 }

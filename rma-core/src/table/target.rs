@@ -1,7 +1,7 @@
 //! Target elements: what an origin knows of one target while it communicates with it.
 
 use super::{List, Marks, Order};
-use crate::error::{Call, FabricCode, RmaError};
+use crate::error::{Call, FabricCode, RmaError, Rule};
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::words::WordLock;
 use crate::lock::LockType;
@@ -58,7 +58,7 @@ impl TargetError {
                 let what =
                     "the notified word is not at a multiple of 8 bytes in its owner's memory; give the \
                             window an aligned base and a displacement unit of 8, or the word another place";
-                RmaError::Argument { call, what }
+                RmaError::Argument { call, what, rule: Rule::AlignedWord }
             }
         }
     }

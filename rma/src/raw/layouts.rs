@@ -4,7 +4,7 @@ use std::ptr;
 use std::task::Poll;
 
 use rma_core::engine::Operation;
-use rma_core::error::{Call, RmaError};
+use rma_core::error::{Call, RmaError, Rule};
 use rma_core::ids::Rank;
 use rma_core::layout::{Layout, Layouts};
 use rma_core::op::ReduceOp;
@@ -226,7 +226,7 @@ impl RawWindow {
     ) -> Result<(Operation, Layouts)> {
         if origin.is_none() && op != ReduceOp::NoOp {
             let what = "only a reduction that reads, no_op, goes without an origin buffer";
-            return Err(self.core().fail(RmaError::Argument { call, what }));
+            return Err(self.core().fail(RmaError::Argument { call, what, rule: Rule::NoOpFetches }));
         }
         let kind = if result.is_some() { OpKind::GetAccumulate } else { OpKind::Accumulate };
         let base = self.bytes(call, kind, target.rank, target.disp);
@@ -242,17 +242,19 @@ impl RawWindow {
         result: Option<Buffer<'_, *mut u8>>,
         target: TargetBuffer<'_>,
     ) -> Result<(Operation, Layouts)> {
-        let wrong = |what| Err(self.core().fail(RmaError::Argument { call: operation.call, what }));
+        let wrong =
+            |rule, what| Err(self.core().fail(RmaError::Argument { call: operation.call, what, rule }));
         let bytes = |count: usize, layout: &Layout| {
             usize::try_from(layout.size()).ok().and_then(|size| size.checked_mul(count))
         };
         let Some(len) = bytes(target.count, target.layout) else {
-            return wrong("more data than memory can hold; use a smaller count");
+            return wrong(Rule::BuffersFit, "more data than memory can hold; use a smaller count");
         };
         let of_origin = origin.map(|buffer| bytes(buffer.count, buffer.layout));
         let of_result = result.map(|buffer| bytes(buffer.count, buffer.layout));
         if [of_origin, of_result].into_iter().flatten().any(|bytes| bytes != Some(len)) {
             return wrong(
+                Rule::WholeElements,
                 "the buffers and the target do not have the same bytes of data; check counts and layouts",
             );
         }

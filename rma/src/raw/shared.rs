@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rma_core::engine::SharedPart;
-use rma_core::error::{Call, ErrorClass, RmaError};
+use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 use rma_core::ids::Rank;
 use rma_core::info::{Flavor, WindowOptions};
 
@@ -75,7 +75,12 @@ impl RawWindow {
         let own = attributes.ok_or_else(|| self.is_gone(call))?;
         if own.flavor == Flavor::Dynamic {
             let what = "a dynamic window has no memory of its own; what is attached is known by its address";
-            return Err(self.fail(RmaError::Invalid { call, class: ErrorClass::RmaFlavor, what }));
+            return Err(self.fail(RmaError::Invalid {
+                call,
+                class: ErrorClass::RmaFlavor,
+                what,
+                rule: Rule::HasOwnMemory,
+            }));
         }
         let is_own = rank == self.job.rank() || rank == Rank::NULL && own.len > 0;
         let memory = SharedMemory { base: own.base, len: own.len, disp_unit: own.disp_unit };

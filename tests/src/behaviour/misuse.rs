@@ -14,9 +14,21 @@ use crate::Spec;
 
 fn epoch(result: Result<impl Sized, RmaError>) -> (Call, &'static str, Rule) {
     match result.map(|_| ()) {
-        Err(RmaError::Epoch { call, state, rule, .. }) => (call, state, rule),
+        Err(error @ RmaError::Epoch { call, state, rule, .. }) => {
+            is_named(&error, call, rule, &[state]);
+            (call, state, rule)
+        }
         other => panic!("an epoch error was due, not {other:?}"),
     }
+}
+
+/// The message says by which call, with these words, which rule was broken.
+fn is_named(error: &RmaError, call: Call, rule: Rule, words: &[&str]) {
+    let message = error.to_string();
+    assert_eq!(error.rule(), Some(rule), "{message}");
+    assert!(message.starts_with(&format!("{call}: ")), "{message}");
+    assert!(message.contains(rule.text()) && message.contains(rule.section()), "{message}");
+    assert!(words.iter().all(|word| message.contains(word)), "{words:?} in: {message}");
 }
 
 /// Calls that do not fit the epoch.
@@ -68,18 +80,25 @@ pub fn outside_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 pub fn wrong_arguments<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
-    let wrong_rank = Err(RmaError::Rank { call: Call::Lock, target: Rank(2), size: 2 });
-    assert_eq!(world.lock(0, window, 2, Shared), wrong_rank);
+    let wrong_rank = RmaError::Rank { call: Call::Lock, target: Rank(2), size: 2 };
+    assert_eq!(world.lock(0, window, 2, Shared), Err(wrong_rank.clone()));
+    is_named(&wrong_rank, Call::Lock, Rule::RankOfWindow, &["rank 2", "0 to 1"]);
     let missing = WindowId(77);
-    let wrong_window = Err(RmaError::Window { call: Call::Lock, window: missing });
-    assert_eq!(world.lock(0, missing, 1, Shared), wrong_window);
+    let wrong_window = RmaError::Window { call: Call::Lock, window: missing };
+    assert_eq!(world.lock(0, missing, 1, Shared), Err(wrong_window.clone()));
+    is_named(&wrong_window, Call::Lock, Rule::WindowExists, &["window 77 does not exist"]);
     // What one rank cannot do fails at every rank, and the next window works.
     for (len, unit) in [(64, 0), (usize::MAX / 2, 1)] {
         let (_, wrong) = world.engines[0].start_allocate(len, unit).unwrap();
         let (_, right) = world.engines[1].start_allocate(64, 1).unwrap();
         let elsewhere = world.wait_each(vec![(0, wrong), (1, right)]);
         let [Err(own), Err(other)] = &elsewhere[..] else { panic!("both must fail: {elsewhere:?}") };
-        assert!(matches!(own.class(), ErrorClass::Disp | ErrorClass::NoMemory), "{own:?}");
+        match own.class() {
+            ErrorClass::Disp => is_named(own, Call::Allocate, Rule::UnitPositive, &["unit is 0"]),
+            ErrorClass::NoMemory => is_named(own, Call::Allocate, Rule::MemoryThere, &[&len.to_string()]),
+            class => panic!("{class}: {own:?}"),
+        }
+        is_named(other, Call::Allocate, Rule::AllRanksOrNone, &["rank 0", own.class().name()]);
         let elsewhere = RmaError::Elsewhere { call: Call::Allocate, class: own.class(), target: Rank(0) };
         assert_eq!(other, &elsewhere);
     }
@@ -88,9 +107,11 @@ pub fn wrong_arguments<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let wrong_rank = Err(RmaError::Rank { call: Call::Put, target: Rank(9), size: 2 });
     assert_eq!(world.put(0, window, 9, 0, &data), wrong_rank);
     let undefined = world.accumulate(0, window, 1, 0, &data, Dtype::F64, ReduceOp::BitAnd);
-    assert!(matches!(undefined, Err(RmaError::Operation { .. })));
+    let undefined = undefined.unwrap_err();
+    is_named(&undefined, Call::Accumulate, Rule::DefinedReduction, &["band", "f64", "MPI_ERR_OP"]);
     let torn = world.accumulate(0, window, 1, 0, &data[..7], Dtype::F64, ReduceOp::Sum);
-    assert!(matches!(torn, Err(RmaError::Argument { .. })));
+    let torn = torn.unwrap_err();
+    is_named(&torn, Call::Accumulate, Rule::WholeElements, &["whole number", "MPI_ERR_ARG"]);
     world.unlock(0, window, 1).unwrap();
     world.check_idle();
 }
@@ -114,7 +135,9 @@ pub fn collective_calls_must_agree<E: Endpoint, B: Bootstrap>(make: &impl Make<E
             });
             let started = started.collect();
             for result in world.wait_each(started) {
-                assert_eq!(result.unwrap_err().class(), ErrorClass::RmaSync);
+                let error = result.unwrap_err();
+                assert_eq!(error.class(), ErrorClass::RmaSync);
+                is_named(&error, error.call(), Rule::SameCalls, &["different collective calls"]);
             }
             assert!(world.engines.iter().all(|engine| engine.window_count() == 0));
             let barrier =
@@ -146,6 +169,13 @@ pub fn out_of_range<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
                 let end = world.unlock(0, window, 1);
                 let error = put.and(end).unwrap_err();
                 assert!(matches!(error, RmaError::Range { target: Rank(1), .. }), "{error:?}");
+                let has = if window == even { "has 64 bytes" } else { "has 128 bytes" };
+                is_named(
+                    &error,
+                    error.call(),
+                    Rule::InsideWindow,
+                    &["rank 1", has, "8 bytes at byte offset"],
+                );
             }
         }
         // Everything still works, for both ranks, and the good operation beside the bad one was done.
