@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::suite::{Suite, BODIES, LIST};
 use crate::Finding;
 
 /// Where the page is, relative to the root.
@@ -105,7 +106,7 @@ pub fn rows(text: &str) -> Result<Vec<Table>, Finding> {
 }
 
 /// The citations in the doc comments of a Rust file.
-pub fn citations(path: &str, text: &str) -> Vec<Citation> {
+pub fn citations(path: &str, text: &str, suite: &Suite) -> Vec<Citation> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let mut found = Vec::new();
     for (index, line) in lines.iter().enumerate() {
@@ -116,7 +117,7 @@ pub fn citations(path: &str, text: &str) -> Vec<Citation> {
             _ => continue,
         };
         let item = if is_inner { None } else { lines[index..].iter().find_map(|line| item_name(line)) };
-        let place = place(path, item);
+        let place = place(path, item, suite);
         for name in names.trim_end_matches('.').split(", ") {
             // Said of a call that has no others of that name.
             let name =
@@ -165,10 +166,11 @@ fn item_name(line: &str) -> Option<&str> {
     name.copied()
 }
 
-fn place(path: &str, item: Option<&str>) -> String {
-    let short = match path.strip_prefix("tests/src/behaviour/") {
-        Some(file) => file.trim_end_matches(".rs"),
-        None => path,
+/// An item with its file; a body that runs on every kind of world without the file's folder.
+fn place(path: &str, item: Option<&str>, suite: &Suite) -> String {
+    let short = match path.strip_prefix(BODIES) {
+        Some(file) if item.is_some_and(|item| suite.has(path, item)) => file.trim_end_matches(".rs"),
+        _ => path,
     };
     item.map_or_else(|| short.to_owned(), |item| format!("{short}: {item}"))
 }
@@ -213,13 +215,16 @@ pub fn check(tables: &[Table], citations: &[Citation]) -> Vec<Finding> {
 }
 
 /// The page.
-pub fn page(tables: &[Table], citations: &[Citation], behaviours: usize) -> String {
+pub fn page(tables: &[Table], citations: &[Citation], suite: &Suite) -> String {
     let mut text = String::from(HEAD);
     let rows = tables.iter().flat_map(|table| &table.rows);
     let (absent, all) = (rows.clone().filter(|row| row.reason.is_some()).count(), rows.count());
     let _ = writeln!(
         text,
-        "{all} rows, {absent} of them absent for the reason given. The conformance suite has {behaviours} behaviours."
+        "{all} rows, {absent} of them absent for the reason given. The conformance suite has {} behaviours;\n\
+         {} of them, most about costs, cannot hold on some kind of world, whose suite names them behind `differ`.",
+        suite.len(),
+        suite.differing()
     );
     for table in tables {
         let _ = write!(
@@ -283,18 +288,18 @@ const HEAD: &str = "\
 
 What of MPI-4.1's one-sided chapter (13), of MPICH's \"New RMA Design\" and of the other texts that the library grew from
 is there: where it is, and what shows it. Made of `ci/tidy/data/coverage.txt` and of the citations in the code by
-`cargo run -p tidy -- coverage --write`; do not edit it. A test without a path is a body in `tests/src/behaviour/`, which
-runs on every provider and with forced messages. Rows under *absent* say why.
+`cargo run -p tidy -- coverage --write`; do not edit it.
+
+A test without a path is a body in `tests/src/behaviour/` that the suite in `tests/src/lib.rs` lists. It runs on every kind
+of world in `tests/tests/`: simulated fabrics, libfabric's providers, shared memory, and shared memory beside a network,
+nearly all of them natively and with forced messages. The suites over ibverbs run where there is an RDMA device
+(`ci/softroce.sh`), and those called `version_2_*` are of libfabric 2.x only where `RMA_TEST_LIBFABRIC2` names one.
+
+Every other test has its path, and runs as it says there. Bodies about deaths (`deaths*.rs`) are for simulated fabrics alone,
+and so is `a_lock_of_the_dead_is_lost`; the other bodies of `word_locks.rs` run on simulated fabrics, mapped shared memory and
+ibverbs: where there are locks that are words. Rows under *absent* say why.
 
 ";
-
-/// How many bodies a file of the conformance suite has.
-pub fn behaviours(path: &str, text: &str) -> usize {
-    if !path.starts_with("tests/src/behaviour/") {
-        return 0;
-    }
-    text.lines().filter(|line| line.starts_with("pub fn ") && line.contains("impl Make<")).count()
-}
 
 /// Reads everything below `root`; the findings, and the page as it ought to be.
 ///
@@ -305,13 +310,18 @@ pub fn run(root: &Path) -> io::Result<(Vec<Finding>, String)> {
         Ok(tables) => tables,
         Err(finding) => return Ok((vec![finding], String::new())),
     };
-    let (mut cited, mut count) = (Vec::new(), 0);
-    for (name, text) in crate::text_files(root)? {
-        if name.ends_with(".rs") && !name.starts_with("ci/tidy/") {
-            cited.extend(citations(&name, &text));
-            count += behaviours(&name, &text);
-        }
-    }
+    let mut files: Vec<_> = crate::text_files(root)?;
+    files.retain(|(name, _)| name.ends_with(".rs") && !name.starts_with("ci/tidy/"));
+    let mut suite = Suite::default();
+    // The list has to be known before the names of it that worlds except.
+    files.iter().filter(|(name, _)| name == LIST).for_each(|(name, text)| suite.read(name, text));
+    files.iter().filter(|(name, _)| name != LIST).for_each(|(name, text)| suite.read(name, text));
+    let mut cited: Vec<_> = files.iter().flat_map(|(name, text)| citations(name, text, &suite)).collect();
     cited.sort();
-    Ok((check(&tables, &cited), page(&tables, &cited, count)))
+    let mut findings = check(&tables, &cited);
+    if suite.is_empty() {
+        let message = "the suite's list of bodies was not found".to_owned();
+        findings.push(Finding { path: LIST.to_owned(), line: 1, message });
+    }
+    Ok((findings, page(&tables, &cited, &suite)))
 }

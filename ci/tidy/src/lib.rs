@@ -13,6 +13,7 @@ pub mod floors;
 pub mod leftovers;
 pub mod size;
 pub mod source;
+pub mod suite;
 
 use std::fmt;
 use std::fs;

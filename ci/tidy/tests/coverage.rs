@@ -1,6 +1,7 @@
 //! The coverage page's parts, on made-up rows and sources.
 
-use tidy::coverage::{behaviours, check, citations, page, rows};
+use tidy::coverage::{check, citations, page, rows};
+use tidy::suite::Suite;
 
 const ROWS: &str = "# a comment\n== item Calls\nMPI_Put | write\nMPI_Get | read | nobody reads\n\n== rule Rules\nrule: a b | one\n";
 
@@ -18,9 +19,30 @@ pub(crate) const unsafe fn put_it(&self) {}
     NoPrecede,
 ";
 
+const LIST: &str = "\
+            $crate::suite!(@tests
+                x: puts, gets,
+                    others;
+                layouts: vectors;
+            );
+        }
+    (@tests $($group:ident: $($body:ident),+;)+) => {
+";
+
+/// Of three files and of a world that excepts two of their bodies.
+fn suite() -> Suite {
+    let mut suite = Suite::default();
+    suite.read("tests/src/lib.rs", LIST);
+    suite.read(
+        "tests/tests/w.rs",
+        "suite!(one, W, |spec| w(spec, 1), differ: gets);\nsuite!(two, W, w, differ:\n    others, gets);",
+    );
+    suite
+}
+
 fn messages(rows_text: &str, code: &str) -> Vec<String> {
     let tables = rows(rows_text).unwrap();
-    check(&tables, &citations("tests/src/behaviour/x.rs", code))
+    check(&tables, &citations("tests/src/behaviour/x.rs", code, &suite()))
         .into_iter()
         .map(|found| found.message)
         .collect()
@@ -28,15 +50,15 @@ fn messages(rows_text: &str, code: &str) -> Vec<String> {
 
 #[test]
 fn citations_name_their_item() {
-    let found = citations("tests/src/behaviour/x.rs", CODE);
+    let found = citations("tests/src/behaviour/x.rs", CODE, &suite());
     let places: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.is_test, it.place.as_str())).collect();
     let expected = [
-        ("MPI_Put", false, "x: put_it"),
-        ("rule: a b", false, "x"),
+        ("MPI_Put", false, "tests/src/behaviour/x.rs: put_it"),
+        ("rule: a b", false, "tests/src/behaviour/x.rs"),
         ("MPI_Put", true, "x: puts"),
         ("rule: a b", true, "x: puts"),
         ("MPI-4.1 13.3.1", true, "x: puts"),
-        ("MPI_MODE_NOPRECEDE", true, "x: NoPrecede"),
+        ("MPI_MODE_NOPRECEDE", true, "tests/src/behaviour/x.rs: NoPrecede"),
     ];
     assert_eq!(places, expected);
     assert_eq!(found[0].line, 3);
@@ -65,11 +87,12 @@ fn malformed_rows_are_refused_with_their_line() {
 
 #[test]
 fn the_page_lists_rows_reasons_and_sections() {
-    let text = page(&rows(ROWS).unwrap(), &citations("tests/src/behaviour/x.rs", CODE), 7);
+    let cited = citations("tests/src/behaviour/x.rs", CODE, &suite());
+    let text = page(&rows(ROWS).unwrap(), &cited, &suite());
     for part in [
         "3 rows, 1 of them absent",
-        "7 behaviours",
-        "| `MPI_Put` | write | `x: put_it` | `x: puts` |",
+        "has 4 behaviours;\n2 of them",
+        "| `MPI_Put` | write | `tests/src/behaviour/x.rs: put_it` | `x: puts` |",
         "| `MPI_Get` | read | absent: nobody reads |  |",
         "| a b | one |",
         "| 13.3.1 | `x: puts` |",
@@ -77,12 +100,19 @@ fn the_page_lists_rows_reasons_and_sections() {
         assert!(text.contains(part), "{part} missing in:\n{text}");
     }
     let many: String = (0..6).map(|n| format!("/// Shows: MPI_Put.\nfn t{n}() {{}}\n")).collect();
-    assert!(page(&rows(ROWS).unwrap(), &citations("a.rs", &many), 0).contains("and 2 more"));
+    assert!(page(&rows(ROWS).unwrap(), &citations("a.rs", &many, &suite()), &suite()).contains("and 2 more"));
 }
 
 #[test]
-fn behaviours_are_bodies_that_take_a_world() {
-    let text = "pub fn a<E>(make: &impl Make<E, B>) {}\nfn b() {}\npub fn c() {}\n";
-    assert_eq!(behaviours("tests/src/behaviour/x.rs", text), 1);
-    assert_eq!(behaviours("rma/src/x.rs", text), 0);
+fn only_bodies_of_the_list_run_everywhere() {
+    let suite = suite();
+    assert_eq!((suite.len(), suite.differing()), (4, 2));
+    assert!(
+        suite.has("tests/src/behaviour/x.rs", "others")
+            && suite.has("tests/src/behaviour/layouts/mod.rs", "vectors")
+    );
+    // Of the same name elsewhere, and what is not in the list.
+    assert!(!suite.has("rma/tests/x.rs", "others") && !suite.has("tests/src/behaviour/deaths.rs", "others"));
+    assert!(!suite.has("tests/src/behaviour/x.rs", "vectors"));
+    assert!(Suite::default().is_empty());
 }

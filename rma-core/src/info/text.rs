@@ -54,6 +54,8 @@ impl WindowInfo {
 
     /// Sets a key (MPI_Info_set).
     ///
+    /// Implements: alloc_shm, coll_attach, disable_shm_accumulate, which_accumulate_ops.
+    ///
     /// # Errors
     /// When the key is known and the value is none that it can have. Nothing is changed then.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), RmaError> {
@@ -221,13 +223,15 @@ mod tests {
         assert_eq!(all.iter().map(|(key, _)| key).collect::<Vec<_>>(), KEYS);
     }
 
+    /// Shows: alloc_shm, coll_attach, disable_shm_accumulate, which_accumulate_ops.
     #[test]
     fn strange_keys_are_ignored_and_strange_values_refused() {
         let mut info = WindowInfo::new();
         for key in ["alloc_shm", "coll_attach", "disable_shm_accumulate", "which_accumulate_ops", "no_such"] {
             info.set(key, "true").unwrap();
-            assert_eq!(info.get(key), None);
+            assert_eq!((info.get(key), info.is_set(key)), (None, false));
         }
+        assert_eq!((&info, info.options()), (&WindowInfo::new(), WindowOptions::DEFAULT));
         for (key, value) in [
             ("no_locks", "perhaps"),
             ("accumulate_ordering", "rar,rara"),

@@ -99,12 +99,14 @@ fn all_reductions_of<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>, dtypes: 
 
 /// Signed and unsigned 16-byte integers.
 ///
-/// Shows: MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI-4.1 13.7.1.
+/// Shows: i128, u128, MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI-4.1 13.7.1.
 pub fn sixteen_byte_integers<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     all_reductions_of(make, &[Dtype::I128, Dtype::U128]);
 }
 
 /// Both 16-bit floating-point formats.
+///
+/// Shows: f16, bf16.
 pub fn sixteen_bit_floats<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     all_reductions_of(make, &[Dtype::F16, Dtype::Bf16]);
 }
@@ -299,6 +301,8 @@ pub fn wide_sums_of_all_ranks<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
 }
 
 /// Sums of 16-bit floats are rounded after every step, to the even neighbour.
+///
+/// Shows: f16, bf16.
 pub fn sixteen_bit_floats_round_each_time<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(64);
