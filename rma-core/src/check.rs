@@ -11,10 +11,13 @@
 //! * A notified put that was executed ends what is kept of its origin: whoever has seen the notification may go on.
 //! * Stores by the target's own program conflict with updates. In the separate memory model they conflict
 //!   with every access, and its loads with updates; in the unified one both are allowed, for polling.
+//! * NOPUT of post and fence is an access to the whole window that puts and accumulates conflict with, until the epoch
+//!   ends.
 
 use alloc::vec::Vec;
 
 use crate::dtype::Dtype;
+use crate::error::NO_PUT;
 use crate::ids::Rank;
 use crate::info::{AccumulateOps, AccumulateOrdering, MemoryModel, WindowOptions};
 use crate::op::ReduceOp;
@@ -29,10 +32,12 @@ pub enum AccessKind {
     Load,
     /// By the target's own program.
     Store,
+    /// None at all: the target has promised that nobody puts or accumulates.
+    NoPut,
 }
 
 impl AccessKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Operation(OpKind::Put),
         Self::Operation(OpKind::Get),
         Self::Operation(OpKind::Accumulate),
@@ -40,6 +45,7 @@ impl AccessKind {
         Self::Operation(OpKind::CompareAndSwap),
         Self::Load,
         Self::Store,
+        Self::NoPut,
     ];
 
     /// As a number for the wire.
@@ -62,6 +68,7 @@ impl AccessKind {
             Self::Operation(OpKind::CompareAndSwap) => "compare_and_swap",
             Self::Load => "local load",
             Self::Store => "local store",
+            Self::NoPut => NO_PUT,
         }
     }
 
@@ -94,7 +101,7 @@ pub struct Access {
 impl Access {
     fn updates(&self) -> bool {
         match self.kind {
-            AccessKind::Operation(OpKind::Get) | AccessKind::Load => false,
+            AccessKind::Operation(OpKind::Get) | AccessKind::Load | AccessKind::NoPut => false,
             AccessKind::Operation(OpKind::Accumulate | OpKind::GetAccumulate) => self.op != ReduceOp::NoOp,
             AccessKind::Operation(_) | AccessKind::Store => true,
         }
@@ -170,6 +177,9 @@ impl Rules {
         if !one.overlaps(other) || !(one.updates() || other.updates()) {
             return false;
         }
+        if one.kind == AccessKind::NoPut || other.kind == AccessKind::NoPut {
+            return !one.kind.is_local() && !other.kind.is_local();
+        }
         let same_origin = one.origin == other.origin;
         if one.kind.is_local() || other.kind.is_local() {
             // A process orders its own accesses; between two ranks the model decides.
@@ -228,6 +238,13 @@ impl Checker {
         found
     }
 
+    /// `target`, this rank, has promised that its window is not put or accumulated to in an epoch.
+    pub(crate) fn promise_no_put(&mut self, group: Group, target: Rank) {
+        let (dtype, op) = (Dtype::U8, ReduceOp::NoOp);
+        let whole = Access { origin: target, kind: AccessKind::NoPut, dtype, op, first: 0, len: u64::MAX };
+        self.keep(group, whole);
+    }
+
     fn keep(&mut self, group: Group, access: Access) {
         let mut of_group = self.entries.iter_mut().filter(|(in_group, _)| *in_group == group);
         if of_group.any(|(_, kept)| kept.absorb(&access)) {
@@ -263,7 +280,8 @@ impl Checker {
 
     /// A notification of `origin` was executed: its data are there, and others may know.
     pub fn on_notified(&mut self, origin: Rank) {
-        self.entries.retain(|(_, access)| access.origin != origin);
+        let is_promise = |access: &Access| access.kind == AccessKind::NoPut;
+        self.entries.retain(|(_, access)| access.origin != origin || is_promise(access));
     }
 
     /// Accesses that were forgotten because there was no room.
@@ -370,6 +388,30 @@ mod tests {
     }
 
     #[test]
+    fn a_promise_holds_for_updates_by_operations_until_its_epoch_ends() {
+        let mut checker = Checker::new();
+        let (put, get) = (access(1, OpKind::Put, 8, 8), access(1, OpKind::Get, 8, 8));
+        let read = Access { op: ReduceOp::NoOp, ..access(1, OpKind::GetAccumulate, 8, 8) };
+        let store = Access { kind: AccessKind::Store, ..access(0, OpKind::Put, 8, 8) };
+        checker.on_fences(1);
+        checker.promise_no_put(Group::Fence(0), Rank(0));
+        // It is the one of the epoch that begins when the barrier is complete.
+        checker.on_fences(2);
+        checker.on_notified(Rank(0));
+        for (access, is_broken) in [(put, true), (get, false), (read, false), (store, false)] {
+            let found = checker.note(FENCE, access, false, &rules()).map(|found| found.kind);
+            assert_eq!(found, is_broken.then_some(AccessKind::NoPut), "{access:?}");
+        }
+        assert!(
+            checker.note(FENCE, access(0, OpKind::Accumulate, 0, 1), false, &rules()).is_some(),
+            "one's own too"
+        );
+        assert_eq!(checker.note(Group::Passive, put, false, &rules()), None);
+        checker.on_fences(3);
+        assert_eq!(checker.note(FENCE, put, false, &rules()), None);
+    }
+
+    #[test]
     fn epochs_end() {
         let (one, other) = (access(1, OpKind::Put, 0, 8), access(2, OpKind::Put, 0, 8));
         let mut checker = Checker::new();
@@ -426,6 +468,6 @@ mod tests {
         for (code, kind) in AccessKind::ALL.into_iter().enumerate() {
             assert_eq!((kind.code() as usize, AccessKind::from_code(code as u8)), (code, Some(kind)));
         }
-        assert_eq!(AccessKind::from_code(7), None);
+        assert_eq!(AccessKind::from_code(8), None);
     }
 }

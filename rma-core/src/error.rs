@@ -332,6 +332,7 @@ impl RmaError {
             Self::Range { call: Call::LocalRead | Call::LocalWrite, .. } => Some(Rule::OwnMemory),
             Self::Range { .. } => Some(Rule::InsideWindow),
             Self::NotAttached { .. } => Some(Rule::InsideRegion),
+            Self::Conflict { earlier, .. } if *earlier == NO_PUT => Some(Rule::NoPutKept),
             Self::Conflict { .. } => Some(Rule::NoConflict),
             Self::Rank { call: Call::Group, .. } => Some(Rule::GroupOfRanks),
             Self::Rank { .. } => Some(Rule::RankOfWindow),
@@ -428,6 +429,8 @@ fn write_wrong(f: &mut fmt::Formatter<'_>, error: &RmaError) -> fmt::Result {
     }
 }
 
+/// What an operation conflicts with whose target has said NOPUT.
+pub(crate) const NO_PUT: &str = "the assertion NOPUT";
 const UNCLOSED: &str =
     "close the open epoch (unlock, unlock_all, complete, wait, or a fence with NOSUCCEED), and \
     free the window, before the job ends";

@@ -26,12 +26,13 @@ pub struct FenceAssert {
     ///
     /// Implements: MPI_MODE_NOSUCCEED.
     pub no_succeed: bool,
-    /// This rank's window memory was not stored to since the last synchronization. A hint; nothing is
-    /// cheaper by it without a second copy of the window.
+    /// This rank's window memory was not stored to since the last synchronization. Accepted as a hint; changes
+    /// nothing, as there is no second copy of the window.
     ///
     /// Implements: MPI_MODE_NOSTORE/fence.
     pub no_store: bool,
-    /// This rank's window will not be the target of put or accumulate until the next fence. A hint.
+    /// This rank's window will not be the target of put or accumulate until the next fence. Accepted as a hint;
+    /// changes nothing, but that a window that is checked reports operations that break it.
     ///
     /// Implements: MPI_MODE_NOPUT/fence.
     pub no_put: bool,
@@ -118,6 +119,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(epoch_error(sync.call, None, state, Rule::OtherEpochOpen)));
         }
         w.fence_sequence = Some(sequence);
+        if assert.no_put && w.checker.is_some() {
+            w.promise_no_put_after_fence(self.process.rank);
+        }
         (w.fence_active, w.has_ordered) = (false, false);
         // Who goes it does not note that there were operations: that was noted when it was found.
         self.process.shortcut = Shortcut::NONE;

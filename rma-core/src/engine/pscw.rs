@@ -24,10 +24,11 @@ pub struct PostAssert {
     /// No member has called start yet, and each will call it with NOCHECK when it knows of this call: no
     /// notice is sent. Either all of the matching calls say so or none.
     pub no_check: bool,
-    /// This rank's window memory was not stored to since the last synchronization. A hint; nothing is
-    /// cheaper by it without a second copy of the window.
+    /// This rank's window memory was not stored to since the last synchronization. Accepted as a hint; changes
+    /// nothing, as there is no second copy of the window.
     pub no_store: bool,
-    /// This rank's window will not be the target of put or accumulate until wait. A hint.
+    /// This rank's window will not be the target of put or accumulate until wait. Accepted as a hint; changes
+    /// nothing, but that a window that is checked reports operations that break it.
     pub no_put: bool,
 }
 
@@ -86,6 +87,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.mem_sync();
         w.exposure.open(group.clone(), assert.no_check);
+        if assert.no_put {
+            w.promise_no_put_until_wait(rank);
+        }
         self.process.send_notices(w);
         self.process.lose_the_dead(w);
         Ok(SyncCall::new(call, window, Stage::Done))

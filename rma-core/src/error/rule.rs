@@ -92,6 +92,9 @@ rules! {
     NoConflict = "a location that is put to or stored to is not accessed otherwise in the same epoch; accumulates of one \
         type and reduction may meet",
         "MPI-4.1 section 13.7";
+    /// A post or fence with NOPUT promises that nobody puts.
+    NoPutKept = "NOPUT promises that the window is not put or accumulated to until wait or the next fence",
+        "MPI-4.1 section 13.5.5";
     /// The calls of several ranks that belong together are made by all of them.
     OthersCall = "a blocking call ends when the ranks that it waits for have made the calls that match it",
         "MPI-4.1 section 13.7.3";

@@ -89,6 +89,24 @@ fn every_error_names_call_ranks_state_and_rule() {
 }
 
 #[test]
+fn a_broken_promise_is_a_conflict_with_a_rule_of_its_own() {
+    let conflict = |earlier| {
+        let (access, origin) = ("put", Rank(1));
+        RmaError::Conflict {
+            call: CALL,
+            target: RANK,
+            access,
+            earlier,
+            origin,
+            offset_bytes: 8,
+            len_bytes: 4,
+        }
+    };
+    assert_eq!(conflict(NO_PUT).rule(), Some(Rule::NoPutKept));
+    assert_eq!(conflict("put").rule(), Some(Rule::NoConflict));
+}
+
+#[test]
 fn an_error_on_behalf_of_another_call_keeps_its_rule() {
     for Case { error, .. } in cases().into_iter().filter(|case| name(&case.error) != "Range") {
         let rule = error.rule();

@@ -53,6 +53,24 @@ impl<R> Window<R> {
         Some(Watch { checker, rules, group, origin, is_ordered: is_ordered && !is_fence })
     }
 
+    /// This process has said NOPUT at the fence whose barrier it has just started: it is about the epoch behind that.
+    #[cold]
+    pub(crate) fn promise_no_put_after_fence(&mut self, rank: Rank) {
+        let (started, completed) = self.barrier.progress();
+        if let Some(checker) = &mut self.checker {
+            checker.on_fences(completed);
+            checker.promise_no_put(Group::Fence(started as u8 & 1), rank);
+        }
+    }
+
+    /// This process has said NOPUT at post.
+    #[cold]
+    pub(crate) fn promise_no_put_until_wait(&mut self, rank: Rank) {
+        if let Some(checker) = &mut self.checker {
+            checker.promise_no_put(Group::Exposed, rank);
+        }
+    }
+
     /// A batch with these flags was executed: what its origin asked to be told of is complete.
     pub(crate) fn on_batch_executed(&mut self, origin: Rank, flags: BatchFlags) {
         if let Some(checker) = &mut self.checker {

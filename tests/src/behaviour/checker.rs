@@ -2,8 +2,8 @@
 
 use rma_core::bootstrap::Bootstrap;
 use rma_core::dtype::Dtype;
-use rma_core::engine::{Change, FenceAssert, Notification};
-use rma_core::error::{Call, ErrorClass, RmaError};
+use rma_core::engine::{Change, FenceAssert, Notification, PostAssert};
+use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 use rma_core::ids::{Rank, WindowId};
 use rma_core::info::{MemoryModel, WindowOptions};
 use rma_core::lock::LockType::{Exclusive, Shared};
@@ -100,6 +100,81 @@ pub fn two_puts_between_post_and_wait<E: Endpoint, B: Bootstrap>(make: &impl Mak
     world.wait_exposed(2, window).unwrap();
     world.free(window).unwrap();
     world.check_idle();
+}
+
+/// Puts and accumulates that arrive in an epoch for which their target has said NOPUT conflict with that; gets and its
+/// own stores do not, nor do operations of the next epoch.
+///
+/// Shows: MPI_MODE_NOPUT/fence, MPI_ERR_RMA_CONFLICT, ours: checker, MPI-4.1 13.5.5.
+pub fn no_put_is_promised_by_fence<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let (mut world, window) = fenced(make);
+    for _ in 0..2 {
+        promise_no_put(&mut world, window);
+        let mut got = [0; 8];
+        world.get(1, window, 2, 32, &mut got).unwrap();
+        assert_eq!(world.engines[2].check_local(window, true, 64, 8), Ok(()));
+        // Another rank has promised nothing.
+        world.put(1, window, 0, 32, &ONE).unwrap();
+        assert_eq!(conflicts_of_fence(&mut world, window), []);
+        world.put(0, window, 2, 8, &ONE).unwrap();
+        assert_eq!(conflicts_of_fence(&mut world, window), [], "the promise has ended with its epoch");
+
+        promise_no_put(&mut world, window);
+        world.put(0, window, 2, 8, &ONE).unwrap();
+        world.accumulate(1, window, 2, 16, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
+        let errors = conflicts_of_fence(&mut world, window);
+        let [put, sum] = &errors[..] else { panic!("{errors:?}") };
+        breaks_no_put(put, Call::Fence, 8);
+        breaks_no_put(sum, Call::Fence, 16);
+    }
+    world.fence(window, FenceAssert { no_succeed: true, ..OPEN }).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// The same between post and wait.
+///
+/// Shows: MPI_MODE_NOPUT/post, MPI_ERR_RMA_CONFLICT, ours: checker, MPI-4.1 13.5.5.
+pub fn no_put_is_promised_by_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = world.allocate_with(256, &CHECK);
+    let origins = world.group(&[0]);
+    for no_put in [true, false] {
+        let assert = PostAssert { no_put, ..PostAssert::default() };
+        let posted = world.engines[2].start_post(window, &origins, assert);
+        world.wait(2, posted).unwrap();
+        // The notice is there, so that complete waits for what the target says.
+        world.settle();
+        world.start(0, window, &[2]).unwrap();
+        world.put(0, window, 2, 24, &ONE).unwrap();
+        let completed = world.complete(0, window);
+        match no_put {
+            true => breaks_no_put(&completed.unwrap_err(), Call::Complete, 24),
+            false => completed.unwrap(),
+        }
+        world.wait_exposed(2, window).unwrap();
+    }
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// A fence at which rank 2 says NOPUT.
+fn promise_no_put<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
+    let ranks = world.ranks();
+    let calls = ranks.map(|rank| {
+        let assert = FenceAssert { no_put: rank == 2, ..OPEN };
+        (rank, world.engines[rank as usize].start_fence(window, assert).unwrap())
+    });
+    let calls = calls.collect();
+    world.wait_all(calls).unwrap();
+}
+
+fn breaks_no_put(error: &RmaError, by: Call, at: u64) {
+    let RmaError::Conflict { call, target, earlier, origin, offset_bytes, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!((*call, *target, *origin, *offset_bytes), (by, Rank(2), Rank(2), at));
+    assert_eq!((*earlier, error.rule()), ("the assertion NOPUT", Some(Rule::NoPutKept)));
 }
 
 /// Who has seen a notification may change what it came with.
