@@ -21,8 +21,12 @@ if [[ -z "${RMA_TEST_LIBFABRIC2:-}" ]]; then
     if directory="$(ci/libfabric2.sh 2>"$log")"; then
         export RMA_TEST_LIBFABRIC2="$directory"
     else
-        echo "version_2_*: run on the default libfabric, $(<"$log")"
+        echo "version_2_*: run on the default libfabric or not at all, $(<"$log")"
     fi
+fi
+# With one, a test that is called version_2_* and runs on another library fails.
+if [[ -n "${RMA_TEST_LIBFABRIC2:-}" ]]; then
+    export RMA_TEST_REQUIRE_LIBFABRIC2=1
 fi
 # As in ci/test.sh: what ofi_rxm touches when it is opened.
 export FI_OFI_RXM_MSG_RX_SIZE="${FI_OFI_RXM_MSG_RX_SIZE:-256}"

@@ -1,6 +1,9 @@
 //! Conformance on libfabric's software providers: real endpoints, all in this process, driven by one
 //! thread. `RMA_TEST_LIBFABRIC2` names another libfabric to run the same on.
 
+#[path = "../../rma-ofi/tests/contract/second.rs"]
+mod libfabric_2;
+
 use std::time::Duration;
 
 use rma_conformance::in_process::{self, InProcess};
@@ -17,7 +20,15 @@ fn world(spec: Spec, provider: &str, change: impl Fn(&mut Options)) -> OfiWorld 
     let mut options = Options { provider: Some(provider.into()), single_host: true, ..Options::default() };
     change(&mut options);
     let choice = Ofi::discover(&options).expect("the provider is there");
-    in_process::world(&spec, LIMIT, || OfiEndpoint::open(&choice, &options).expect("the endpoint opens"))
+    in_process::world(&spec, LIMIT, || {
+        let endpoint = OfiEndpoint::open(&choice, &options).expect("the endpoint opens");
+        let version = endpoint.description().library_version;
+        assert!(
+            options.library.is_none() || version.0 >= 2,
+            "RMA_TEST_LIBFABRIC2 names a libfabric {version:?}"
+        );
+        endpoint
+    })
 }
 
 fn forced(spec: Spec) -> Spec {
@@ -27,13 +38,9 @@ fn forced(spec: Spec) -> Spec {
 /// The suite on one provider, natively and with forced messages, and on another libfabric beside the
 /// system's where `RMA_TEST_LIBFABRIC2` names one.
 fn second(spec: Spec, provider: &str) -> OfiWorld {
-    world(spec, provider, |options| match std::env::var_os("RMA_TEST_LIBFABRIC2") {
-        Some(path) => options.library = Some(path.into()),
-        None => {
-            options.provider = Some("tcp;ofi_rxm".into());
-            println!("RMA_TEST_LIBFABRIC2 is not set: this ran on tcp;ofi_rxm of the default libfabric");
-        }
-    })
+    let library = libfabric_2::library("run on tcp;ofi_rxm of the default libfabric");
+    let provider = if library.is_some() { provider } else { "tcp;ofi_rxm" };
+    world(spec, provider, |options| options.library.clone_from(&library))
 }
 
 suite!(tcp_rxm, OfiWorld, |spec| world(spec, "tcp;ofi_rxm", |_| ()));

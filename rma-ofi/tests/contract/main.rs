@@ -6,6 +6,7 @@ mod at_once;
 mod bodies;
 mod helper;
 mod one_process;
+mod second;
 mod strays;
 mod two_processes;
 mod vectors;
@@ -172,11 +173,8 @@ fn read_back(provider: &'static str) -> Option<Setup> {
 
 /// A libfabric 2.x, where the machine has one: `RMA_TEST_LIBFABRIC2` names it.
 fn second(provider: &'static str) -> Option<Setup> {
-    let library = std::env::var_os("RMA_TEST_LIBFABRIC2").map(PathBuf::from);
-    if library.is_none() {
-        eprintln!("not run: RMA_TEST_LIBFABRIC2 names no libfabric 2.x");
-    }
-    Some(Setup { provider, library: Some(library?), remote_completion: None })
+    let library = second::library("not run")?;
+    Some(Setup { provider, library: Some(library), remote_completion: None })
 }
 
 contract! {
