@@ -22,6 +22,7 @@ use crate::ghost::Child;
 use crate::observation::Observation;
 use crate::options::{Options, Progress};
 use crate::platform::{self, Engine};
+use crate::raw::unserved::Said;
 use crate::runtime::Core;
 use crate::trace::metrics;
 
@@ -67,6 +68,8 @@ struct Shared {
     neighbours: Option<Arc<[Rank]>>,
     /// The process id of this rank's ghost.
     ghost: Option<u32>,
+    /// Of which kinds of windows was said that no ghost serves them.
+    unserved: Said,
     launcher: String,
     description: Description,
 }
@@ -135,7 +138,8 @@ impl Job {
         observation.start(&core)?;
         let kept = Mutex::new(Vec::new());
         events::joined(Rank(core.rank), core.size, &launcher, &description.provider, &description.candidates);
-        let shared = Shared { driver, core, kept, place, neighbours, ghost, launcher, description };
+        let unserved = Said::default();
+        let shared = Shared { driver, core, kept, place, neighbours, ghost, unserved, launcher, description };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -184,6 +188,11 @@ impl Job {
     /// this one has.
     pub fn ghost(&self) -> Option<u32> {
         self.shared.ghost
+    }
+
+    /// Of which kinds of windows was said that no ghost serves them.
+    pub(crate) fn unserved(&self) -> &Said {
+        &self.shared.unserved
     }
 
     /// Returns when every rank has called it. It says nothing about operations on windows.

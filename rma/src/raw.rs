@@ -11,6 +11,7 @@ mod name;
 mod pscw;
 mod requests;
 mod shared;
+pub(crate) mod unserved;
 
 use std::fmt;
 use std::ptr;
@@ -114,7 +115,10 @@ impl RawWindow {
         match made {
             Some((id, base, len)) => {
                 events::made(call, core.rank, id, len);
-                Ok(Self { job: job.clone(), core, id, base, len, segment: None, name: name::Name::default() })
+                let name = name::Name::default();
+                let window = Self { job: job.clone(), core, id, base, len, segment: None, name };
+                window.tell_if_unserved(call);
+                Ok(window)
             }
             // `run` succeeds only with a window.
             None => Err(RmaError::Window { call, window: WindowId(u32::MAX) }.into()),

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::*;
-use rma::{Dtype, Error, Job, LockType, Rank, ReduceOp};
+use rma::raw::RawWindow;
+use rma::{Dtype, Error, Job, LockType, Rank, ReduceOp, WindowOptions};
 
 const GHOST: (&str, &str) = ("RMA_PROGRESS", "ghost");
 
@@ -122,6 +123,45 @@ fn windows_over_the_users_memory_stay_with_their_rank() {
         }
         window.free().map(drop)
     });
+}
+
+/// Once for each kind of window, at one rank, and with the remedy.
+///
+/// Shows: notes: agent as a process.
+#[test]
+fn what_no_ghost_serves_is_said() {
+    let name = "what_no_ghost_serves_is_said";
+    if is_rank() {
+        return run_body(|job| {
+            let checked = WindowOptions { check: Some(true), ..WindowOptions::default() };
+            for _ in 0..2 {
+                job.allocate::<u64>(1)?.free()?;
+                job.create(vec![0_u32; 8])?.free()?;
+                RawWindow::allocate_shared(job, 64, 1, &WindowOptions::default())?.free()?;
+                RawWindow::create_dynamic(job, &WindowOptions::default())?.free()?;
+                RawWindow::allocate_with(job, 64, 1, &checked)?.free()?;
+            }
+            Ok(())
+        });
+    }
+    let kinds = [
+        "windows over the program's own memory",
+        "windows of shared memory",
+        "dynamic windows",
+        "windows that are checked",
+    ];
+    for (variables, times) in [(&[GHOST][..], 1), (&[], 0)] {
+        let output = launch(name, 2, "net", variables);
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        for kind in kinds {
+            let said = text.lines().filter(|line| line.contains(&format!("does not serve {kind}")));
+            let said: Vec<_> = said.collect();
+            assert_eq!(said.len(), times, "{kind}: {text}");
+            assert!(said.iter().all(|line| line.contains("rank 0") && line.contains("RMA_PROGRESS=thread")));
+        }
+        assert_eq!(text.matches("does not serve").count(), times * kinds.len(), "{text}");
+    }
 }
 
 /// Ghosts end with their ranks, whether these finalize or are killed.
@@ -286,7 +326,7 @@ fn all_or_none() {
 #[test]
 fn wide_elements_are_atomic() {
     ranks_with("wide_elements_are_atomic", 2, &[GHOST], |job| {
-        let window = rma::raw::RawWindow::allocate(job, 16, 16)?;
+        let window = RawWindow::allocate(job, 16, 16)?;
         window.lock_all(false)?;
         let one = 1u128 | 1 << 64;
         for _ in 0..200 {
