@@ -6,13 +6,18 @@
 #[path = "../../rma-shm/tests/contract/heap.rs"]
 mod heap;
 
+use std::os::fd::BorrowedFd;
+use std::task::Poll;
 use std::time::Duration;
 
 use heap::Heap;
 use rma_conformance::behaviour::word_locks;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
+use rma_core::ids::Rank;
 use rma_core::info::LockProtocol;
+use rma_core::lock::LockType;
+use rma_core::provider::Endpoint;
 use rma_shm::{Options, Reach, ShmEndpoint};
 
 #[global_allocator]
@@ -46,4 +51,56 @@ suite!(mapped_word_locks, ShmWorld, |spec: Spec| world(locked_by_words(spec)), d
 fn locks_are_words() {
     let make = |spec: Spec| world(spec);
     word_locks::all(&make);
+}
+
+/// Whether somebody who sleeps on the rank's descriptor would wake.
+fn would_wake(world: &mut ShmWorld, rank: usize) -> bool {
+    let descriptor = world.engines[rank].endpoint().wait_fd().expect("shared memory has a descriptor");
+    // SAFETY: the world's endpoint keeps it open.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let mut watched = [rustix::event::PollFd::from_borrowed_fd(descriptor, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut watched, Some(&rustix::event::Timespec::default())).unwrap() > 0
+}
+
+/// Who waits for a lock and sleeps is woken by whoever lets it in, and the others are not.
+#[test]
+fn whose_turn_has_come_is_woken() {
+    for lock_types in [[LockType::Exclusive; 3], [LockType::Exclusive, LockType::Shared, LockType::Shared]] {
+        let mut world = world(locked_by_words(Spec::ranks(4)));
+        let window = world.allocate(64);
+        let [holder, waiters @ ..] = lock_types;
+        world.lock(0, window, 3, holder).unwrap();
+        world.put(0, window, 3, 0, &[1]).unwrap();
+        world.flush(0, window, 3).unwrap();
+        let mut calls = Vec::new();
+        for (rank, lock_type) in (1u32..).zip(waiters) {
+            world.lock(rank, window, 3, lock_type).unwrap();
+            world.put(rank, window, 3, u64::from(rank), &[1]).unwrap();
+            let mut sync = world.engines[rank as usize].start_unlock(window, Rank(3)).unwrap();
+            world.step_until("the rank waits", |world| world.counters(rank).lock_retries > 0);
+            assert_eq!(world.engines[rank as usize].poll(&mut sync), Poll::Pending);
+            calls.push((rank, sync));
+        }
+        world.settle();
+        for rank in 1..=2 {
+            assert!(world.engines[rank].wants_looks());
+            assert!(world.engines[rank].endpoint().arm_wait(), "rank {rank} may sleep");
+            assert!(!would_wake(&mut world, rank));
+        }
+        // By the holder alone: nobody else makes progress.
+        let mut leaves = world.engines[0].start_unlock(window, Rank(3)).unwrap();
+        assert_eq!(world.engines[0].poll(&mut leaves), Poll::Ready(Ok(())));
+        assert!(would_wake(&mut world, 1), "its turn has come: {lock_types:?}");
+        assert!(!would_wake(&mut world, 2), "it is not its turn: {lock_types:?}");
+        // A shared one lets the next in when it comes in, any other when it goes.
+        let is_over = (0..100).any(|_| {
+            world.engines[1].progress();
+            world.engines[1].poll(&mut calls[0].1).is_ready()
+        });
+        assert!(is_over, "{lock_types:?}");
+        assert!(would_wake(&mut world, 2), "its turn has come: {lock_types:?}");
+        world.wait_all(calls.split_off(1)).unwrap();
+        world.free(window).unwrap();
+        world.check_idle();
+    }
 }

@@ -281,8 +281,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         is_free
     }
 
-    /// Whether a lock is waited for of which nobody will tell: its words have to be looked at again (docs/locks.md).
-    /// Who sleeps meanwhile should not sleep long.
+    /// Whether a lock is waited for of which perhaps nobody will tell: its words have to be looked at again
+    /// (docs/locks.md). Who sleeps meanwhile should not sleep long.
     pub fn wants_looks(&self) -> bool {
         self.process.wants_looks
     }

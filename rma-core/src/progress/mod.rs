@@ -20,6 +20,7 @@ mod regions;
 mod replies;
 mod tag;
 mod target_role;
+mod waiters;
 mod windows;
 mod words;
 

@@ -5,6 +5,7 @@
 
 use super::issue::Again;
 use super::tag::LockSeat;
+use super::waiters::NearWords;
 use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
@@ -164,7 +165,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(accepted) => {
                 self.targets[t].words.on_posted(word, turn);
                 if accepted == Accepted::Complete {
-                    self.on_target_word(w, t, word);
+                    let near = NearWords { peer, at: place, tag };
+                    let next = self.on_target_word(w, t, word);
+                    self.meet_waiters(
+                        w,
+                        near,
+                        next,
+                        self.targets[t].words.waits_with().filter(|_| !turn.is_again),
+                    );
                     // A look in vain is no step: who counts those would never sleep.
                     let is_vain = turn.is_again && self.targets[t].words.is_waiting();
                     self.steps_at_once += usize::from(!is_vain);
@@ -242,19 +250,20 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match seat {
             LockSeat::Target => {
                 let Some(w) = windows.get_mut(self.targets[index].window) else { return };
-                self.on_target_word(w, index, word);
+                let _ = self.on_target_word(w, index, word);
             }
             LockSeat::Window(seat) => {
                 let Some(w) = windows.get_mut(WindowId(index)) else { return };
-                self.on_seat_word(w, seat, word);
+                let _ = self.on_seat_word(w, seat, word);
             }
         }
     }
 
-    fn on_target_word(&mut self, w: &mut Window<E::Region>, t: u32, word: Word) {
+    /// Returns what [`WordLock::on_done`] does.
+    fn on_target_word(&mut self, w: &mut Window<E::Region>, t: u32, word: Word) -> Option<u32> {
         let old = self.lock_cells.result(t as usize, word);
         let mut lock = self.targets[t].words;
-        lock.on_done(word, old);
+        let next = lock.on_done(word, old);
         let is_lost = self.find_out(&mut lock);
         let te = &mut self.targets[t];
         te.words = lock;
@@ -266,6 +275,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if is_lost {
             self.give_up_operations(w, t, TargetError::LockLost);
         }
+        next
     }
 
     /// The fabric has not done it.
@@ -337,9 +347,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(accepted) => {
                 words.seat_mut(seat).lock.on_posted(word, turn);
                 if accepted == Accepted::Complete {
-                    self.on_seat_word(w, seat, word);
-                    let is_waiting = w.words.as_ref().is_some_and(|words| words.seat(seat).lock.is_waiting());
-                    self.steps_at_once += usize::from(!(turn.is_again && is_waiting));
+                    let near = NearWords { peer, at: place, tag };
+                    let next = self.on_seat_word(w, seat, word);
+                    let lock = w.words.as_ref().map_or(WordLock::NONE, |words| words.seat(seat).lock);
+                    self.meet_waiters(w, near, next, lock.waits_with().filter(|_| !turn.is_again));
+                    self.steps_at_once += usize::from(!(turn.is_again && lock.is_waiting()));
                 }
                 Ok(true)
             }
@@ -394,16 +406,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         Ok(())
     }
 
-    fn on_seat_word(&mut self, w: &mut Window<E::Region>, seat: usize, word: Word) {
+    /// Returns what [`WordLock::on_done`] does.
+    fn on_seat_word(&mut self, w: &mut Window<E::Region>, seat: usize, word: Word) -> Option<u32> {
         let old = self.seat_cells.result(w.id.0 as usize * SEATS + seat, word);
         w.dirty = true;
-        let Some(words) = &mut w.words else { return };
+        let words = w.words.as_mut()?;
         let mut lock = words.seat(seat).lock;
-        lock.on_done(word, old);
+        let next = lock.on_done(word, old);
         let is_lost = self.find_out(&mut lock);
         words.seat_mut(seat).lock = lock;
         if is_lost {
-            return self.lose_seat(w, seat, TargetError::LockLost);
+            self.lose_seat(w, seat, TargetError::LockLost);
+            return next;
         }
         let rank = words.seat(seat).rank;
         let is_answer = seat != OWN_SEAT && (lock.is_idle() || (lock.is_held() && lock.is_settled()));
@@ -412,6 +426,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         if is_answer || lock.is_idle() || (lock.is_lost() && !lock.is_busy()) {
             self.leave_seat(w, seat);
+        }
+        next
+    }
+
+    /// Of a lock whose words are near: wakes who waits with the ticket `next`, and writes down that this rank waits.
+    #[inline]
+    fn meet_waiters(&mut self, w: &Window<E::Region>, near: NearWords, next: Option<u32>, own: Option<u32>) {
+        if let Some(ticket) = next {
+            self.wake_waiter(w, near, ticket);
+        }
+        if let Some(ticket) = own {
+            self.write_down_waiter(near, ticket);
         }
     }
 

@@ -10,7 +10,7 @@ use core::sync::atomic::{fence, Ordering};
 
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use memory::OwnedMemory;
-pub(crate) use words::{has_atomics, offset_of, Seat, Words, OWN_SEAT, SEATS};
+pub(crate) use words::{has_atomics, offset_of, offset_of_waiter, Seat, Words, OWN_SEAT, SEATS};
 
 use crate::check::Checker;
 use crate::config::Config;

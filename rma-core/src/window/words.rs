@@ -25,10 +25,14 @@ const KNOWN: usize = 64;
 /// The first ticket: the numbers begin again soon in every window, and not only in one that is years old.
 const FIRST_TICKET: u32 = Tickets::LAST - 2;
 
-/// The words, in a cache line of their own, and in that of its neighbour, which processors fetch with it.
+/// Places behind the two words, in which ranks that share memory write down that they wait.
+const WAITERS: u32 = 14;
+
+/// The words, and who waits for them, in a cache line of their own, and in that of its neighbour, which processors fetch
+/// with it.
 #[derive(Default, Debug)]
 #[repr(C, align(128))]
-struct Line([AtomicU64; 2]);
+struct Line([AtomicU64; 2 + WAITERS as usize]);
 
 /// Whether a fabric has the atomics that change the words.
 pub(crate) fn has_atomics(native: &NativeOps) -> bool {
@@ -60,7 +64,7 @@ impl Kept {
         }
     }
 
-    fn words(&self) -> &[AtomicU64; 2] {
+    fn words(&self) -> &[AtomicU64; 2 + WAITERS as usize] {
         match self {
             Self::Own(line) => &line.0,
             // SAFETY: the memory is as large, aligned, and of zeros when it came, by the contract; it is kept as long as
@@ -122,7 +126,7 @@ impl<R: MemoryRegion> Words<R> {
         words[Word::Tickets as usize].store(Tickets::free(FIRST_TICKET).0, Ordering::Relaxed);
         let base = NonNull::from(words).cast::<u8>();
         // SAFETY: the words stay where they are until the region is dropped, with this, and are atomics for everybody.
-        let region = unsafe { endpoint.register(base, size_of::<[AtomicU64; 2]>(), key) }.ok()?;
+        let region = unsafe { endpoint.register(base, size_of::<Line>(), key) }.ok()?;
         let own = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
         let nobody = Known { rank: Rank(NONE), place: own, metadata };
         Some(Self {
@@ -224,4 +228,9 @@ impl<R> Words<R> {
 /// The byte of a word behind the first one.
 pub(crate) fn offset_of(word: Word) -> u64 {
     8 * word as u64
+}
+
+/// The byte, behind the first word, of the place in which is written down who waits with the ticket.
+pub(crate) fn offset_of_waiter(ticket: u32) -> u64 {
+    8 * u64::from(2 + ticket % WAITERS)
 }

@@ -38,8 +38,10 @@ const VAIN_MAX: u32 = 16;
 /// Sleeps of that kind before the longer ones begin.
 const SLEEPS_FIRST: u32 = 100;
 
-/// Longest sleep between two looks at a lock of which nobody tells.
+/// The first sleep between two looks at a lock of which perhaps nobody tells, and how many times as long later ones are
+/// at most.
 const LOOK: Duration = Duration::from_micros(200);
+const LOOKS_MAX: u32 = 5;
 
 /// The longer sleeps.
 const SLEEP_LATER: Duration = Duration::from_millis(10);
@@ -387,7 +389,7 @@ impl Core {
     ) -> Held<'core, Guarded> {
         let mut length = patience.sleep_length(self.sleeper.is_some());
         if guarded.engine.wants_looks() {
-            length = length.min(LOOK);
+            length = length.min(LOOK * patience.sleeps.min(LOOKS_MAX));
         }
         if patience.probing_since.is_some() || patience.sleeps % SLEEPS_TO_PROBE == 0 {
             let now = Instant::now();

@@ -50,6 +50,12 @@ impl Tickets {
         (self.0 >> (2 * BITS + 1)) as u32
     }
 
+    /// The ticket behind this one, if somebody has drawn it.
+    pub(super) fn drawn_behind(self, ticket: u32) -> Option<u32> {
+        let behind = ticket.wrapping_add(1) & Self::LAST;
+        (behind != self.next()).then_some(behind)
+    }
+
     /// Added by the holder of a ticket to let the next shared one in.
     pub(super) fn admit(ticket: Option<u32>) -> u64 {
         if ticket != Some(Self::LAST) || Mutation::WordCarryKept.is_on() {

@@ -253,9 +253,16 @@ impl WordLock {
         self.has_looked[word as usize] |= turn.is_again;
     }
 
-    /// What was posted is done, and the word was `old` before.
-    pub fn on_done(&mut self, word: Word, old: u64) {
-        let Some((step, is_fresh)) = self.under_way[word as usize].take() else { return };
+    /// The ticket with which it waits for its turn.
+    pub fn waits_with(&self) -> Option<u32> {
+        self.ticket.filter(|_| self.is_waiting() && !self.has_turn)
+    }
+
+    /// What was posted is done, and the word was `old` before. Returns the ticket whose turn may have come by it, if
+    /// somebody has drawn that.
+    pub fn on_done(&mut self, word: Word, old: u64) -> Option<u32> {
+        let (step, is_fresh) = self.under_way[word as usize].take()?;
+        let mut next = None;
         if is_fresh {
             match word {
                 Word::Tickets => self.vigil.served = Some(Tickets(old).served()),
@@ -269,7 +276,10 @@ impl WordLock {
             }
             Step::Look if word == Word::Tickets => self.look_at_tickets(Tickets(old)),
             Step::Look => self.look_at_holder(old),
-            Step::Pass => self.has_passed = true,
+            Step::Pass => {
+                self.has_passed = true;
+                next = Tickets(old).drawn_behind(Tickets(old).admitted());
+            }
             Step::Seize => {
                 self.has_tried = true;
                 self.is_noted = old == 0;
@@ -279,9 +289,13 @@ impl WordLock {
                 self.look_at_holder(old);
             }
             Step::GiveBack => self.is_noted = false,
-            Step::Leave => self.ticket = None,
+            Step::Leave => {
+                self.ticket = None;
+                next = Tickets(old).drawn_behind(Tickets(old).served());
+            }
         }
         self.settle();
+        next
     }
 
     /// What was posted will never be done: the target is gone.

@@ -315,3 +315,40 @@ fn nobody_is_passed_twice() {
         assert!(turns.iter().all(|&turns| turns > 10), "{turns:?}");
     }
 }
+
+#[test]
+fn who_leaves_or_passes_says_whose_turn_may_have_come() {
+    for ticket in [0, Tickets::LAST - 1, Tickets::LAST] {
+        let after = |count: u32| (ticket + count) & Tickets::LAST;
+        let mut line = Line::new(ticket, 4);
+        let step = |line: &mut Line, rank: usize, word| {
+            let turn = line.locks[rank].poll(word, false).unwrap();
+            line.locks[rank].on_posted(word, turn);
+            let old = line.words[word as usize];
+            let Atomic::Add(number) = turn.atomic else { panic!("{turn:?}") };
+            line.words[word as usize] = old.wrapping_add(number);
+            line.locks[rank].on_done(word, old)
+        };
+        line.ask(0, Claim::Shared);
+        assert_eq!(step(&mut line, 0, Word::Tickets), None);
+        assert!(line.is_held(0));
+        assert_eq!(step(&mut line, 0, Word::Tickets), None, "nobody has drawn the next ticket");
+        line.ask(1, Claim::Shared);
+        line.ask(2, Claim::Exclusive);
+        line.ask(3, Claim::Exclusive);
+        (1..4).for_each(|rank| assert_eq!(step(&mut line, rank, Word::Tickets), None));
+        assert_eq!(line.locks[1].waits_with(), None);
+        assert_eq!(line.locks[2].waits_with(), Some(after(2)));
+        assert_eq!(step(&mut line, 1, Word::Tickets), Some(after(2)), "it lets the next in");
+        // The one that came last goes first: the exclusive one's turn comes with the other.
+        line.locks[1].release();
+        assert_eq!(step(&mut line, 1, Word::Tickets), Some(after(1)));
+        line.locks[0].release();
+        assert_eq!(step(&mut line, 0, Word::Tickets), Some(after(2)));
+        line.step(2);
+        line.step(2);
+        assert!(line.is_held(2));
+        line.locks[2].release();
+        assert_eq!(step(&mut line, 2, Word::Tickets), Some(after(3)));
+    }
+}
