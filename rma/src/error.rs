@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rma_bootstrap::settings::SettingsError;
 use rma_core::bootstrap::BootstrapError;
-use rma_core::error::{Call, ErrorClass, RmaError};
+use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 use rma_core::ids::WindowId;
 use rma_core::provider::ProviderError;
 
@@ -149,7 +149,9 @@ impl fmt::Display for Error {
             | ErrorKind::Bootstrap(message)
             | ErrorKind::System(message) => f.write_str(message),
             ErrorKind::Finalized { call } => {
-                write!(f, "{call}: the job is finalized; make this call before Job::finalize")
+                let (rule, class) = (Rule::FreeBeforeEnd, self.class());
+                write!(f, "{call}: the job is finalized; make this call before Job::finalize; rule: ")?;
+                write!(f, "{} [{class}, {}]", rule.text(), rule.section())
             }
         }
     }
@@ -213,6 +215,7 @@ mod tests {
         let error = Error::new(ErrorKind::Finalized { call: Call::Put });
         assert_eq!(format!("{error:?}"), error.to_string());
         assert!(error.to_string().starts_with("put: the job is finalized"));
+        assert!(error.to_string().ends_with("[MPI_ERR_OTHER, MPI-4.1 section 13.2.5]"), "{error}");
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
 
