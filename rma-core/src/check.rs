@@ -245,6 +245,11 @@ impl Checker {
         self.keep(group, whole);
     }
 
+    /// What this rank has promised about an epoch that is over.
+    pub(crate) fn end_promise(&mut self, over: Group) {
+        self.entries.retain(|(group, access)| *group != over || access.kind != AccessKind::NoPut);
+    }
+
     fn keep(&mut self, group: Group, access: Access) {
         let mut of_group = self.entries.iter_mut().filter(|(in_group, _)| *in_group == group);
         if of_group.any(|(_, kept)| kept.absorb(&access)) {

@@ -74,7 +74,7 @@ macro_rules! suite {
                 regions_epochs: regions_under_fences, regions_under_post_and_start, notified_puts_to_regions,
                     requests_to_regions, regions_wait_for_the_lock, regions_under_all_switches;
                 checker: two_puts_in_a_fence_epoch, two_puts_between_post_and_wait, no_put_is_promised_by_fence,
-                    no_put_is_promised_by_post, notified_data_are_the_targets,
+                    no_put_ends_with_an_empty_epoch, no_put_is_promised_by_post, notified_data_are_the_targets,
                     one_rank_conflicts_with_itself, accumulates_meet_accumulates,
                     own_operations_conflict_with_others, local_accesses_conflict_by_model,
                     unflushed_updates_under_shared_locks, ordered_accesses_are_no_conflict, only_who_asks_is_checked,

@@ -119,8 +119,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(epoch_error(sync.call, None, state, Rule::OtherEpochOpen)));
         }
         w.fence_sequence = Some(sequence);
-        if assert.no_put && w.checker.is_some() {
-            w.promise_no_put_after_fence(self.process.rank);
+        if w.checker.is_some() {
+            w.promise_after_fence(self.process.rank, assert.no_put);
         }
         (w.fence_active, w.has_ordered) = (false, false);
         // Who goes it does not note that there were operations: that was noted when it was found.

@@ -53,13 +53,18 @@ impl<R> Window<R> {
         Some(Watch { checker, rules, group, origin, is_ordered: is_ordered && !is_fence })
     }
 
-    /// This process has said NOPUT at the fence whose barrier it has just started: it is about the epoch behind that.
+    /// This process has just started the barrier of a fence. NOPUT, if it has said that, is about the epoch behind it.
     #[cold]
-    pub(crate) fn promise_no_put_after_fence(&mut self, rank: Rank) {
+    pub(crate) fn promise_after_fence(&mut self, rank: Rank, no_put: bool) {
         let (started, completed) = self.barrier.progress();
         if let Some(checker) = &mut self.checker {
+            let group = Group::Fence(started as u8 & 1);
             checker.on_fences(completed);
-            checker.promise_no_put(Group::Fence(started as u8 & 1), rank);
+            // The last but one epoch's has ended, whether the barrier behind that is complete or not.
+            checker.end_promise(group);
+            if no_put {
+                checker.promise_no_put(group, rank);
+            }
         }
     }
 

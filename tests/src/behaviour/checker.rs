@@ -132,6 +132,34 @@ pub fn no_put_is_promised_by_fence<E: Endpoint, B: Bootstrap>(make: &impl Make<E
     world.check_idle();
 }
 
+/// A promise about an epoch without operations does not hold in later ones, which begin for this rank's own window
+/// before their barriers are complete.
+///
+/// Shows: MPI_MODE_NOPUT/fence, MPI_MODE_NOPRECEDE, ours: checker, MPI-4.1 13.5.5.
+pub fn no_put_ends_with_an_empty_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = world.allocate_with(256, &CHECK);
+    let opening = FenceAssert { no_precede: true, ..OPEN };
+    let begin = |world: &mut World<E, B>, rank: u32, assert| {
+        let started = world.engines[rank as usize].start_fence(window, assert);
+        world.wait(rank, started).unwrap();
+    };
+    for rank in world.ranks() {
+        begin(&mut world, rank, FenceAssert { no_put: true, ..opening });
+    }
+    world.settle();
+    begin(&mut world, 2, opening);
+    begin(&mut world, 2, opening);
+    world.put(2, window, 2, 8, &ONE).unwrap();
+    for rank in [0, 1, 0, 1] {
+        begin(&mut world, rank, opening);
+    }
+    assert_eq!(conflicts_of_fence(&mut world, window), []);
+    world.fence(window, FenceAssert { no_succeed: true, ..OPEN }).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
 /// The same between post and wait.
 ///
 /// Shows: MPI_MODE_NOPUT/post, MPI_ERR_RMA_CONFLICT, ours: checker, MPI-4.1 13.5.5.
