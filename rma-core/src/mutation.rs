@@ -100,6 +100,14 @@ mutations! {
     RevokeAnsweredEarly,
     /// The failure of a peer is noted and its operations are not ended.
     DeathIgnored,
+    /// An operation waits for room in a fence epoch that a death keeps from its beginning.
+    RoomAwaitedFromDead,
+    /// A fence waits for ever for a rank that has died.
+    FenceAwaitsTheDead,
+    /// A notification is awaited whoever has died.
+    NoteAwaitedFromDead,
+    /// Records of regions are never given back by a rank that has died, and detach waits for them.
+    RecordsAwaitedFromDead,
     /// A lock of shared memory is not awaited.
     SharedLockUnawaited,
     /// Nobody waits for posts before shared memory is accessed.

@@ -10,9 +10,10 @@ use crate::ids::WindowId;
 use crate::info::Flavor;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
+use crate::progress::Failure;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::{Shortcut, Sync};
+use crate::table::{Shortcut, Sync, TargetError};
 
 /// The promises of a fence call (MPI-4.1 section 13.5.5). `no_precede` and `no_succeed` must be given by
 /// all ranks or by none; the others are each rank's own.
@@ -85,11 +86,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         if self.process.sync_phase_win(w).is_some() && !Mutation::FenceSkipsFlush.is_on() {
             self.process.insist_win(w, Sync::Flush);
-            return if w.state() == WindowState::FenceIssued {
-                self.process.failure(sync.call)
-            } else {
-                Poll::Pending
-            };
+            return if w.state() == WindowState::FenceIssued { self.fail_fence(sync) } else { Poll::Pending };
         }
         self.process.count_phases_win(w, &mut sync.counted);
         let result = self.process.take_errors(w, sync.call);
@@ -153,7 +150,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         if !w.barrier.is_complete(sequence) {
-            return self.process.failure(sync.call);
+            if Mutation::FenceAwaitsTheDead.is_on() {
+                return Poll::Pending;
+            }
+            return self.fail_fence(sync);
         }
         w.mem_sync();
         if w.fence_sequence == Some(sequence) {
@@ -165,5 +165,28 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.shortcut = Shortcut::NONE;
         }
         Poll::Ready(sync.error.take().map_or(Ok(()), Err))
+    }
+
+    /// The barrier is not complete, and fails when a rank has died. What the fence keeps is given up with it: its
+    /// buffers are the caller's again, and nothing may leave when the barrier's last packet comes after all, as the
+    /// others may have freed the window by then.
+    #[cold]
+    fn fail_fence(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+        let (Some(w), Some(Failure::Peer(_, code))) =
+            (self.windows.get_mut(sync.window), &self.process.failure)
+        else {
+            return self.process.failure(sync.call);
+        };
+        let code = *code;
+        w.fence_sequence = None;
+        while let Some(t) = w.slots.next(&self.process.targets, NONE) {
+            self.process.give_up_operations(w, t, TargetError::Peer(code));
+            self.process.cleanup_ops_target(w, t);
+            if self.process.sync_phase(t).is_some() {
+                return Poll::Pending;
+            }
+            self.process.free_target(w, t);
+        }
+        self.process.failure(sync.call)
     }
 }

@@ -179,7 +179,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let t = match self.process.find_or_make_target(w, operation, layouts) {
             Poll::Ready(Ok(t)) => t,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => return Poll::Pending,
+            Poll::Pending => return self.process.wait_for_room(w.state(), operation.call),
         };
         if operation.len == 0 {
             w.fence_active = true;
@@ -197,7 +197,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Ok(Posted::Counted));
         }
         let Some(op) = self.process.poll_operation_element(w, t) else {
-            return Poll::Pending;
+            return self.process.wait_for_room(w.state(), operation.call);
         };
         if self.process.targets[t].is_dead() {
             // Found out just now, by what was issued to win the element back.
@@ -323,6 +323,18 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     #[inline]
     pub(super) fn is_one_message(&self, len: usize) -> bool {
         len.wrapping_sub(1) < self.limits.message_bytes_max
+    }
+
+    /// No element is free for an operation. In a fence epoch that a death keeps from its beginning none ever comes
+    /// back, as nothing leaves.
+    #[cold]
+    fn wait_for_room<T>(&self, state: WindowState, call: Call) -> Poll<Result<T, RmaError>> {
+        match &self.failure {
+            Some(failure) if state == WindowState::FenceIssued && !Mutation::RoomAwaitedFromDead.is_on() => {
+                Poll::Ready(Err(failure.report(call)))
+            }
+            _ => Poll::Pending,
+        }
     }
 
     /// The target's element; makes one where the epoch allows it.
