@@ -117,15 +117,13 @@ fn replay(one: &One) -> ExitCode {
 }
 
 /// With deaths, the program of the seed with a death in it, and then the one that must survive its own.
-fn execute(mut plan: Plan, bounds: Bounds, deaths: bool) -> Report {
+fn execute(plan: Plan, bounds: Bounds, deaths: bool) -> Report {
     if !deaths {
         return run(&plan, |_| {});
     }
     let mut random = Random::new(!plan.seed);
     let victim = random.below(u64::from(plan.fabric.ranks)) as u32;
     let steps = 1 + random.below(3000);
-    // Survivors may wait for ever: not for long.
-    plan.schedule.turns_max = 20_000;
     let report = run_with_death(&plan, victim, steps);
     match report.verdict {
         Verdict::Passed => run_survival(plan.seed, bounds),

@@ -192,6 +192,11 @@ impl<P: RankProgram> SimWorld<P> {
         self.turn
     }
 
+    /// What stalled may go on: something was changed from outside.
+    pub fn resume(&mut self) {
+        self.milestone_turn = self.turn;
+    }
+
     /// Runs until every program has finished.
     ///
     /// # Errors

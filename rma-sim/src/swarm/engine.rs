@@ -80,6 +80,11 @@ impl EngineLibrary {
         &self.engine
     }
 
+    /// Takes in what the launcher says of deaths; how many were news.
+    pub(super) fn hear_of_losses(&mut self) -> usize {
+        self.engine.hear_of_losses()
+    }
+
     #[allow(unsafe_code)]
     fn create(&mut self, call: &Call) -> Result<SyncCall, RmaError> {
         let engine = &mut self.engine;

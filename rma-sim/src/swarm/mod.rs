@@ -9,6 +9,7 @@ mod library;
 mod memory;
 #[cfg(test)]
 mod model;
+mod mortal;
 mod oracle;
 mod plan;
 mod run;
@@ -24,10 +25,11 @@ pub use engine::{EngineLibrary, SimEngine};
 pub use haunt::has_ghosts;
 pub use library::{Call, Library, OriginBuffers, Place, Posted, Progress};
 pub use memory::{Buffer, Exposed};
+pub use mortal::run_with_death;
 pub use plan::{
     Action, DirectPlan, FenceAssertions, Form, Members, OperationPlan, Over, Payload, Phase, Plan, Role,
     Span, Store, Verb, Which, WindowPlan, THREADS_MAX,
 };
-pub use run::{run, run_with_death, Report, Verdict};
+pub use run::{run, Report, Verdict};
 pub use shape::layouts_of;
 pub use survival::run_survival;

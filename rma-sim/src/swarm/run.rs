@@ -15,7 +15,7 @@ use super::plan::Plan;
 use super::script::RankScript;
 use super::shared::Shared;
 use crate::fabric::{SimFabric, Traffic};
-use crate::world::{Failure, Fault, RankProgram, SimWorld, Step};
+use crate::world::{Failure, Fault, SimWorld};
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,71 +83,6 @@ pub struct Report {
     pub trace: Vec<String>,
 }
 
-/// A rank that may die, and gives up when a call fails because another died.
-struct Mortal<P> {
-    program: P,
-    fabric: SimFabric,
-    rank: u32,
-    /// Steps until it dies; `None`: it lives on.
-    steps_left: Option<u64>,
-    has_given_up: bool,
-}
-
-impl<P: RankProgram> RankProgram for Mortal<P> {
-    fn step(&mut self) -> Result<Step, Fault> {
-        if let Some(left) = self.steps_left.as_mut().filter(|_| !self.has_given_up) {
-            *left -= 1;
-            if *left == 0 {
-                self.fabric.kill(self.rank);
-                self.has_given_up = true;
-                return Ok(Step::WakesAll);
-            }
-        }
-        if self.has_given_up {
-            return Ok(Step::Finished);
-        }
-        // What an oracle says of a broken job means nothing: only the engine's own conduct counts.
-        self.program.step().or_else(|_| {
-            self.has_given_up = true;
-            Ok(Step::Finished)
-        })
-    }
-
-    fn milestones(&self) -> u64 {
-        self.program.milestones()
-    }
-
-    fn describe(&self) -> String {
-        self.program.describe()
-    }
-}
-
-/// Runs a plan in which `victim` dies after so many of its steps. The survivors need not finish (who waits
-/// for a lock that one of them keeps waits for ever), but nothing may panic, nor touch memory that is not
-/// its own, and every call either returns or is cut off.
-pub fn run_with_death(plan: &Plan, victim: u32, steps: u64) -> Report {
-    let fabric = SimFabric::new(plan.fabric.clone());
-    // Ghosts and deaths together are the other program's affair.
-    supervise(&fabric, |turns| {
-        let scripts = (0..).zip(scripts(plan, &fabric, &Shared::new(plan))?);
-        let mortal = |(rank, program)| Mortal {
-            program,
-            fabric: fabric.clone(),
-            rank,
-            steps_left: (rank == victim).then_some(steps.max(1)),
-            has_given_up: false,
-        };
-        let programs = scripts.map(mortal).collect();
-        let mut world = SimWorld::new(fabric.clone(), programs, plan.schedule, plan.seed);
-        let outcome = world.run();
-        *turns = world.turns();
-        match outcome {
-            Err(Failure::Stall(_)) => Ok(()),
-            outcome => outcome,
-        }
-    })
-}
-
 /// Runs a plan. `prepare` may do something to the fabric first: record packets, or break it.
 ///
 /// A panic of the engine is a failed run, not a panic of the caller.
@@ -189,9 +124,9 @@ pub(super) fn outcome_of(plan: &Plan) -> (Verdict, Vec<Snapshot>) {
     (report.verdict, ends.unwrap_or_default())
 }
 
-type SharedCell = Rc<RefCell<Shared>>;
+pub(super) type SharedCell = Rc<RefCell<Shared>>;
 
-fn scripts(
+pub(super) fn scripts(
     plan: &Plan,
     fabric: &SimFabric,
     shared: &SharedCell,

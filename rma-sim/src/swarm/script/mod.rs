@@ -109,6 +109,15 @@ impl<L: Library> RankScript<L> {
         &self.library
     }
 
+    pub(super) fn library_mut(&mut self) -> &mut L {
+        &mut self.library
+    }
+
+    /// Whether it waits for the other ranks outside of the library.
+    pub(super) fn is_meeting(&self) -> bool {
+        matches!(self.stage, Stage::Meeting(_))
+    }
+
     /// What comes next, when no call is under way.
     fn proceed(&mut self) -> Result<Step, Fault> {
         match self.stage {
