@@ -9,6 +9,7 @@ use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::error::{Call, RmaError};
 use crate::ids::{Rank, WindowId};
+use crate::mutation::Mutation;
 use crate::op::ReduceOp;
 use crate::provider::Endpoint;
 use crate::table::{Notification, TargetError, NOTE_PAYLOAD_BYTES};
@@ -146,6 +147,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Poll<Result<(), RmaError>> {
         match self.load_notification(sync.call, sync.window, disp) {
             Ok(value) if value >= until => Poll::Ready(Ok(())),
+            Ok(_) if Mutation::NoteAwaitedFromDead.is_on() => Poll::Pending,
             Ok(_) => self.process.failure(sync.call),
             Err(error) => Poll::Ready(Err(error)),
         }

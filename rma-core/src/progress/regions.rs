@@ -245,6 +245,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(super) fn forget_regions(&mut self, w: &mut Window<E::Region>, rank: Rank) {
         let Some(dynamic) = w.dynamic.as_deref_mut() else { return };
         dynamic.records.forget(rank);
-        dynamic.holders.on_lost(rank);
+        if !Mutation::RecordsAwaitedFromDead.is_on() {
+            dynamic.holders.on_lost(rank);
+        }
     }
 }

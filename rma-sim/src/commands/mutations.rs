@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rma_core::mutation::Mutation;
 use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
-use rma_sim::swarm::{plan, run, Bounds, Verdict};
+use rma_sim::swarm::{plan, run, run_survival, Bounds, Verdict};
 
 /// Mistakes that few random programs show, and where: ranks and scenario.
 const KNOWN: [(Mutation, u32, &str); 8] = [
@@ -17,6 +17,14 @@ const KNOWN: [(Mutation, u32, &str); 8] = [
     (Mutation::WordHolderIgnored, 2, "lock_all against exclusive locks"),
     (Mutation::WordLeftEarly, 2, "increment by words"),
     (Mutation::DeathIgnored, 2, "locks of the next rank"),
+];
+
+/// Mistakes that nobody sees as long as everybody lives: only programs with deaths are asked.
+const OF_DEATHS: [Mutation; 4] = [
+    Mutation::RoomAwaitedFromDead,
+    Mutation::FenceAwaitsTheDead,
+    Mutation::NoteAwaitedFromDead,
+    Mutation::RecordsAwaitedFromDead,
 ];
 
 /// Makes the engine make each of a list of mistakes, and looks which tool finds it.
@@ -63,7 +71,11 @@ impl Mutations {
             Mutation::select(Some(mutation));
             // What is cheap first.
             let known = self.explore_known(mutation);
-            let swarmed = if known.is_some() && !self.both { None } else { self.swarm() };
+            let swarmed = match known {
+                Some(_) if !self.both => None,
+                _ if OF_DEATHS.contains(&mutation) => self.deaths(),
+                _ => self.swarm(),
+            };
             let is_found = (known.is_some() || swarmed.is_some()) && !self.both;
             let explored = known.or_else(|| if is_found { None } else { self.explore() });
             missed += usize::from(explored.is_none() && swarmed.is_none());
@@ -122,5 +134,12 @@ impl Mutations {
         failed.next().map(|(seed, Bounds { ranks_min, ranks_max, .. })| {
             format!("seed {seed}, {ranks_min} to {ranks_max} ranks")
         })
+    }
+
+    /// The first seed of a program with a death in which it shows.
+    fn deaths(&self) -> Option<String> {
+        let few = Bounds::of(2, 6);
+        let failed = (0..self.seeds).find(|&seed| run_survival(seed, few).verdict != Verdict::Passed);
+        failed.map(|seed| format!("with deaths: seed {seed}, 2 to 6 ranks"))
     }
 }

@@ -1,35 +1,39 @@
 //! Random programs in which a rank dies: the others go through all of theirs, and leave nothing behind.
 //!
-//! Unlike [`super::run_with_death`], which runs the swarm's programs until something fails, every call must return
-//! here, with success or with an error that names the dead; what the living did with each other counts exactly; and
-//! the fabric may keep silent about the death, so that only the launcher tells of it.
-#![allow(unsafe_code)] // posts buffers that it keeps, and reads window memory
+//! Unlike [`super::run_with_death`], in which who gets an error ends, every call must return here, with success or with
+//! an error that names the dead, and the next one follows; what the living did with each other counts exactly; and the
+//! fabric may keep silent about the death, so that only the launcher tells of it. Half of the programs have locks, post
+//! and start, puts, gets and counts; the others have everything.
+#![allow(unsafe_code)] // posts buffers that it keeps
 
+mod calls;
+mod shared;
 mod tasks;
+mod wide;
 
 use core::cell::RefCell;
+use core::ptr::NonNull;
 use core::task::Poll;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use rma_core::dtype::Dtype;
-use rma_core::engine::{Engine, Operation, PostAssert, Request, StartAssert, SyncCall};
-use rma_core::error::{Call, RmaError};
-use rma_core::group::Group;
+use rma_core::config::Config;
+use rma_core::engine::{Engine, Notification, Operation, Request, SyncCall};
+use rma_core::error::RmaError;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::info::LockProtocol;
-use rma_core::lock::LockType;
-use rma_core::op::ReduceOp;
-use rma_core::wire::OpKind;
+use rma_core::layout::Layouts;
 
 use super::draw::{plan, Bounds};
 use super::haunt::{cast, fabric_for, SimGhost};
+use super::memory::{Buffer, Exposed};
 use super::run::{supervise, Report};
 use super::SimEngine;
 use crate::fabric::SimFabric;
 use crate::random::Random;
 use crate::world::{Failure, Fault, RankProgram, SimWorld, Step};
-use tasks::{Task, What, EXPOSED, LOCKED};
+use shared::{Flavor, Shared};
+use tasks::{Task, DYNAMIC};
 
 /// Most looks for ghosts while one thing is waited for: for ever would hide that nothing comes.
 const PROBES_MAX: u32 = 64;
@@ -37,40 +41,14 @@ const PROBES_MAX: u32 = 64;
 /// Bytes of each origin's part of a window: one word, or more than a packet takes.
 const PART_BYTES: [usize; 2] = [8, 12_000];
 
-/// The counter before the parts.
-const COUNTER_BYTES: usize = 8;
+/// The same where operations have layouts.
+const WIDE_PART_BYTES: [usize; 2] = [64, 12_000];
 
-/// What the ranks of a run know of each other outside of the library.
-#[derive(Debug)]
-struct Shared {
-    ranks: u32,
-    part_bytes: usize,
-    victim: u32,
-    is_silent: bool,
-    is_dead: bool,
-    /// Ranks that have made their windows; nobody dies before all have.
-    created: u32,
-    /// Ranks that are through with their tasks.
-    arrived: Vec<bool>,
-    /// By window, target and origin: increments posted, and the number put last.
-    counted: [Vec<Vec<u64>>; 2],
-    put: [Vec<Vec<u64>>; 2],
-}
+/// Most ranks with long parts: of more, copies would take most of the time.
+const WIDE_RANKS_MAX: u32 = 8;
 
-impl Shared {
-    fn new(ranks: u32, part_bytes: usize, victim: u32, is_silent: bool) -> Self {
-        let table = || vec![vec![0; ranks as usize]; ranks as usize];
-        let (counted, put) = ([table(), table()], [table(), table()]);
-        let arrived = vec![false; ranks as usize];
-        Self { ranks, part_bytes, victim, is_silent, is_dead: false, created: 0, arrived, counted, put }
-    }
-
-    /// Whether everybody who lives is through.
-    fn have_arrived(&self) -> bool {
-        let is_dead = |rank: usize| self.is_dead && rank == self.victim as usize;
-        self.arrived.iter().enumerate().all(|(rank, &arrived)| arrived || is_dead(rank))
-    }
-}
+/// The bit of a seed whose programs use everything.
+const WIDE: u64 = 32;
 
 /// Where a rank is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,18 +56,40 @@ enum Stage {
     Creating,
     Working,
     Meeting,
+    Detaching,
     LastBarrier,
     Freeing(usize),
     Finished,
 }
 
-/// What a rank waits for.
+/// What a thread of a rank waits for.
 #[derive(Debug)]
 enum Pending {
     Call(SyncCall),
     Test(WindowId),
     Request(Request),
-    Post { operation: Operation, window: WindowId, by_request: bool },
+    Post(Box<Posting>),
+}
+
+/// An operation that is posted.
+#[derive(Debug)]
+struct Posting {
+    operation: Operation,
+    window: WindowId,
+    by_request: bool,
+    layouts: Option<Layouts>,
+    note: Option<Notification>,
+}
+
+/// One thread of a rank: the first goes on when the others are through.
+#[derive(Default, Debug)]
+struct Lane {
+    tasks: VecDeque<Task>,
+    pending: Option<Pending>,
+    /// The epoch that the task under way opens.
+    opening: Option<(usize, Option<u32>)>,
+    /// The number of the fence under way, if it waits for the others.
+    fence: Option<u32>,
 }
 
 /// A rank of such a run.
@@ -100,11 +100,14 @@ struct Survivor {
     fabric: SimFabric,
     shared: Rc<RefCell<Shared>>,
     windows: Vec<WindowId>,
-    tasks: VecDeque<Task>,
-    pending: Option<Pending>,
+    /// What it has given to them.
+    memory: Vec<Buffer>,
+    lanes: Vec<Lane>,
     stage: Stage,
+    /// Epochs that could not be opened: what belongs to them is left out.
+    lost: Vec<(usize, Option<u32>)>,
     /// Buffers of operations, kept until the end.
-    buffers: Vec<Box<[u64]>>,
+    buffers: Vec<Buffer>,
     /// Steps until it dies; `None`: it lives on.
     steps_left: Option<u64>,
     /// The place of its ghost, if it has one.
@@ -125,9 +128,16 @@ impl RankProgram for Survivor {
         let heard = self.engine.hear_of_losses();
         let moved = self.engine.progress() + heard;
         let (milestones, stage) = (self.milestones, self.stage);
-        if self.poll()? {
+        let mut is_any_ready = false;
+        for lane in (0..self.lanes.len()).rev() {
+            if self.poll(lane)? {
+                is_any_ready = true;
+                self.proceed(lane)?;
+            }
+        }
+        if is_any_ready {
             self.probes_left = PROBES_MAX;
-            self.proceed()?;
+            self.join();
         } else if moved == 0 {
             self.probe();
         }
@@ -144,7 +154,13 @@ impl RankProgram for Survivor {
     }
 
     fn describe(&self) -> String {
-        format!("{:?}, {} tasks to do, waits for {:?}", self.stage, self.tasks.len(), self.pending)
+        let lanes = self
+            .lanes
+            .iter()
+            .map(|lane| format!("{} tasks to do, waits for {:?}", lane.tasks.len(), lane.pending));
+        let shared = self.shared.borrow();
+        let dead = shared.is_dead.then_some(shared.victim);
+        format!("{:?}, {}, {dead:?} is dead", self.stage, lanes.collect::<Vec<_>>().join(" and "))
     }
 }
 
@@ -178,9 +194,12 @@ impl Survivor {
         }
     }
 
-    /// Whether what was waited for is there. An error that names the dead is as good as success.
-    fn poll(&mut self) -> Result<bool, Fault> {
-        let Some(pending) = &mut self.pending else { return Ok(true) };
+    /// Whether what the thread waited for is there. An error that names the dead is as good as success.
+    fn poll(&mut self, lane: usize) -> Result<bool, Fault> {
+        if lane == 0 && self.lanes.len() > 1 {
+            return Ok(false);
+        }
+        let Some(pending) = &mut self.lanes[lane].pending else { return Ok(true) };
         let result = match pending {
             Pending::Call(sync) => self.engine.poll(sync),
             Pending::Request(request) => self.engine.poll_request(request),
@@ -188,48 +207,79 @@ impl Survivor {
                 Ok(false) => Poll::Pending,
                 result => Poll::Ready(result.map(drop)),
             },
-            Pending::Post { operation, window, by_request } => {
-                let (window, by_request) = (*window, *by_request);
-                let posted = if by_request {
-                    // SAFETY: the buffers are kept until the run is over.
-                    unsafe { self.engine.post_request(window, operation) }.map_ok(Some)
-                } else {
-                    // SAFETY: as above.
-                    unsafe { self.engine.post(window, operation) }.map_ok(|()| None)
-                };
+            Pending::Post(posting) => {
+                let posted = post(&mut self.engine, posting);
                 if let Poll::Ready(Ok(Some(request))) = posted {
-                    self.pending = Some(Pending::Request(request));
+                    self.lanes[lane].pending = Some(Pending::Request(request));
                     return Ok(false);
                 }
                 posted.map_ok(drop)
             }
         };
         let Poll::Ready(result) = result else { return Ok(false) };
-        self.pending = None;
+        self.lanes[lane].pending = None;
         self.milestones += 1;
-        self.judge(result).map(|()| true)
+        self.end(lane, result).map(|()| true)
     }
 
-    /// An error must name the dead; of collective calls nothing else may come, unless the dead was there, too.
-    fn judge(&self, result: Result<(), RmaError>) -> Result<(), Fault> {
+    /// A call has returned. An error must name the dead; of collective calls nothing else may come, unless the dead
+    /// was there, too.
+    fn end(&mut self, lane: usize, result: Result<(), RmaError>) -> Result<(), Fault> {
+        let opening = self.lanes[lane].opening.take();
+        let fence = self.lanes[lane].fence.take();
         let shared = self.shared.borrow();
         let is_collective = matches!(self.stage, Stage::LastBarrier | Stage::Freeing(_));
+        let may_succeed = !is_collective || !shared.is_dead || shared.arrived[shared.victim as usize];
         match result {
-            Err(RmaError::Peer { target, .. }) if shared.is_dead && target == Rank(shared.victim) => Ok(()),
-            Ok(()) if !is_collective || !shared.is_dead || shared.arrived[shared.victim as usize] => Ok(()),
+            Err(RmaError::Peer { target, .. } | RmaError::Reported { target, .. })
+                if shared.is_dead && target == Rank(shared.victim) =>
+            {
+                self.lost.extend(opening);
+                Ok(())
+            }
+            Ok(()) if may_succeed && fence.is_none_or(|number| shared.has_victim_begun_fence(number)) => {
+                Ok(())
+            }
             result => Err(self.fault(format!("{result:?}"))),
         }
     }
 
     fn fault(&self, text: String) -> Fault {
-        Fault::Engine(format!("{:?}, {} tasks left: {text}", self.stage, self.tasks.len()))
+        Fault::Engine(format!("{:?}, {} tasks left: {text}", self.stage, self.lanes[0].tasks.len()))
     }
 
-    fn proceed(&mut self) -> Result<(), Fault> {
+    /// The next task of a thread that belongs to no epoch that could not be opened.
+    fn next_task(&mut self, lane: usize) -> Option<Task> {
+        loop {
+            let task = self.lanes[lane].tasks.pop_front()?;
+            let mut is_left_out = false;
+            self.lost.retain(|&epoch| {
+                let (follows, is_last) = task.follows(epoch);
+                is_left_out |= follows;
+                !is_last
+            });
+            if !is_left_out {
+                return Some(task);
+            }
+        }
+    }
+
+    /// The threads are gone that are through.
+    fn join(&mut self) {
+        let is_first = |at: usize| at == 0;
+        let mut at = 0;
+        self.lanes.retain(|lane| {
+            at += 1;
+            is_first(at - 1) || lane.pending.is_some() || !lane.tasks.is_empty()
+        });
+    }
+
+    fn proceed(&mut self, lane: usize) -> Result<(), Fault> {
         match self.stage {
-            Stage::Creating => self.create(),
-            Stage::Working => match self.tasks.pop_front() {
-                Some(task) => self.begin(&task),
+            Stage::Creating => self.create_next(),
+            Stage::Working => match self.next_task(lane) {
+                Some(task) => self.begin(lane, &task),
+                None if lane > 0 => Ok(()),
                 None => {
                     self.shared.borrow_mut().arrived[self.rank as usize] = true;
                     self.stage = Stage::Meeting;
@@ -238,10 +288,20 @@ impl Survivor {
             },
             Stage::Meeting if !self.shared.borrow().have_arrived() => Ok(()),
             Stage::Meeting => {
+                self.stage = Stage::Detaching;
+                // The others free the window with the region in it.
+                if !self.shared.borrow().is_wide() || self.rank % 2 == 0 {
+                    return Ok(());
+                }
+                let detach =
+                    self.engine.start_detach(self.windows[DYNAMIC], self.memory[DYNAMIC].base().as_ptr());
+                self.wait_for(0, detach)
+            }
+            Stage::Detaching => {
                 self.check_memory()?;
                 self.stage = Stage::LastBarrier;
                 let barrier = self.engine.start_barrier();
-                self.wait_for(barrier)
+                self.wait_for(0, barrier)
             }
             Stage::LastBarrier => self.free(0),
             Stage::Freeing(index) if index + 1 < self.windows.len() => self.free(index + 1),
@@ -254,135 +314,75 @@ impl Survivor {
         }
     }
 
-    fn create(&mut self) -> Result<(), Fault> {
-        if self.windows.len() == 2 {
+    fn create_next(&mut self) -> Result<(), Fault> {
+        if self.windows.len() == DYNAMIC + 1 {
+            self.attach()?;
+        }
+        let flavor = self.shared.borrow().flavors.get(self.windows.len()).copied();
+        let Some(flavor) = flavor else {
             self.stage = Stage::Working;
             self.shared.borrow_mut().created += 1;
             return Ok(());
-        }
-        let bytes = COUNTER_BYTES + self.shared.borrow().part_bytes * self.shared.borrow().ranks as usize;
-        let started = self.engine.start_allocate(bytes, 1);
-        let (window, sync) = started.map_err(|error| self.fault(error.to_string()))?;
-        self.windows.push(window);
-        self.pending = Some(Pending::Call(sync));
-        Ok(())
+        };
+        self.create(flavor)
     }
 
     fn free(&mut self, index: usize) -> Result<(), Fault> {
         self.stage = Stage::Freeing(index);
         let free = self.engine.start_free(self.windows[index]);
-        self.wait_for(free)
+        self.wait_for(0, free)
     }
 
-    fn wait_for(&mut self, started: Result<SyncCall, RmaError>) -> Result<(), Fault> {
+    fn wait_for(&mut self, lane: usize, started: Result<SyncCall, RmaError>) -> Result<(), Fault> {
         match started {
             Ok(sync) => {
-                self.pending = Some(Pending::Call(sync));
+                self.lanes[lane].pending = Some(Pending::Call(sync));
                 Ok(())
             }
-            Err(error) => self.judge(Err(error)),
+            Err(error) => self.end(lane, Err(error)),
         }
     }
 
-    fn begin(&mut self, task: &Task) -> Result<(), Fault> {
-        let (locked, exposed) = (self.windows[LOCKED], self.windows[EXPOSED]);
-        let size = self.shared.borrow().ranks;
-        let group = |ranks: &[u32]| Group::new(&ranks.iter().copied().map(Rank).collect::<Vec<_>>(), size);
-        let engine = &mut self.engine;
-        let started = match *task {
-            Task::Lock { target, is_exclusive } => {
-                let lock_type = if is_exclusive { LockType::Exclusive } else { LockType::Shared };
-                engine.start_lock(locked, Rank(target), lock_type, false)
-            }
-            Task::Unlock { target } => engine.start_unlock(locked, Rank(target)),
-            Task::LockAll => engine.start_lock_all(locked, false),
-            Task::UnlockAll => engine.start_unlock_all(locked),
-            Task::Post { ref origins, no_check } => group(origins).and_then(|group| {
-                engine.start_post(exposed, &group, PostAssert { no_check, ..PostAssert::default() })
-            }),
-            Task::Start { ref targets } => {
-                group(targets).and_then(|group| engine.start_start(exposed, &group, StartAssert::default()))
-            }
-            Task::Complete => engine.start_complete(exposed),
-            Task::Wait { by_test: false } => engine.start_wait(exposed),
-            Task::Wait { by_test: true } => {
-                self.pending = Some(Pending::Test(exposed));
-                return Ok(());
-            }
-            Task::Flush { target: Some(target), is_local: false } => engine.start_flush(locked, Rank(target)),
-            Task::Flush { target: Some(target), is_local: true } => {
-                engine.start_flush_local(locked, Rank(target))
-            }
-            Task::Flush { target: None, is_local: false } => engine.start_flush_all(locked),
-            Task::Flush { target: None, is_local: true } => engine.start_flush_local_all(locked),
-            Task::IFlush { target } => {
-                return match engine.flush_request(locked, target.map(Rank), false) {
-                    Ok(request) => {
-                        self.pending = Some(Pending::Request(request));
-                        Ok(())
-                    }
-                    Err(error) => self.judge(Err(error)),
-                };
-            }
-            Task::Operate { window, target, what } => {
-                self.operate(window, target, what);
-                return Ok(());
-            }
-        };
-        self.wait_for(started)
-    }
-
-    fn operate(&mut self, window: usize, target: u32, what: What) {
-        let mut shared = self.shared.borrow_mut();
-        let (part_bytes, at) = (shared.part_bytes, (target as usize, self.rank as usize));
-        let place = (COUNTER_BYTES + part_bytes * self.rank as usize) as u64;
-        let (call, kind, op, disp, bytes, value, by_request) = match what {
-            What::Count => {
-                shared.counted[window][at.0][at.1] += 1;
-                (Call::Accumulate, OpKind::Accumulate, ReduceOp::Sum, 0, COUNTER_BYTES, 1, false)
-            }
-            What::Put { value, by_request } => {
-                shared.put[window][at.0][at.1] = value;
-                (Call::Put, OpKind::Put, ReduceOp::Replace, place, part_bytes, value, by_request)
-            }
-            What::Get { by_request } => {
-                (Call::Get, OpKind::Get, ReduceOp::Replace, place, part_bytes, 0, by_request)
-            }
-        };
-        let mut buffer = vec![value; bytes / 8].into_boxed_slice();
-        let base: *mut u8 = buffer.as_mut_ptr().cast();
-        self.buffers.push(buffer);
-        let dtype = if kind == OpKind::Accumulate { Dtype::U64 } else { Dtype::U8 };
-        let (target, len) = (Rank(target), bytes);
-        let (origin, result, compare) = (base.cast_const(), base, core::ptr::null());
-        let operation = Operation { call, kind, dtype, op, target, disp, len, origin, result, compare };
-        self.pending = Some(Pending::Post { operation, window: self.windows[window], by_request });
-    }
-
-    /// What the living have done here counts exactly; what the dead did may have come or not.
     fn check_memory(&self) -> Result<(), Fault> {
         let shared = self.shared.borrow();
         for (index, &window) in self.windows.iter().enumerate() {
-            let Some((base, len)) = self.engine.window_memory(window) else { continue };
-            // SAFETY: the window's own words; nobody living accesses it any more, and this is one thread.
-            let words = unsafe { core::slice::from_raw_parts(base.cast::<u64>(), len / 8) };
-            let counted = &shared.counted[index][self.rank as usize];
-            let is_dead = |origin: usize| shared.is_dead && origin == shared.victim as usize;
-            let most: u64 = counted.iter().sum();
-            let unsure = if shared.is_dead { counted[shared.victim as usize] } else { 0 };
-            if words[0] > most || words[0] < most - unsure {
-                let text = format!("window {index}: counter {} and not {most}, less {unsure}", words[0]);
-                return Err(Fault::Oracle(text));
-            }
-            for (origin, part) in words[1..].chunks_exact(shared.part_bytes / 8).enumerate() {
-                let put = shared.put[index][self.rank as usize][origin];
-                if !is_dead(origin) && part.iter().any(|&word| word != put) {
-                    let text = format!("window {index}: {} and not {put} of rank {origin}", part[0]);
-                    return Err(Fault::Oracle(text));
-                }
-            }
+            let memory = if index == DYNAMIC {
+                self.memory[DYNAMIC].exposed()
+            } else {
+                let found = self.engine.window_memory(window);
+                let Some((base, len)) = found.and_then(|(base, len)| Some((NonNull::new(base)?, len))) else {
+                    continue;
+                };
+                // SAFETY: the window's memory, until it is freed; nobody living accesses it any more.
+                unsafe { Exposed::new(base, len) }
+            };
+            shared.check(index, self.rank, memory)?;
         }
         Ok(())
+    }
+}
+
+/// Posts an operation; its request if it has one.
+fn post(engine: &mut SimEngine, posting: &Posting) -> Poll<Result<Option<Request>, RmaError>> {
+    let Posting { operation, window, by_request, layouts, note } = posting;
+    let &Operation { target, disp, len, origin, .. } = operation;
+    match (note, layouts, by_request) {
+        (Some(note), ..) => {
+            // SAFETY: the buffers are kept until the run is over.
+            unsafe { engine.put_notify(*window, target, disp, origin, len, note) }.map_ok(|()| None)
+        }
+        (None, Some(layouts), true) => {
+            // SAFETY: as above; they were made for the layouts.
+            unsafe { engine.post_request_with_layouts(*window, operation, layouts) }.map_ok(Some)
+        }
+        (None, Some(layouts), false) => {
+            // SAFETY: as above.
+            unsafe { engine.post_with_layouts(*window, operation, layouts) }.map_ok(|()| None)
+        }
+        // SAFETY: as above.
+        (None, None, true) => unsafe { engine.post_request(*window, operation) }.map_ok(Some),
+        // SAFETY: as above.
+        (None, None, false) => unsafe { engine.post(*window, operation) }.map_ok(|()| None),
     }
 }
 
@@ -399,8 +399,20 @@ pub fn run_survival(seed: u64, bounds: Bounds) -> Report {
     drawn.config.peers = drawn.config.peers.max(ranks as usize + 1);
     let victim = random.below(u64::from(ranks)) as u32;
     let steps = 1 + random.below(random.clone().pick(&[50, 500, 3000]));
-    let part_bytes = random.pick(&PART_BYTES);
-    let shared = Rc::new(RefCell::new(Shared::new(ranks, part_bytes, victim, random.chance(500))));
+    let mut part_bytes = random.pick(&PART_BYTES);
+    let is_silent = random.chance(500);
+    let is_wide = seed & WIDE != 0;
+    let mut flavors = vec![Flavor::Allocated; 2];
+    if is_wide {
+        part_bytes = random.pick(&WIDE_PART_BYTES);
+        if ranks > WIDE_RANKS_MAX {
+            part_bytes = WIDE_PART_BYTES[0];
+        }
+        flavors = Shared::draw_flavors(&mut random);
+    }
+    let tasks = if is_wide { wide::draw(ranks, &mut random) } else { tasks::draw(ranks, &mut random) };
+    make_room(&mut drawn.config, &tasks);
+    let shared = Rc::new(RefCell::new(Shared::new(ranks, part_bytes, victim, is_silent, flavors)));
     let fabric = fabric_for(seed, &drawn.fabric);
     // A rank that tells its ghost nothing is as good as away; then those who wait must.
     let ghosts_hear = seed & 16 == 0;
@@ -423,8 +435,9 @@ pub fn run_survival(seed: u64, bounds: Bounds) -> Report {
                 fabric: fabric.clone(),
                 shared: Rc::clone(&shared),
                 windows: Vec::new(),
-                tasks: tasks.into(),
-                pending: None,
+                memory: Vec::new(),
+                lanes: vec![Lane { tasks: tasks.into(), ..Lane::default() }],
+                lost: Vec::new(),
                 stage: Stage::Creating,
                 buffers: Vec::new(),
                 steps_left: (rank == victim).then_some(steps),
@@ -434,10 +447,20 @@ pub fn run_survival(seed: u64, bounds: Bounds) -> Report {
             };
             Ok((survivor, ghost))
         };
-        let programs = (0..).zip(tasks::draw(ranks, &mut random)).map(open).collect::<Result<_, _>>()?;
+        let programs = (0..).zip(tasks).map(open).collect::<Result<_, _>>()?;
         let mut world = SimWorld::new(fabric.clone(), cast(programs), drawn.schedule, seed);
         let outcome = world.run();
         *turns = world.turns();
         outcome
     })
+}
+
+/// A thread that waits for a lock keeps its elements meanwhile: where there are threads, there are enough
+/// (docs/threads.md).
+fn make_room(config: &mut Config, tasks: &[Vec<Task>]) {
+    if tasks.iter().flatten().any(|task| matches!(task, Task::Fork { .. })) {
+        let threads = wide::THREADS_MAX as u32;
+        config.target_pool = config.target_pool.max(threads);
+        config.operation_pool = config.operation_pool.max(threads * wide::OPERATIONS_MAX);
+    }
 }
