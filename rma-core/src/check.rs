@@ -256,7 +256,9 @@ impl Checker {
             return;
         }
         if self.entries.len() == ENTRIES_MAX {
-            self.entries.remove(0);
+            // Promises are few, and hold until their epoch ends.
+            let oldest = self.entries.iter().position(|(_, kept)| kept.kind != AccessKind::NoPut);
+            self.entries.remove(oldest.unwrap_or(0));
             self.forgotten += 1;
         }
         self.entries.push((group, access));

@@ -344,7 +344,7 @@ impl RmaError {
             Self::Window { .. } => Some(Rule::WindowExists),
             Self::NotHeld { .. } => Some(Rule::LockHeld),
             Self::NotExposed { .. } => Some(Rule::StartChecked),
-            Self::Shared { .. } => Some(Rule::OneHost),
+            Self::Shared { .. } => Some(Rule::HostShares),
             Self::Memory { .. } => Some(Rule::MemoryThere),
             Self::Stalled { .. } => Some(Rule::OthersCall),
             Self::Refused { .. }

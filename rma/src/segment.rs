@@ -43,13 +43,13 @@ impl SharedMemory {
     pub(crate) const UNREACHABLE: Self = Self { base: ptr::null_mut(), len: 0, disp_unit: 1 };
 }
 
-/// Words of the table before the parts' entries: the index of the first rank with memory, plus 1; [`MARK`] and the
-/// number of ranks.
+/// Words of the table before the parts' entries: the index of the first rank with memory, plus 1; who the ranks
+/// are.
 const TABLE_HEAD: usize = 2;
 const FIRST: usize = 0;
-const COUNT: usize = 1;
+const WHO: usize = 1;
 
-/// Tells a table from another file, above the number of ranks.
+/// Tells a table from another file.
 const MARK: u64 = 0x7061_7274 << 32;
 
 /// Words of an entry: offset in the file, bytes, displacement unit.
@@ -132,7 +132,7 @@ impl Table {
     fn make(ranks: Arc<[Rank]>) -> std::result::Result<Self, RmaError> {
         let file = new_file(ranks.len())?;
         let head = Segment::map(&file, table_bytes(ranks.len()), 0, ranks)?;
-        head.word(COUNT).store(head.mark(), Ordering::Release);
+        head.word(WHO).store(head.mark(), Ordering::Release);
         Ok(Self { file, head })
     }
 
@@ -141,7 +141,7 @@ impl Table {
         let file =
             Place::of_numbers(place).ok_or_else(|| disagreed(first)).and_then(|place| place.open(first))?;
         let head = Segment::map(&file, table_bytes(ranks.len()), 0, ranks).map_err(|_| disagreed(first))?;
-        if head.word(COUNT).load(Ordering::Acquire) != head.mark() {
+        if head.word(WHO).load(Ordering::Acquire) != head.mark() {
             return Err(disagreed(first));
         }
         Ok(Self { file, head })
@@ -206,8 +206,12 @@ impl Segment {
         usize::try_from(first).ok().and_then(|first| self.ranks.get(first)).copied()
     }
 
+    /// Who has which part, as a number: all ranks of a host must have been told the same ranks of it.
     fn mark(&self) -> u64 {
-        MARK | self.ranks.len() as u64
+        // FNV-1a, by ranks.
+        let mix =
+            |hash: u64, rank: &Rank| (hash ^ u64::from(rank.0)).wrapping_mul(0x100_0000_01b3).rotate_left(23);
+        self.ranks.iter().fold(MARK, mix) | 1
     }
 
     fn set_part(&self, index: usize, len: usize, disp_unit: u32) {
@@ -375,6 +379,20 @@ mod tests {
         let empty = of(&[0, 0], &apart);
         assert_eq!(empty.first_with_memory(), None);
         assert_eq!(bases(&empty), [empty.memory.base().addr().get() + table_bytes(2); 2]);
+    }
+
+    /// Else two ranks could take themselves for the same one of as many.
+    #[test]
+    fn who_was_told_of_other_ranks_has_another_table() {
+        let mark = |ranks: &[u32]| {
+            let ranks: Arc<[Rank]> = ranks.iter().copied().map(Rank).collect();
+            Table::make(ranks).unwrap().head.mark()
+        };
+        assert_eq!(mark(&[0, 2]), mark(&[0, 2]));
+        let marks = [mark(&[0, 2]), mark(&[0, 4]), mark(&[2, 0]), mark(&[0]), mark(&[0, 2, 4])];
+        for (index, one) in marks.iter().enumerate() {
+            assert!(!marks[..index].contains(one), "{marks:x?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Locks that are words of the target's memory, among processes that share it: more ranks than processors take turns, and
-//! nobody tells those who wait.
+//! Locks that are words of the target's memory, among processes that share it: more ranks than processors take turns.
 
 mod common;
 

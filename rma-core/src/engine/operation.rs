@@ -256,6 +256,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         layouts: Option<&Layouts>,
     ) -> Result<(), RmaError> {
         let call = operation.call;
+        // It is made of stores by this processor, as operations on neighbours are.
+        self.process.is_unfenced = true;
         let w = self.window(call, window)?;
         let state = w.state();
         if state == WindowState::PerTarget && w.self_lock == SelfLock::None {

@@ -128,8 +128,8 @@ rules! {
     /// Memory could be had.
     MemoryThere = "every rank has memory for its part of the window",
         "MPI-4.1 section 13.2.2";
-    /// Shared memory is that of one host.
-    OneHost = "the ranks of a window of shared memory are those of one host that can map it",
+    /// The ranks of a host share memory.
+    HostShares = "in a window of shared memory the ranks of each host have memory that all of them can map",
         "MPI-4.1 section 13.2.3";
     /// What is asked where there is no shared memory.
     HasOwnMemory = "shared_query is for windows that are made with memory",

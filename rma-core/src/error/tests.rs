@@ -55,7 +55,7 @@ cases! {
     Endpoint { code: GONE } => ["gone (code 7)"];
     Provider { message: "no such provider".into() } => ["no such provider"];
     Bootstrap { message: "no launcher".into() } => ["no launcher"];
-    Shared { message: "2 of the 4 ranks are on this host".into() } => ["2 of the 4 ranks"];
+    Shared { message: "rank 2 cannot map it".into() } => ["rank 2 cannot map it"];
     Memory { bytes: 4096 } => ["4096 bytes"];
     Reported { target: RANK } => ["rank 3"];
     Stalled { seconds: 15, waiting_for: "the grant of rank 3".into() } => ["15 s", "the grant of rank 3"];

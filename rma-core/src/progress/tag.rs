@@ -47,7 +47,12 @@ pub(crate) enum LockSeat {
     Target,
     /// That of a seat of a window, which is the tag's index.
     Window(usize),
+    /// None: who waits was written down or woken, and nothing depends on that.
+    Waiters,
 }
+
+/// Of those atomics.
+const OF_WAITERS: u32 = u32::MAX >> 4;
 
 impl LockSeat {
     /// The tag of an atomic on one of its words.
@@ -55,12 +60,16 @@ impl LockSeat {
         let seat = match self {
             Self::Target => 0,
             Self::Window(seat) => 1 + seat as u32,
+            Self::Waiters => return TagKind::Lock.tag(OF_WAITERS, index),
         };
         TagKind::Lock.tag(1 + 2 * seat + word as u32, index)
     }
 
     /// The seat and the word of a tag with this generation.
     pub(crate) fn parse(generation: u32) -> (Self, Word) {
+        if generation == OF_WAITERS {
+            return (Self::Waiters, Word::Tickets);
+        }
         let number = generation.wrapping_sub(1);
         let word = if number % 2 == 0 { Word::Tickets } else { Word::Holder };
         let seat = (number / 2).checked_sub(1).map_or(Self::Target, |seat| Self::Window(seat as usize));
@@ -81,6 +90,8 @@ mod tests {
                 assert_eq!(LockSeat::parse(generation), (seat, word));
             }
         }
+        let (kind, generation, _) = TagKind::parse(LockSeat::Waiters.tag(Word::Tickets, 7));
+        assert_eq!((kind, LockSeat::parse(generation).0), (TagKind::Lock, LockSeat::Waiters));
         assert_eq!(TagKind::parse(TagKind::Flush.tag(0, 7)), (TagKind::Flush, 0, 7));
     }
 

@@ -2,10 +2,12 @@
 //! behind a network nobody is told: the answer to each look paces the next one.
 #![allow(unsafe_code)] // the fabric accesses operands
 
-use super::Process;
+use super::tag::LockSeat;
+use super::{Place, Process};
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
-use crate::ids::{PeerAddr, Rank, Tag};
+use crate::ids::{PeerAddr, Rank};
+use crate::lock::words::Word;
 use crate::op::ReduceOp;
 use crate::provider::{Accepted, Endpoint, NativeOps, RemoteAddr};
 use crate::window::{offset_of_waiter, Window};
@@ -16,8 +18,6 @@ pub(super) struct NearWords {
     pub(super) peer: PeerAddr,
     /// The first word.
     pub(super) at: RemoteAddr,
-    /// What an atomic on that word has that fails.
-    pub(super) tag: Tag,
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -41,23 +41,26 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return;
         };
         let Some(at) = w.words.as_ref().and_then(|words| words.place_of(rank, self.rank)) else { return };
-        let Ok(Some(peer)) = self.target_peer(w, rank) else { return };
+        // One to which this rank has no way yet is not worth one, and may have died meanwhile.
+        let Some(peer) = self.peers.get(Place::of_target(w, rank)) else { return };
         let has_atomic = NativeOps::has(&self.endpoint.native_allocated().atomic, Dtype::U64, ReduceOp::Sum);
         if !has_atomic || !self.endpoint.completes_at_once(peer) {
             return;
         }
         let nothing = 0u64;
-        let (operand, dtype) = ((&raw const nothing).cast(), Dtype::U64);
+        let (operand, dtype, tag) =
+            ((&raw const nothing).cast(), Dtype::U64, LockSeat::Waiters.tag(Word::Tickets, 0));
         // Whoever changes a word of a rank's memory without asking for what was there wakes it, also by nothing.
         // SAFETY: the operand is free when the call returns, also where it has failed, by line 12.
-        let posted = unsafe { self.endpoint.atomic(peer, operand, 1, at, dtype, ReduceOp::Sum, words.tag) };
+        let posted = unsafe { self.endpoint.atomic(peer, operand, 1, at, dtype, ReduceOp::Sum, tag) };
         self.counters.lock_atomics += u64::from(posted.is_ok());
     }
 
     /// Does something to the ticket's place; what was there before, if the fabric could do it.
     fn change_waiter(&mut self, words: NearWords, ticket: u32, operand: u64, op: ReduceOp) -> Option<u64> {
         let dtype = Dtype::U64;
-        let NearWords { peer, at, tag } = words;
+        let NearWords { peer, at } = words;
+        let tag = LockSeat::Waiters.tag(Word::Tickets, 0);
         let has_atomic = NativeOps::has(&self.endpoint.native_allocated().fetch_atomic, dtype, op);
         if !has_atomic || !self.endpoint.completes_at_once(peer) {
             return None;
@@ -68,7 +71,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         // SAFETY: both are free when the call returns, also where it has failed, by line 12.
         let posted = unsafe { self.endpoint.fetch_atomic(peer, from, into, 1, at, dtype, op, tag) };
         self.counters.lock_atomics += u64::from(posted.is_ok());
-        // What is tracked has failed, as a lost peer's, and its tag will say so.
+        // What is tracked has failed, as of a peer that is gone: whatever is done to the lock itself will say so.
         (posted == Ok(Accepted::Complete)).then_some(before)
     }
 }

@@ -165,7 +165,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(accepted) => {
                 self.targets[t].words.on_posted(word, turn);
                 if accepted == Accepted::Complete {
-                    let near = NearWords { peer, at: place, tag };
+                    let near = NearWords { peer, at: place };
                     let next = self.on_target_word(w, t, word);
                     self.meet_waiters(
                         w,
@@ -256,6 +256,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let Some(w) = windows.get_mut(WindowId(index)) else { return };
                 let _ = self.on_seat_word(w, seat, word);
             }
+            LockSeat::Waiters => {}
         }
     }
 
@@ -299,6 +300,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 words.seat_mut(seat).lock.on_failed(word);
                 self.lose_seat(w, seat, TargetError::Peer(code));
             }
+            LockSeat::Waiters => {}
         }
     }
 
@@ -347,7 +349,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(accepted) => {
                 words.seat_mut(seat).lock.on_posted(word, turn);
                 if accepted == Accepted::Complete {
-                    let near = NearWords { peer, at: place, tag };
+                    let near = NearWords { peer, at: place };
                     let next = self.on_seat_word(w, seat, word);
                     let lock = w.words.as_ref().map_or(WordLock::NONE, |words| words.seat(seat).lock);
                     self.meet_waiters(w, near, next, lock.waits_with().filter(|_| !turn.is_again));

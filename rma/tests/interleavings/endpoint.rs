@@ -171,6 +171,10 @@ unsafe impl Endpoint for ModelEndpoint {
         self.told(post)
     }
 
+    fn completes_at_once(&self, peer: PeerAddr) -> bool {
+        self.inner.completes_at_once(peer)
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.inner.poll(out)
     }

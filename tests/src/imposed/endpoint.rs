@@ -283,6 +283,10 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         self.inner.flush(to, tag)
     }
 
+    fn completes_at_once(&self, peer: PeerAddr) -> bool {
+        !self.fabric.disorders() && self.inner.completes_at_once(peer)
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.post_held(None);
         let mut added = 0;
