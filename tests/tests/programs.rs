@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use rma_sim::swarm::{plan, Bounds};
+
 /// Programs of each job.
 const PROGRAMS: u32 = 8;
 
@@ -75,6 +77,19 @@ fn programs_with(ranks: u32, provider: &str, options: &[&str]) {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{ranks} ranks over {provider} {options:?}:\n{out}{err}");
     assert!(out.contains("all passed"), "{out}{err}");
+}
+
+/// Regions that come and go under others' accesses are among what these jobs run.
+#[test]
+fn programs_of_jobs_have_dynamic_windows() {
+    let has_dynamic = |ranks: u32, seed: u32| {
+        let drawn = plan(seed.into(), Bounds::of(ranks, ranks));
+        drawn.windows.iter().any(|window| window.is_dynamic)
+    };
+    let jobs = (2..=7)
+        .map(|ranks| (1000 * ranks..1000 * ranks + PROGRAMS).filter(move |&seed| has_dynamic(ranks, seed)));
+    let counts: Vec<_> = jobs.map(Iterator::count).collect();
+    assert!(counts.iter().sum::<usize>() >= 6, "of {PROGRAMS} programs each: {counts:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::world::{Fault, RankProgram, Step};
 /// Runs one rank's part of a plan. What the windows hold at the end of each phase, and what the rank must read,
 /// is taken from a simulated run of the same plan.
 ///
-/// `barrier` returns when all ranks have called it.
+/// `barrier` returns when all ranks have called it, `exchange` the numbers that the ranks have called it with.
 ///
 /// # Errors
 /// What the library reported, or did wrong; or that the plan fails in the simulator too.
@@ -21,12 +21,14 @@ pub fn run_rank<L: Library>(
     rank: u32,
     library: L,
     barrier: impl FnMut() -> Result<(), String> + 'static,
+    exchange: impl FnMut(u64) -> Result<Vec<u64>, String> + 'static,
 ) -> Result<(), Fault> {
     let ends = match outcome_of(plan) {
         (Verdict::Passed, ends) => ends,
         (verdict, _) => return Err(Fault::Engine(format!("in the simulator: {verdict}"))),
     };
-    let shared = Shared::of_rank(plan, rank, Alone { ends, barrier: Box::new(barrier) });
+    let shared =
+        Shared::of_rank(plan, rank, Alone { ends, barrier: Box::new(barrier), exchange: Box::new(exchange) });
     let mut script = RankScript::new(rank, library, Rc::clone(&shared));
     while script.step()? != Step::Finished {}
     Ok(())

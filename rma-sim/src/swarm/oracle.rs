@@ -52,6 +52,8 @@ pub(super) struct Oracle {
     /// Of each window: which other one's memory it is, from where on.
     over: Vec<Option<Over>>,
     memory: Vec<Vec<Exposed>>,
+    /// Where the ranks' parts of a dynamic window are, if they cannot be seen.
+    told: Vec<Vec<u64>>,
     /// What must be there; nothing for windows over others.
     shadow: Vec<Vec<Vec<u8>>>,
     spans: Vec<Span>,
@@ -74,6 +76,7 @@ impl Oracle {
         Self {
             over: windows.iter().map(|plan| plan.over).collect(),
             memory: windows.iter().map(|plan| vec![Exposed::NONE; ranks(plan)]).collect(),
+            told: vec![Vec::new(); windows.len()],
             shadow: windows.iter().map(shadow).collect(),
             spans: Vec::new(),
             tallies: Vec::new(),
@@ -114,7 +117,13 @@ impl Oracle {
 
     /// Where a rank's part of a window is in memory, if there is any.
     pub(super) fn address(&self, window: usize, rank: u32) -> u64 {
-        self.memory[window][rank as usize].place(0).map_or(0, |base| base.addr().get() as u64)
+        let seen = || self.memory[window][rank as usize].place(0).map_or(0, |base| base.addr().get() as u64);
+        self.told[window].get(rank as usize).copied().unwrap_or_else(seen)
+    }
+
+    /// The ranks have said where their parts of a window are.
+    pub(super) fn on_told(&mut self, window: usize, addresses: Vec<u64>) {
+        self.told[window] = addresses;
     }
 
     /// A rank's part of a window.

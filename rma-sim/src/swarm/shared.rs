@@ -25,6 +25,8 @@ pub(super) struct Alone {
     pub(super) ends: Vec<Snapshot>,
     /// Waits until all ranks have come.
     pub(super) barrier: Box<dyn FnMut() -> Result<(), String>>,
+    /// Tells all ranks a number, and returns theirs.
+    pub(super) exchange: Box<dyn FnMut(u64) -> Result<Vec<u64>, String>>,
 }
 
 impl fmt::Debug for Alone {
@@ -44,6 +46,15 @@ impl Shared {
         let oracle = Oracle::of_rank(&plan.windows, rank);
         let (plan, alone) = (plan.clone(), Some(alone));
         Rc::new(RefCell::new(Self { plan, oracle, meetings: 0, arrived: 0, alone }))
+    }
+
+    /// A dynamic window was made: where the others' parts are must be told if they are elsewhere.
+    pub(super) fn tell_addresses(&mut self, window: usize, rank: u32) -> Result<(), String> {
+        if let Some(alone) = &mut self.alone {
+            let addresses = (alone.exchange)(self.oracle.address(window, rank))?;
+            self.oracle.on_told(window, addresses);
+        }
+        Ok(())
     }
 
     /// A rank arrives; true when it was the last, and all go on.

@@ -265,13 +265,27 @@ impl<L: Library> RankScript<L> {
 
     fn call(&mut self, call: Call) -> Result<Step, Fault> {
         let since = self.tick();
-        self.library.start(self.current, &call).map_err(|error| self.blame(&call, &error))?;
+        let started = self.library.start(self.current, &call);
         self.thread_mut().calling = Some((call, since));
-        self.poll(call, since)
+        match started {
+            Ok(()) => self.poll(call, since),
+            // What blocks has returned already.
+            Err(error) => self.take_polled(call, since, Err(error)),
+        }
     }
 
     fn poll(&mut self, call: Call, since: u64) -> Result<Step, Fault> {
-        let polled = self.library.poll(self.current).or_else(|error| self.take_stray(&call, error));
+        let polled = self.library.poll(self.current);
+        self.take_polled(call, since, polled)
+    }
+
+    fn take_polled(
+        &mut self,
+        call: Call,
+        since: u64,
+        polled: Result<Progress, String>,
+    ) -> Result<Step, Fault> {
+        let polled = polled.or_else(|error| self.take_stray(&call, error));
         match polled.map_err(|error| self.blame(&call, &error))? {
             Progress::Returned => {}
             Progress::Moved => return Ok(Step::Busy),
@@ -298,6 +312,9 @@ impl<L: Library> RankScript<L> {
                 let own = self.windows[window].exposed();
                 let exposed = if is_dynamic { own } else { self.library.exposed(window) };
                 shared.borrow_mut().oracle.on_created(window, self.rank, exposed);
+                if is_dynamic {
+                    shared.borrow_mut().tell_addresses(window, self.rank)?;
+                }
                 self.stage = Stage::Creating(window + 1);
             }
             Call::Free { window } => self.stage = Stage::Freeing(self.windows.len() - window),

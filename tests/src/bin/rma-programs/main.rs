@@ -3,6 +3,7 @@
 //!
 //! `rmarun -n 3 rma-programs --seeds 10 --from 0`
 
+mod addresses;
 mod threads;
 
 use std::ptr::NonNull;
@@ -80,10 +81,11 @@ impl Caller {
         memory: Option<NonNull<u8>>,
         len: usize,
         disp_unit: u32,
-        is_shared: bool,
+        (is_dynamic, is_shared): (bool, bool),
         options: &WindowOptions,
     ) -> Result<(), String> {
         let window = match memory {
+            _ if is_dynamic => RawWindow::create_dynamic(&self.job, options),
             _ if is_shared => RawWindow::allocate_shared(&self.job, len, disp_unit, options),
             // SAFETY: the script keeps the memory until the window is freed, and accesses it through pointers
             // only; after an error the process ends.
@@ -293,12 +295,12 @@ impl Caller {
 impl Caller {
     fn start(&mut self, call: &Call) -> Result<(), String> {
         let done = match *call {
-            Call::Create { memory, len, disp_unit, is_shared, ref options, .. } => {
-                return self.create(memory, len, disp_unit, is_shared, options)
+            Call::Create { memory, len, disp_unit, is_dynamic, is_shared, ref options, .. } => {
+                return self.create(memory, len, disp_unit, (is_dynamic, is_shared), options)
             }
-            Call::Attach { .. } | Call::Detach { .. } => {
-                return Err("ranks of a job do not know where each other's regions are".into())
-            }
+            // SAFETY: as for the memory of windows.
+            Call::Attach { window, base, len } => unsafe { self.window(window)?.attach(base.as_ptr(), len) },
+            Call::Detach { window, base } => self.window(window)?.detach(base.as_ptr()),
             Call::Free { window } => {
                 let freed = self.windows.get_mut(window).and_then(Option::take);
                 freed.and_then(Arc::into_inner).map_or(Ok(()), RawWindow::free)
@@ -550,11 +552,13 @@ fn run(cli: &Cli) -> Result<(), String> {
     let (rank, ranks) = (job.rank().0, job.size());
     let has_shared = job.local_size() == ranks;
     for seed in cli.from..cli.from.saturating_add(cli.seeds) {
-        let drawn = plan(seed, Bounds { has_dynamic: false, has_shared, ..Bounds::of(ranks, ranks) });
+        let drawn = plan(seed, Bounds { has_shared, ..Bounds::of(ranks, ranks) });
         let library = RawLibrary::new(&job);
         let meeting = job.clone();
         let barrier = move || meeting.barrier().map_err(say);
-        if let Err(fault) = run_rank(&drawn, rank, library, barrier) {
+        let teller = job.clone();
+        let exchange = move |address| addresses::exchange(&teller, address).map_err(say);
+        if let Err(fault) = run_rank(&drawn, rank, library, barrier, exchange) {
             let what = match fault {
                 Fault::Engine(text) | Fault::Oracle(text) => text,
             };
