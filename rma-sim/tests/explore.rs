@@ -45,6 +45,8 @@ fn what_three_ranks_were_seen_to_do_is_what_they_do() {
         "locks of the next rank",
         "lock_all of two targets",
         "two locks at once",
+        "a flush behind an element given up",
+        "an order call behind an element given up",
     ];
     let mut all = scenarios(3, 1);
     all.retain(|scenario| small.contains(&scenario.name));
@@ -68,6 +70,24 @@ fn the_page_shows_every_scenario() {
             );
         }
     }
+}
+
+/// Elements run out where they are meant to: lock_all goes from its per-target protocol to that of the window.
+#[test]
+fn four_ranks_run_out_of_elements() {
+    let name = "more targets than elements";
+    let scenario = scenarios(4, 2).into_iter().find(|scenario| scenario.name == name).unwrap();
+    let grounds = Grounds::new(&scenario);
+    let mut random = Random::new(1);
+    let falls_back = (0..20).any(|_| {
+        let mut world = World::new(&scenario, &grounds).unwrap();
+        (0..60).any(|_| {
+            let choices = world.choices();
+            world.apply(choices[random.index(choices.len())]).unwrap();
+            world.describe().contains("LockAllIssued")
+        })
+    });
+    assert!(falls_back, "lock_all has enough elements");
 }
 
 #[test]

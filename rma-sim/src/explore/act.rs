@@ -36,6 +36,10 @@ pub enum Act {
         target: u32,
     },
     FlushAll,
+    /// What follows comes behind what was posted to the target.
+    Order {
+        target: u32,
+    },
     Fence(FenceAssert),
     /// To or from the ranks whose bits are set.
     Post(u32),
@@ -305,6 +309,11 @@ impl Program {
             }
             Act::PutNext { target, word } => {
                 return self.post(OpKind::Put, target, word, self.number_got() + 1)
+            }
+            Act::Order { target } => {
+                let ordered = engine.order(window, Rank(target));
+                self.at += 1;
+                return ordered.map_err(|error| self.blame(&error));
             }
             Act::Enter { .. } | Act::Leave { .. } | Act::Got(_) | Act::Holds { .. } => {
                 self.look(act)?;

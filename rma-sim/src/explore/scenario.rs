@@ -176,7 +176,12 @@ pub(super) fn increment(target: u32) -> Vec<Act> {
 /// Every scenario for so many ranks, two to four, and pools of this size.
 pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
     if ranks == 4 {
-        return vec![two_pairs(pool), out_of_order(pool)];
+        let mut all = vec![two_pairs(pool), out_of_order(pool)];
+        // With fewer elements three ranks show as much.
+        if pool == 2 {
+            all.push(out_of_elements(pool));
+        }
+        return all;
     }
     let mut all = Vec::new();
     locks(ranks, pool, &mut all);
@@ -335,6 +340,18 @@ fn out_of_order(pool: u32) -> Scenario {
     (0..4).fold(roomy, |scenario, word| scenario.ending(0, word, 1))
 }
 
+/// Two with one more target than elements: lock_all asks all ranks for their locks, of which a third one wants one alone.
+fn out_of_elements(pool: u32) -> Scenario {
+    let to_all = |rank| {
+        let others = (0..4).filter(|&target| target != rank).map(|target| add(target, 0));
+        [Act::LockAll { no_check: false }].into_iter().chain(others).chain([Act::UnlockAll]).collect()
+    };
+    let alone = vec![lock(3, EXCLUSIVE), add(3, 0), Act::Unlock { target: 3 }];
+    let acts = vec![to_all(0), to_all(1), alone, Vec::new()];
+    let scenario = Scenario::new(Protocol::LockAll, "more targets than elements", pool, acts);
+    scenario.ending(0, 0, 1).ending(1, 0, 1).ending(2, 0, 2).ending(3, 0, 3)
+}
+
 fn fences(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     let new = |name, acts| Scenario::new(Protocol::Fence, name, pool, acts);
     let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
@@ -452,6 +469,23 @@ fn restores_with_oneself(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     all.push(new("a fence to oneself and the next", each(ranks, fence)));
 }
 
+/// An element is given up while a packet of its target's is under way, and taken again: what follows by the fabric
+/// comes behind the packet.
+fn restores_behind_packets(pool: u32, all: &mut Vec<Scenario>) {
+    let get = Act::Get { target: 1, word: 0 };
+    for (name, between) in [
+        ("a flush behind an element given up", Act::Flush { target: 1 }),
+        ("an order call behind an element given up", Act::Order { target: 1 }),
+    ] {
+        let put = |target, word| Act::Put { target, word, number: 1 };
+        let mut acts = vec![Act::LockAll { no_check: true }, add(1, 0), put(2, 0), put(1, 1)];
+        acts.extend([between, get, Act::FlushAll, Act::Got(1), Act::UnlockAll]);
+        let scenario = Scenario::new(Protocol::Restore, name, pool, vec![acts, Vec::new(), Vec::new()]);
+        let native = scenario.native(CompletionScope::Remote, Order::default());
+        all.push(native.ending(1, 0, 1).ending(1, 1, 1).ending(2, 0, 1));
+    }
+}
+
 /// Three ranks, the first of which has more targets than elements.
 fn restores(pool: u32, all: &mut Vec<Scenario>) {
     let new = |name, acts| Scenario::new(Protocol::Restore, name, pool, acts);
@@ -492,6 +526,7 @@ fn restores(pool: u32, all: &mut Vec<Scenario>) {
         let close = FenceAssert { no_succeed: true, ..FenceAssert::default() };
         [&[Act::Fence(open)], acts, &[Act::Fence(close)]].concat()
     };
+    restores_behind_packets(pool, all);
     let many = fence(&[add(1, 0), add(2, 0), add(1, 0), add(2, 0)]);
     let scenario = new("a fence to two targets", vec![many, fence(&[]), fence(&[])]);
     all.push(scenario.ending(1, 0, 2).ending(2, 0, 2));
