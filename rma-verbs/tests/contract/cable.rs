@@ -113,7 +113,7 @@ impl<E: Endpoint> Traffic<E> {
         }
     }
 
-    fn count(&mut self, from: usize, post: Result<(), PostError>) -> u64 {
+    fn count<T>(&mut self, from: usize, post: Result<T, PostError>) -> u64 {
         self.is_refused[from] |= matches!(post, Err(PostError::Failed(_)));
         u64::from(post.is_ok())
     }
