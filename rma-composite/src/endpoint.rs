@@ -172,6 +172,13 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         &self.native
     }
 
+    fn native_near(&self) -> &NativeOps {
+        match &self.shm {
+            Ok(shm) => shm.native_near(),
+            Err(_) => &self.native,
+        }
+    }
+
     fn allocate(&mut self, len: usize, alignment: usize) -> Allocation {
         match &mut self.shm {
             Ok(shm) => shm.allocate(len, alignment),
@@ -277,42 +284,48 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
 
     unsafe fn atomic(
         &mut self,
-        _to: PeerAddr,
-        _operand: *const u8,
-        _count: usize,
-        _at: RemoteAddr,
-        _dtype: Dtype,
-        _op: ReduceOp,
-        _tag: Tag,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
     ) -> Post {
-        Err(PostError::Failed(NO_ATOMICS))
+        let Some(shm) = self.near(to) else { return Err(PostError::Failed(NO_ATOMICS)) };
+        // SAFETY: the caller's promise is the same.
+        unsafe { shm.atomic(to, operand, count, at, dtype, op, tag) }
     }
 
     unsafe fn fetch_atomic(
         &mut self,
-        _to: PeerAddr,
-        _operand: *const u8,
-        _result: *mut u8,
-        _count: usize,
-        _at: RemoteAddr,
-        _dtype: Dtype,
-        _op: ReduceOp,
-        _tag: Tag,
+        to: PeerAddr,
+        operand: *const u8,
+        result: *mut u8,
+        count: usize,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+        tag: Tag,
     ) -> Post {
-        Err(PostError::Failed(NO_ATOMICS))
+        let Some(shm) = self.near(to) else { return Err(PostError::Failed(NO_ATOMICS)) };
+        // SAFETY: the caller's promise is the same.
+        unsafe { shm.fetch_atomic(to, operand, result, count, at, dtype, op, tag) }
     }
 
     unsafe fn compare_atomic(
         &mut self,
-        _to: PeerAddr,
-        _operand: *const u8,
-        _compare: *const u8,
-        _result: *mut u8,
-        _at: RemoteAddr,
-        _dtype: Dtype,
-        _tag: Tag,
+        to: PeerAddr,
+        operand: *const u8,
+        compare: *const u8,
+        result: *mut u8,
+        at: RemoteAddr,
+        dtype: Dtype,
+        tag: Tag,
     ) -> Post {
-        Err(PostError::Failed(NO_ATOMICS))
+        let Some(shm) = self.near(to) else { return Err(PostError::Failed(NO_ATOMICS)) };
+        // SAFETY: the caller's promise is the same.
+        unsafe { shm.compare_atomic(to, operand, compare, result, at, dtype, tag) }
     }
 
     #[inline]
@@ -397,6 +410,6 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
 
 /// The answer to vectors beyond the limits.
 const TOO_MANY_PIECES: FabricCode = FabricCode { code: 0, text: "more pieces than the endpoint takes" };
-/// The answer to atomics, which are not offered.
+/// The answer to atomics of peers that are reached over the network.
 const NO_ATOMICS: FabricCode =
-    FabricCode { code: 0, text: "shared memory and a network together offer no atomics" };
+    FabricCode { code: 0, text: "beside shared memory a network offers no atomics" };

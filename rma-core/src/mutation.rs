@@ -124,6 +124,8 @@ mutations! {
     WordHolderIgnored,
     /// What a ticket's number carries into the next one, when it begins again, stays there.
     WordCarryKept,
+    /// A lock that is words, asked for by a packet, is granted before its turn has come.
+    ProxyHoldsEarly,
     /// A lock that is words is released while operations are under way.
     WordLeftEarly,
 }

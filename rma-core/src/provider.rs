@@ -380,6 +380,12 @@ pub unsafe trait Endpoint: Send {
         self.native()
     }
 
+    /// The same of peers to whom all is complete at once ([`Endpoint::completes_at_once`]), where they can do more than
+    /// all peers can.
+    fn native_near(&self) -> &NativeOps {
+        self.native_allocated()
+    }
+
     /// Makes `len` bytes of memory at a multiple of `alignment` (0 or a power of two) and of a page, where the
     /// fabric reaches some memory better than other: where peers can map it, or on a device.
     fn allocate(&mut self, len: usize, alignment: usize) -> Allocation {

@@ -17,8 +17,8 @@ mod world;
 
 pub use bootstrap::SimBootstrap;
 pub use fabric::{
-    native_all, Delivery, FabricConfig, Faults, NetworkModel, PacketRecord, PacketRoute, Sabotage,
-    SimEndpoint, SimFabric, SimRegion, Stage, TraceEvent, Traffic, Verdict, Violation,
+    native_all, native_locks, Delivery, FabricConfig, Faults, NetworkModel, PacketRecord, PacketRoute,
+    Sabotage, SimEndpoint, SimFabric, SimRegion, Stage, TraceEvent, Traffic, Verdict, Violation,
 };
 pub use random::Random;
 pub use world::{Failure, Fault, RankProgram, Schedule, SimWorld, Step};

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use rma_composite::CompositeEndpoint;
+use rma_conformance::behaviour::chosen_locks;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
 use rma_core::bootstrap::ADDRESS_BYTES_MAX;
+use rma_core::info::LockProtocol;
 use rma_core::provider::ProviderError;
 use rma_ofi::{Ofi, OfiEndpoint};
 use rma_shm::ShmEndpoint;
@@ -45,11 +47,26 @@ fn in_pairs(rank: u64) -> Option<u64> {
     Some(rank / 2)
 }
 
+fn by_choice(spec: Spec) -> Spec {
+    spec.with(|config| config.lock_protocol = LockProtocol::Auto)
+}
+
 fn forced(spec: Spec) -> Spec {
     spec.with(|config| config.force_message_path = true)
 }
 
 suite!(pairs, Both, |spec| world(spec, "net", in_pairs));
 suite!(turns, Both, |spec| world(spec, "tcp;ofi_rxm", by_turns));
+// Neighbours change each other's words; the others ask by packets.
+suite!(pairs_locks, Both, |spec| world(by_choice(spec), "net", in_pairs), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    locked_or_exposed, ranges_known_late, order_among_packets_is_free);
 // A ring holds a few packets, so that large puts as packets wait for room.
 suite!(pairs_messages, Both, |spec| world(forced(spec), "net", in_pairs), differ: large_puts);
+
+/// Neighbours take the words, and the others ask by packets.
+#[test]
+fn locks_are_words_for_neighbours() {
+    chosen_locks::all(&|spec: Spec| world(spec, "net", in_pairs));
+}

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
-use rma_conformance::behaviour::word_locks;
+use rma_conformance::behaviour::{chosen_locks, word_locks};
 use rma_conformance::{simulated, suite, Spec, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
@@ -92,6 +92,26 @@ suite!(word_locks_alone, SimWorld, |spec: Spec| each_elsewhere(locked_by_words(s
     windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late,
     order_among_packets_is_free, results_without_order_carry_the_acknowledgement, small_blocks_are_packed);
 
+// What fits a packet goes by one, the rest by words. The target draws a ticket for a packet, which is a round trip here.
+suite!(locks_by_choice, SimWorld, |spec: Spec| world(locked_by_choice(spec), |_| ()), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, locked_or_exposed, ranges_known_late);
+
+// Ranks 0 and 1, which most bodies are about, are neighbours and change each other's words; others ask by packets.
+suite!(neighbours_locks, SimWorld, |spec: Spec| world(locked_by_choice(spec), beside_a_network), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    locked_or_exposed, ranges_known_late, order_among_packets_is_free, closing_fence, costs_with_results);
+
+fn locked_by_choice(spec: Spec) -> Spec {
+    spec.with(|config| config.lock_protocol = LockProtocol::Auto)
+}
+
+fn beside_a_network(config: &mut FabricConfig) {
+    puts_and_gets(config);
+    (config.near_ranks, config.near_locks) = (2, true);
+}
+
 /// A world in which addresses and keys are no two ranks' the same.
 fn each_elsewhere(spec: Spec, change: impl Fn(&mut FabricConfig)) -> SimWorld {
     let mut config = FabricConfig::unit(spec.size());
@@ -146,6 +166,29 @@ fn a_lock_of_the_dead_is_lost() {
         let kill = || fabric.borrow().as_ref().expect("there is a world").kill(2);
         word_locks::a_lock_of_the_dead_is_lost(&make, &kill);
     }
+}
+
+/// Some take the words, and some ask by packets.
+#[test]
+fn locks_are_words_for_some() {
+    chosen_locks::all(&|spec: Spec| world(spec, beside_a_network));
+    chosen_locks::all(&|spec: Spec| each_elsewhere(spec, beside_a_network));
+    chosen_locks::an_epoch_chooses(&|spec: Spec| world(spec, |_| ()));
+    chosen_locks::an_epoch_chooses(&|spec: Spec| each_elsewhere(spec, |_| ()));
+}
+
+#[test]
+fn deaths_where_locks_are_words_for_some() {
+    let fabric = RefCell::new(None);
+    let make = |spec: Spec| {
+        let mut config = FabricConfig::unit(spec.size());
+        beside_a_network(&mut config);
+        let made = SimFabric::new(config);
+        *fabric.borrow_mut() = Some(made.clone());
+        simulated::world(&made, spec.size(), &spec.config, |endpoint, _| endpoint)
+    };
+    let kill = || fabric.borrow().as_ref().expect("there is a world").kill(3);
+    chosen_locks::deaths_of_both_kinds(&make, &kill);
 }
 
 /// More ranks than a window remembers places of: they are asked for again.

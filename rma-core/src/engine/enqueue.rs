@@ -3,6 +3,7 @@
 
 use super::operation::{Operation, Wanted};
 use crate::bootstrap::Bootstrap;
+use crate::info::LockProtocol;
 use crate::layout::Layouts;
 use crate::path::Path;
 use crate::provider::Endpoint;
@@ -71,12 +72,21 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         w.dirty = true;
         let te = &self.targets[t];
         if te.lock == TargetLockState::Called && te.sync == Sync::None {
-            self.targets[t].lock_wanted |=
-                self.targets[t].hurried || !self.may_wait_for_sync(w, t, operation);
+            let may_wait = self.may_wait_for_sync(w, t, operation) && !self.takes_words_first(w, t);
+            self.targets[t].lock_wanted |= self.targets[t].hurried || !may_wait;
         }
         // What the fabric does not take now stays pending; progress tries again.
         self.make_rma_progress_target(w, t);
         generation
+    }
+
+    /// Whether the lock is words that are to be taken whatever the epoch will be.
+    fn takes_words_first(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
+        let Some(words) = &w.words else { return false };
+        if words.choice == LockProtocol::Nic && words.reaches_all {
+            return true;
+        }
+        self.resolve(w, t) && self.targets[t].peer.is_some_and(|peer| self.endpoint.completes_at_once(peer))
     }
 
     /// Whether the lock request may wait for the epoch's end, so that all goes in one packet.
@@ -85,7 +95,6 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let together = if te.pending.count == 1 { true } else { self.config.coalesce };
         let atomic = !matches!(operation.kind, OpKind::Put | OpKind::Get);
         self.config.single_op_lock
-            && w.words.is_none()
             && w.checker.is_none()
             && together
             && operation.len <= self.config.small_bytes_max

@@ -138,6 +138,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 count: 0,
                 payload: None,
                 overtakes: false,
+                seat: None,
             };
             // A full queue is asked again at the next poll.
             let queued = w.lock.enqueue(waiter) == Request::Queued;
@@ -320,7 +321,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         match w.self_lock {
             SelfLock::Held | SelfLock::Waiting if w.words.is_some() => self.leave_own_words(w),
             // It is held, so the release is one that the lock knows.
-            SelfLock::Held => w.lock.release(self.rank).unwrap_or_default(),
+            SelfLock::Held => {
+                let _ = w.lock.release(self.rank, false);
+            }
             SelfLock::Waiting => w.lock.forget(self.rank),
             SelfLock::None | SelfLock::NoCheck => {}
         }

@@ -20,7 +20,7 @@ use crate::progress::{Failure, NO_WINDOW, REDUCE_VALUES};
 use crate::provider::{Allocation, Endpoint, MemoryRegion};
 use crate::state::WindowState;
 use crate::table::Shortcut;
-use crate::window::{Dynamic, OwnedMemory, SelfLock, Window, Words};
+use crate::window::{Dynamic, OwnedMemory, SelfLock, Window, Words, PROXIES};
 use crate::wire::Metadata;
 
 /// First registration key of windows: fabrics treat the lowest ones specially.
@@ -244,9 +244,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             misalignment: memory.misalignment(),
         };
         let words = match error {
-            None if remote.is_none() && process.offers_words(&options) => {
-                Words::new(&mut process.endpoint, RemoteKey(WORDS_KEY_BASE + u64::from(id.0)), own)
-            }
+            None if remote.is_none() => process.offers_words(&options).and_then(|offer| {
+                let key = RemoteKey(WORDS_KEY_BASE + u64::from(id.0));
+                Words::new(&mut process.endpoint, key, own, offer)
+            }),
             _ => None,
         };
         let operations = process.operations.reserve(process.config.operation_pool);
@@ -371,7 +372,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         sync.stage = Stage::Free { sequence: Some(sequence) };
         self.process.send_barrier_rounds(w);
-        if !w.barrier.is_complete(sequence) {
+        // What was given back last on behalf of others may still be on its way.
+        if !w.barrier.is_complete(sequence) || w.words.as_ref().is_some_and(|words| !words.is_idle()) {
             return self.free_alone(sync);
         }
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
@@ -539,15 +541,17 @@ fn agree<R>(
     if !same(PATHS) {
         w.paths = Paths::default();
     }
-    if values[WORDS + AGREED] == !0 {
+    if !Words::<R>::are_alike(values[WORDS], !values[WORDS + AGREED]) {
         w.words = None;
     }
+    let mut protocol = LockProtocol::Message;
     if let Some(words) = &mut w.words {
         words.is_alike = same(WORDS);
+        protocol = if words.reaches_all { words.choice } else { LockProtocol::Auto };
+        w.lock.follow_words(PROXIES);
     }
-    let is_words = w.words.is_some();
-    w.options.lock_protocol = Some(if is_words { LockProtocol::Nic } else { LockProtocol::Message });
-    if w.options.no_locks || is_words {
+    w.options.lock_protocol = Some(protocol);
+    if w.options.no_locks {
         w.drop_lock();
     }
     w.usable = true;

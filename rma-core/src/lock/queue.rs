@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use super::deferred::Span;
 use super::sharers::Sharers;
+use super::words::Claim;
 use crate::ids::Rank;
 use crate::mutation::Mutation;
 
@@ -35,6 +36,15 @@ pub struct Waiter {
     pub payload: Option<Span>,
     /// A shared request that does not wait behind exclusive ones which only wait themselves.
     pub overtakes: bool,
+    /// Where the lock is words: which of this rank's own locks on them waits on the request's behalf.
+    pub seat: Option<u8>,
+}
+
+impl Waiter {
+    /// What is asked for.
+    pub fn claim(&self) -> Claim {
+        Claim::of(self.lock_type, self.overtakes)
+    }
 }
 
 /// What became of a request.
@@ -58,9 +68,13 @@ pub struct NotHeld;
 #[derive(Debug)]
 pub struct WindowLock {
     shared_count: u32,
+    /// Those of them that hold it under lock_all. Only where it is words, which count them apart.
+    everywhere_count: u32,
     exclusive: Option<Rank>,
     /// Who shares it, as far as there is room: their locks are released should they die.
     sharers: Sharers,
+    /// Who does under lock_all, where that is kept apart.
+    everywhere: Option<Sharers>,
     waiters: VecDeque<Waiter>,
     capacity: usize,
 }
@@ -69,7 +83,23 @@ impl WindowLock {
     /// Free, with room for `capacity` waiters.
     pub fn new(capacity: usize) -> Self {
         let waiters = VecDeque::with_capacity(capacity);
-        Self { shared_count: 0, exclusive: None, sharers: Sharers::new(capacity > 0), waiters, capacity }
+        Self {
+            shared_count: 0,
+            everywhere_count: 0,
+            exclusive: None,
+            sharers: Sharers::new(capacity > 0),
+            everywhere: None,
+            waiters,
+            capacity,
+        }
+    }
+
+    /// The lock is words, and who comes when is decided there: this only knows who holds, and who waits, which are at
+    /// most so many.
+    pub fn follow_words(&mut self, waiters_max: usize) {
+        self.everywhere = Some(Sharers::new(self.capacity > 0));
+        self.capacity = self.capacity.min(waiters_max);
+        self.waiters = VecDeque::with_capacity(self.capacity);
     }
 
     fn admits(&self, lock_type: LockType) -> bool {
@@ -77,13 +107,19 @@ impl WindowLock {
         !is_alone && (lock_type == LockType::Shared || self.shared_count == 0)
     }
 
-    fn hold(&mut self, origin: Rank, lock_type: LockType) {
-        match lock_type {
-            LockType::Shared => {
+    /// Somebody holds it from now on.
+    pub fn hold(&mut self, origin: Rank, claim: Claim) {
+        match (claim, &mut self.everywhere) {
+            (Claim::Exclusive, _) => self.exclusive = Some(origin),
+            (Claim::Everywhere, Some(everywhere)) => {
+                self.shared_count += 1;
+                self.everywhere_count += 1;
+                everywhere.insert(origin);
+            }
+            (Claim::Shared | Claim::Everywhere, _) => {
                 self.shared_count += 1;
                 self.sharers.insert(origin);
             }
-            LockType::Exclusive => self.exclusive = Some(origin),
         }
     }
 
@@ -97,7 +133,7 @@ impl WindowLock {
             || (overtakes && self.shared_count > 0 && !Mutation::NoOvertaking.is_on());
         let granted = is_next && self.admits(lock_type);
         if granted {
-            self.hold(origin, lock_type);
+            self.hold(origin, Claim::of(lock_type, overtakes));
         }
         granted
     }
@@ -121,38 +157,67 @@ impl WindowLock {
         self.waiters.len() < self.capacity
     }
 
-    /// Releases what `origin` holds.
+    /// Releases what `origin` holds, `overtakes` being what it has asked with; says what that was.
     ///
     /// # Errors
     /// When `origin` cannot be a holder. (Shared holders are only counted, so a wrong release is
     /// found when nobody holds the lock shared.)
-    pub fn release(&mut self, origin: Rank) -> Result<(), NotHeld> {
+    pub fn release(&mut self, origin: Rank, overtakes: bool) -> Result<Claim, NotHeld> {
         if Mutation::ReleaseForgotten.is_on() {
-            Ok(())
-        } else if self.exclusive == Some(origin) {
-            self.exclusive = None;
-            Ok(())
-        } else if self.shared_count > 0 {
-            self.shared_count -= 1;
-            self.sharers.remove(origin);
-            Ok(())
-        } else {
-            Err(NotHeld)
+            return Ok(Claim::Shared);
         }
+        if self.exclusive == Some(origin) {
+            self.exclusive = None;
+            return Ok(Claim::Exclusive);
+        }
+        let claim = Claim::of(LockType::Shared, overtakes && self.everywhere.is_some());
+        self.share_less(claim)?;
+        match (claim, &mut self.everywhere) {
+            (Claim::Everywhere, Some(everywhere)) => everywhere.remove(origin),
+            _ => self.sharers.remove(origin),
+        };
+        Ok(claim)
+    }
+
+    /// There is one shared holder less of this kind.
+    fn share_less(&mut self, claim: Claim) -> Result<(), NotHeld> {
+        let is_everywhere = claim == Claim::Everywhere;
+        let left =
+            if is_everywhere { self.everywhere_count } else { self.shared_count - self.everywhere_count };
+        if left == 0 {
+            return Err(NotHeld);
+        }
+        self.shared_count -= 1;
+        self.everywhere_count -= u32::from(is_everywhere);
+        Ok(())
     }
 
     /// Releases what a rank holds that cannot be reached any more, and makes it wait for nothing. Requests
     /// with kept operations stay in line, because these leave in order, with `unlock` among their flags. In jobs
     /// of more than 8192 ranks, one of those above that shares the lock with more than a few of them keeps its
-    /// share.
-    pub fn on_lost(&mut self, rank: Rank, unlock: u16) {
-        if self.exclusive == Some(rank) {
-            self.exclusive = None;
+    /// share. `has_left` is told of each lock that was held, `gives_up` of each seat that waits for nothing now.
+    pub fn on_lost(
+        &mut self,
+        rank: Rank,
+        unlock: u16,
+        mut has_left: impl FnMut(Claim),
+        mut gives_up: impl FnMut(u8),
+    ) {
+        if self.exclusive.take_if(|holder| *holder == rank).is_some() {
+            has_left(Claim::Exclusive);
         }
-        if self.sharers.remove(rank) {
-            self.shared_count = self.shared_count.saturating_sub(1);
+        if self.sharers.remove(rank) && self.share_less(Claim::Shared).is_ok() {
+            has_left(Claim::Shared);
         }
-        self.waiters.retain(|waiter| waiter.origin != rank || waiter.payload.is_some());
+        let is_everywhere = self.everywhere.as_mut().is_some_and(|everywhere| everywhere.remove(rank));
+        if is_everywhere && self.share_less(Claim::Everywhere).is_ok() {
+            has_left(Claim::Everywhere);
+        }
+        self.waiters.retain(|waiter| {
+            let stays = waiter.origin != rank || waiter.payload.is_some();
+            waiter.seat.filter(|_| !stays).into_iter().for_each(&mut gives_up);
+            stays
+        });
         for waiter in self.waiters.iter_mut().filter(|waiter| waiter.origin == rank) {
             waiter.flags |= unlock;
         }
@@ -166,8 +231,19 @@ impl WindowLock {
     /// The next waiter whose turn has come; the lock is its own from now on.
     pub fn poll_grant(&mut self) -> Option<Waiter> {
         let waiter = self.waiters.remove(self.next_grant()?)?;
-        self.hold(waiter.origin, waiter.lock_type);
+        self.hold(waiter.origin, waiter.claim());
         Some(waiter)
+    }
+
+    /// The first waiter whose seat has what it waited for, or never will; out of the queue.
+    pub fn poll_seated(&mut self, is_over: impl Fn(u8) -> bool) -> Option<Waiter> {
+        let place = self.waiters.iter().position(|waiter| waiter.seat.is_some_and(&is_over))?;
+        self.waiters.remove(place)
+    }
+
+    /// Those who wait and came before the one of this seat; all, if none is.
+    pub fn before(&self, seat: u8) -> impl Iterator<Item = &Waiter> {
+        self.waiters.iter().take_while(move |waiter| waiter.seat != Some(seat))
     }
 
     /// Whether [`WindowLock::poll_grant`] has something to say.
@@ -196,7 +272,8 @@ impl WindowLock {
 
     /// Bytes held beyond the structure itself.
     pub fn heap_bytes(&self) -> usize {
-        self.waiters.capacity() * size_of::<Waiter>() + self.sharers.heap_bytes()
+        let everywhere = self.everywhere.as_ref().map_or(0, Sharers::heap_bytes);
+        self.waiters.capacity() * size_of::<Waiter>() + self.sharers.heap_bytes() + everywhere
     }
 }
 
@@ -213,7 +290,12 @@ mod tests {
             count: 0,
             payload: None,
             overtakes: false,
+            seat: None,
         }
+    }
+
+    fn lose(lock: &mut WindowLock, rank: Rank) {
+        lock.on_lost(rank, 2, |_| (), |_| ());
     }
 
     #[test]
@@ -227,15 +309,15 @@ mod tests {
         assert_eq!(lock.enqueue(waiter(3, LockType::Shared)), Request::Queued);
         assert_eq!(lock.enqueue(waiter(4, LockType::Shared)), Request::Queued);
         assert!(lock.poll_grant().is_none());
-        lock.release(Rank(0)).unwrap();
+        lock.release(Rank(0), false).unwrap();
         assert!(!lock.has_grant());
-        lock.release(Rank(1)).unwrap();
+        lock.release(Rank(1), false).unwrap();
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(2)));
         assert!(lock.poll_grant().is_none(), "exclusive is exclusive");
-        lock.release(Rank(2)).unwrap();
+        lock.release(Rank(2), false).unwrap();
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(3)));
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(4)));
-        assert!(lock.release(Rank(3)).and_then(|()| lock.release(Rank(4))).is_ok());
+        assert!(lock.release(Rank(3), false).and_then(|_| lock.release(Rank(4), false)).is_ok());
         assert!(lock.is_free());
     }
 
@@ -248,12 +330,12 @@ mod tests {
         assert!(!lock.try_acquire(Rank(3), LockType::Shared, true), "exclusive is exclusive");
         assert_eq!(lock.enqueue(Waiter { overtakes: true, ..waiter(3, LockType::Shared) }), Request::Queued);
         assert_eq!(lock.enqueue(waiter(4, LockType::Shared)), Request::Queued);
-        lock.release(Rank(0)).unwrap();
+        lock.release(Rank(0), false).unwrap();
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(1)));
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(3)));
         assert!(lock.poll_grant().is_none(), "rank 4 holds nothing and waits its turn");
         assert!(lock.try_acquire(Rank(5), LockType::Shared, true));
-        (0..3).for_each(|_| lock.release(Rank(1)).unwrap());
+        (0..3).for_each(|_| assert!(lock.release(Rank(1), false).is_ok()));
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(2)));
         assert!(!lock.try_acquire(Rank(6), LockType::Shared, true));
     }
@@ -265,11 +347,11 @@ mod tests {
         assert!(lock.try_acquire(Rank(1), LockType::Shared, false));
         assert_eq!(lock.enqueue(waiter(0, LockType::Exclusive)), Request::Queued);
         assert_eq!(lock.enqueue(waiter(2, LockType::Exclusive)), Request::Queued);
-        lock.on_lost(Rank(0), 2);
+        lose(&mut lock, Rank(0));
         assert!(!lock.has_grant(), "rank 1 shares it still");
-        lock.on_lost(Rank(1), 2);
+        lose(&mut lock, Rank(1));
         assert_eq!(lock.poll_grant().map(|waiter| waiter.origin), Some(Rank(2)));
-        lock.on_lost(Rank(2), 2);
+        lose(&mut lock, Rank(2));
         assert!(lock.is_free());
     }
 
@@ -278,16 +360,16 @@ mod tests {
         let mut lock = WindowLock::new(8);
         assert!((0..100).all(|rank| lock.try_acquire(Rank(rank), LockType::Shared, false)));
         assert_eq!(lock.enqueue(waiter(100, LockType::Exclusive)), Request::Queued);
-        (0..100).rev().for_each(|rank| lock.on_lost(Rank(rank), 2));
+        (0..100).rev().for_each(|rank| lose(&mut lock, Rank(rank)));
         assert_eq!(lock.poll_grant().map(|waiter| waiter.origin), Some(Rank(100)));
     }
 
     #[test]
     fn a_full_queue_says_so_and_a_wrong_release_is_found() {
         let mut lock = WindowLock::new(1);
-        assert_eq!(lock.release(Rank(0)), Err(NotHeld));
+        assert_eq!(lock.release(Rank(0), false), Err(NotHeld));
         assert!(lock.try_acquire(Rank(0), LockType::Exclusive, false));
-        assert_eq!(lock.release(Rank(1)), Err(NotHeld));
+        assert_eq!(lock.release(Rank(1), false), Err(NotHeld));
         assert_eq!(lock.enqueue(waiter(1, LockType::Shared)), Request::Queued);
         assert_eq!(lock.enqueue(waiter(2, LockType::Shared)), Request::Full);
     }

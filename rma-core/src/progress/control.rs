@@ -153,11 +153,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     w.dirty = true;
                 }
                 w.cursor.on_skipped();
-            } else if w.words.is_some() {
+            } else if self.walks_by_words(w, rank)? {
                 self.walk_words(w, rank)?;
             } else {
                 let lock = BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE;
-                let flags = if w.walk == Walk::Lock { lock } else { BatchFlags::UNLOCK };
+                let flags = if w.walk == Walk::Lock {
+                    lock
+                } else {
+                    BatchFlags::UNLOCK | w.unlock_flags(BatchFlags::UNLOCK)
+                };
                 match self.send_detached(w, rank, flags)? {
                     true => w.cursor.on_asked(),
                     // The others still want to be asked; the error is reported at the end.

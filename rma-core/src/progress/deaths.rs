@@ -229,7 +229,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             words.lose(Some(rank));
         }
         self.leave_lost_seats(w, rank);
-        w.lock.on_lost(rank, BatchFlags::UNLOCK.0);
+        self.release_lost(w, rank, BatchFlags::UNLOCK.0);
         self.serve_grants(w);
         w.dirty = true;
     }

@@ -73,9 +73,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !te.wants_issue() || te.is_dead() || !may_issue {
             return Ok(0);
         }
-        match te.lock {
-            TargetLockState::Called if w.words.is_some() => self.issue_word_lock(w, t)?,
-            TargetLockState::Called => return self.issue_lock(w, t),
+        let lock = te.lock;
+        match lock {
+            TargetLockState::Called if w.words.is_none() => return self.issue_lock(w, t),
+            TargetLockState::Called if !self.locks_by_words(w, t)? => return self.issue_lock(w, t),
+            TargetLockState::Called => self.issue_word_lock(w, t)?,
             TargetLockState::Issued => self.issue_words(w, t)?,
             TargetLockState::Granted => {}
         }
@@ -201,7 +203,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> Header {
         Header {
             kind: PacketKind::Batch,
-            flags: (flags | w.check_flags(self.targets[t].order.section > 0)).0,
+            flags: (flags | w.check_flags(self.targets[t].order.section > 0) | w.unlock_flags(flags)).0,
             count,
             window: w.id,
             sender: self.rank,

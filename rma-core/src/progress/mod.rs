@@ -14,6 +14,7 @@ mod notes;
 mod origin_role;
 mod peers;
 mod process;
+mod proxies;
 mod pscw;
 mod receive;
 mod regions;

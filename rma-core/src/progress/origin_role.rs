@@ -43,10 +43,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         if flags.has(ReplyFlags::ERROR) {
             let error = ErrorRecord::decode(reader)?;
+            if error == ErrorRecord::LockLost {
+                self.give_up_operations(w, t, TargetError::LockLost);
+            }
             self.targets[t].error.get_or_insert(TargetError::Record(error));
         }
-        // Where locks are words no packet says anything about them.
-        if w.state().is_passive() && w.words.is_none() {
+        // Of a lock by words no packet says anything.
+        if w.state().is_passive() && self.targets[t].words.is_idle() {
             self.on_lock_reply(t, flags);
         }
         let te = &mut self.targets[t];
@@ -165,6 +168,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if flags.has(ReplyFlags::ERROR) {
             let error = ErrorRecord::decode(reader)?;
             w.detached_error.get_or_insert((sender, TargetError::Record(error)));
+            if error == ErrorRecord::LockLost {
+                w.cursor.on_lost(sender);
+            }
         }
         if !flags.has(ReplyFlags::DETACHED) {
             return Ok(());

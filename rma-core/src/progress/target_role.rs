@@ -2,10 +2,12 @@
 
 use alloc::boxed::Box;
 
+use super::proxies::Proxy;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::check::Checker;
 use crate::ids::Rank;
+use crate::lock::words::Claim;
 use crate::lock::{LockType, Request, Waiter};
 use crate::message::{execute, Executed};
 use crate::provider::{Endpoint, PostError};
@@ -57,13 +59,31 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             flags.has(BatchFlags::LOCK_SHARED).then_some(LockType::Shared)
         };
         if let Some(lock_type) = lock_type {
-            if !w.lock.try_acquire(header.sender, lock_type, flags.has(BatchFlags::OVERTAKE)) {
-                self.queue_lock(w, &batch, lock_type, operations);
+            let proxy = self.try_lock(w, header.sender, lock_type, flags.has(BatchFlags::OVERTAKE));
+            if proxy != Proxy::Held {
+                self.queue_lock(w, &batch, lock_type, operations, proxy);
                 return;
             }
         }
         self.execute_batch(w, &batch);
         self.serve_grants(w);
+    }
+
+    /// The lock, at once if it may be.
+    fn try_lock(
+        &mut self,
+        w: &mut Window<E::Region>,
+        origin: Rank,
+        lock_type: LockType,
+        overtakes: bool,
+    ) -> Proxy {
+        if w.words.is_some() {
+            return self.ask_by_proxy(w, origin, Claim::of(lock_type, overtakes));
+        }
+        match w.lock.try_acquire(origin, lock_type, overtakes) {
+            true => Proxy::Held,
+            false => Proxy::InLine,
+        }
     }
 
     /// The lock is not free: the request waits, with its operations if there is room for them.
@@ -73,10 +93,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         batch: &Batch<'_>,
         lock_type: LockType,
         operations: &[u8],
+        proxy: Proxy,
     ) {
         let overtakes = batch.flags.has(BatchFlags::OVERTAKE);
         // What is kept leaves in the order in which it came: not for a request that may pass others.
-        let is_kept = w.lock.has_room() && !overtakes;
+        let is_kept = w.lock.has_room() && !overtakes && proxy != Proxy::Full;
         let payload = if is_kept { w.deferred.keep(operations) } else { None };
         let waiter = Waiter {
             origin: batch.origin,
@@ -86,8 +107,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             count: batch.count,
             payload,
             overtakes,
+            seat: if let Proxy::Waits(seat) = proxy { Some(seat) } else { None },
         };
-        if w.lock.enqueue(waiter) == Request::Full {
+        if proxy == Proxy::Full || w.lock.enqueue(waiter) == Request::Full {
             let Some(mut answer) = self.begin_answer() else { return };
             answer.flags |= ReplyFlags::RETRY | detached(batch.flags);
             self.finish_answer(w, batch, answer);
@@ -96,6 +118,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Serves the waiters whose turn has come, as long as there are reply buffers.
     pub(crate) fn serve_grants(&mut self, w: &mut Window<E::Region>) {
+        if w.words.is_some() {
+            return self.serve_proxies(w);
+        }
         while w.lock.has_grant() && self.replies.has_room() {
             let Some(waiter) = w.lock.poll_grant() else { return };
             if waiter.origin == self.rank && !self.is_ghost {
@@ -104,6 +129,33 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             self.execute_waiter(w, &waiter);
         }
+    }
+
+    fn serve_proxies(&mut self, w: &mut Window<E::Region>) {
+        while self.replies.has_room() {
+            match self.poll_proxy_grant(w) {
+                Some((waiter, true)) => self.execute_waiter(w, &waiter),
+                Some((waiter, false)) => self.refuse_waiter(w, &waiter),
+                None => return,
+            }
+        }
+    }
+
+    /// The lock is lost, and nothing that came with the request is executed.
+    #[cold]
+    fn refuse_waiter(&mut self, w: &mut Window<E::Region>, waiter: &Waiter) {
+        if let Some(span) = waiter.payload {
+            w.deferred.release(span);
+        }
+        let Some(mut answer) = self.begin_answer() else { return };
+        let (flags, origin) = (BatchFlags(waiter.flags), waiter.origin);
+        let mut out = Writer::new(&mut answer.buffer, answer.len);
+        if ErrorRecord::LockLost.encode(&mut out) {
+            answer.len = out.len();
+        }
+        answer.flags |= ReplyFlags::ERROR | detached(flags);
+        let (token, count) = (waiter.token, waiter.count);
+        self.finish_answer(w, &Batch { origin, flags, token, count, operations: None }, answer);
     }
 
     fn execute_waiter(&mut self, w: &mut Window<E::Region>, waiter: &Waiter) {
@@ -183,7 +235,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             if batch.flags.has(BatchFlags::UNLOCK) {
                 acks |= ReplyFlags::UNLOCK_ACK;
-                if w.lock.release(batch.origin).is_err() {
+                let overtakes = batch.flags.has(BatchFlags::OVERTAKE);
+                if self.release_held(w, batch.origin, overtakes).is_err() {
                     error.get_or_insert(ErrorRecord::NotHeld);
                 }
             }

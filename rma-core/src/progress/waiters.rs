@@ -43,7 +43,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(at) = w.words.as_ref().and_then(|words| words.place_of(rank, self.rank)) else { return };
         // One to which this rank has no way yet is not worth one, and may have died meanwhile.
         let Some(peer) = self.peers.get(Place::of_target(w, rank)) else { return };
-        let has_atomic = NativeOps::has(&self.endpoint.native_allocated().atomic, Dtype::U64, ReduceOp::Sum);
+        let has_atomic = NativeOps::has(&self.endpoint.native_near().atomic, Dtype::U64, ReduceOp::Sum);
         if !has_atomic || !self.endpoint.completes_at_once(peer) {
             return;
         }
@@ -61,7 +61,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let dtype = Dtype::U64;
         let NearWords { peer, at } = words;
         let tag = LockSeat::Waiters.tag(Word::Tickets, 0);
-        let has_atomic = NativeOps::has(&self.endpoint.native_allocated().fetch_atomic, dtype, op);
+        let has_atomic = NativeOps::has(&self.endpoint.native_near().fetch_atomic, dtype, op);
         if !has_atomic || !self.endpoint.completes_at_once(peer) {
             return None;
         }

@@ -19,23 +19,68 @@ use crate::pool::NONE;
 use crate::provider::{Accepted, Endpoint, Post, PostError, RemoteAddr};
 use crate::state::TargetLockState;
 use crate::table::{CellPlace, Sync, TargetError};
-use crate::window::{has_atomics, offset_of, Seat, Walk, Window, OWN_SEAT, SEATS};
+use crate::window::{has_atomics, offset_of, Seat, Walk, Window, FIRST_PROXY, OWN_SEAT, SEATS};
 use crate::wire::{Header, PacketKind};
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// Whether this rank would lock a window with these options by atomics.
-    pub(crate) fn offers_words(&self, options: &WindowOptions) -> bool {
+    /// Whether this rank would lock a window with these options by atomics: by what it would choose where it has a
+    /// choice, and whether all ranks reach its words, or its neighbours alone.
+    pub(crate) fn offers_words(&self, options: &WindowOptions) -> Option<(LockProtocol, bool)> {
         // The words are memory of the fabric's choice.
         let native = self.endpoint.native_allocated();
+        let reaches_all = has_atomics(native);
+        let is_reached = reaches_all || has_atomics(self.endpoint.native_near());
         // The checker at the target has to see where epochs end.
         let is_refused = options.no_locks || options.check == Some(true) || self.config.force_message_path;
-        let is_wanted = match options.lock_protocol {
-            Some(LockProtocol::Nic) => true,
-            // Otherwise operations are packets, or need the target's process, and LOCK and UNLOCK ride with them.
-            Some(LockProtocol::Auto) => native.put && native.get && !self.limits.needs_target_progress,
-            Some(LockProtocol::Message) | None => false,
+        let protocol = options.lock_protocol.unwrap_or_default();
+        let is_wanted = match protocol {
+            LockProtocol::Nic => true,
+            // Where all reach them though operations are packets, or need the target's process, LOCK and UNLOCK ride
+            // with them.
+            LockProtocol::Auto => {
+                !reaches_all || (native.put && native.get && !self.limits.needs_target_progress)
+            }
+            LockProtocol::Message => false,
         };
-        is_wanted && has_atomics(native) && !is_refused && self.size <= Tickets::RANKS_MAX
+        let is_offered = is_wanted && is_reached && !is_refused && self.size <= Tickets::RANKS_MAX;
+        is_offered.then_some((protocol, reaches_all))
+    }
+
+    /// Whether a target's lock, which was called, is to be had by its words; else it is by a packet, which the target
+    /// answers when it has drawn a ticket itself. `Err`: not known yet.
+    pub(crate) fn locks_by_words(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<bool, Again> {
+        let Some((choice, reaches_all)) = w.words.as_ref().map(|words| (words.choice, words.reaches_all))
+        else {
+            return Ok(false);
+        };
+        if choice == LockProtocol::Nic && reaches_all {
+            return Ok(true);
+        }
+        if !self.resolve(w, t) {
+            return Err(Again);
+        }
+        let te = &self.targets[t];
+        if te.peer.is_some_and(|peer| self.endpoint.completes_at_once(peer)) {
+            return Ok(true);
+        }
+        // All that is to be done fits the request, which is one round trip. Of lock_all, whether a rank was locked by a
+        // packet must follow from the rank, as elements come and go.
+        let is_small = te.sync == Sync::Unlock && !te.lock_wanted && !w.state().is_lock_all();
+        Ok(reaches_all && !is_small)
+    }
+
+    /// The same of a rank that the walk of lock_all has come to.
+    pub(super) fn walks_by_words(&mut self, w: &Window<E::Region>, rank: Rank) -> Result<bool, Again> {
+        let Some(words) = &w.words else { return Ok(false) };
+        if words.reaches_all {
+            return Ok(true);
+        }
+        match self.target_peer(w, rank) {
+            Ok(Some(peer)) => Ok(self.endpoint.completes_at_once(peer)),
+            Ok(None) => Err(Again),
+            // Found out again by what is posted.
+            Err(_) => Ok(false),
+        }
     }
 
     /// Makes room for the atomics of a window that `has_words`, and for those of target elements that came with
@@ -54,10 +99,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         matches!(self.failure, Some(Failure::Peer(..))) || !self.losses.is_empty()
     }
 
-    /// Asks a machine that waits whether it waits for the living.
-    fn find_out(&self, lock: &mut WordLock) -> bool {
-        let first = self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank);
-        let is_alive = |rank| first != Some(rank) && self.losses.reason(rank).is_none();
+    /// Asks a machine that waits whether it waits for the living; `is_mine`: another lock of this rank's may be the one
+    /// that is in the word.
+    fn find_out(&self, lock: &mut WordLock, is_mine: bool) -> bool {
+        let (me, first) = (self.rank, self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank));
+        let is_alive = |rank| match rank == me {
+            true => is_mine,
+            false => first != Some(rank) && self.losses.reason(rank).is_none(),
+        };
         self.is_mourning() && lock.find_out(is_alive)
     }
 
@@ -192,6 +241,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         for w in windows.iter_mut() {
             if w.words.as_ref().is_some_and(|words| words.has_waiters) {
                 is_refused |= self.look_in(w);
+                self.serve_grants(w);
             }
         }
         if is_refused {
@@ -249,7 +299,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) {
         match seat {
             LockSeat::Target => {
-                let Some(w) = windows.get_mut(self.targets[index].window) else { return };
+                let Some(w) = windows.get_mut(self.targets[index].window) else {
+                    // Its window is gone, and the element waits for its atomics to be free.
+                    let old = self.lock_cells.result(index as usize, word);
+                    self.targets[index].words.on_done(word, old);
+                    return;
+                };
                 let _ = self.on_target_word(w, index, word);
             }
             LockSeat::Window(seat) => {
@@ -265,7 +320,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let old = self.lock_cells.result(t as usize, word);
         let mut lock = self.targets[t].words;
         let next = lock.on_done(word, old);
-        let is_lost = self.find_out(&mut lock);
+        let is_lost = self.find_out(&mut lock, false);
         let te = &mut self.targets[t];
         te.words = lock;
         if lock.is_held() && te.lock == TargetLockState::Issued {
@@ -310,7 +365,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.words.is_none() {
             return Ok(());
         }
-        (0..SEATS).try_for_each(|seat| self.issue_seat(w, seat))
+        (0..SEATS).try_for_each(|seat| self.issue_seat(w, seat))?;
+        self.pay_owed(w);
+        self.serve_grants(w);
+        Ok(())
     }
 
     pub(crate) fn issue_seat(&mut self, w: &mut Window<E::Region>, seat: usize) -> Result<(), Again> {
@@ -320,7 +378,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let lock = words.seat(seat).lock;
             words.has_waiters |= lock.is_waiting();
             self.wants_looks |= lock.is_waiting();
-            let Some((word, turn)) = next_turn(&lock, is_mourning) else { return Ok(()) };
+            let next = next_turn(&lock, is_mourning);
+            let Some((word, turn)) = next.filter(|_| Self::may_post(w, seat, &next)) else { return Ok(()) };
             if !self.post_seat_word(w, seat, word, turn)? {
                 return Ok(());
             }
@@ -415,10 +474,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let words = w.words.as_mut()?;
         let mut lock = words.seat(seat).lock;
         let next = lock.on_done(word, old);
-        let is_lost = self.find_out(&mut lock);
+        let is_mine = words.seat(seat).rank == self.rank && words.is_alone_beside(seat);
+        let is_lost = self.find_out(&mut lock, is_mine);
         words.seat_mut(seat).lock = lock;
         if is_lost {
             self.lose_seat(w, seat, TargetError::LockLost);
+            return next;
+        }
+        if seat >= FIRST_PROXY {
+            self.clear_proxy(w, seat);
             return next;
         }
         let rank = words.seat(seat).rank;
@@ -454,6 +518,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.note_peer_failure(rank, code);
         }
         w.dirty = true;
+        if seat >= FIRST_PROXY {
+            // Whoever asked is answered as it is found.
+            return self.clear_proxy(w, seat);
+        }
         if seat != OWN_SEAT {
             w.cursor.on_lost(rank);
             w.detached_error.get_or_insert((rank, error));
@@ -464,7 +532,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Nothing of the seat's lock is under way. One that was lost is found lost by the call that waits for it.
-    fn leave_seat(&mut self, w: &mut Window<E::Region>, seat: usize) {
+    pub(super) fn leave_seat(&mut self, w: &mut Window<E::Region>, seat: usize) {
         let Some(words) = &mut w.words else { return };
         let left = words.stand_up(seat);
         if seat == OWN_SEAT && left.lock.is_lost() {
@@ -529,8 +597,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 }
 
+/// A word, and what is to be done to it.
+pub(super) type NextTurn = Option<(Word, Turn)>;
+
 /// What a lock wants of the fabric that it has not wanted in vain before.
-fn next_turn(lock: &WordLock, is_mourning: bool) -> Option<(Word, Turn)> {
+fn next_turn(lock: &WordLock, is_mourning: bool) -> NextTurn {
     let turn_of = |word| lock.poll(word, is_mourning).filter(|turn| !turn.is_again).map(|turn| (word, turn));
     Word::BOTH.into_iter().find_map(turn_of)
 }

@@ -43,7 +43,7 @@ impl TargetError {
     pub(crate) fn report(self, call: Call, target: Rank) -> RmaError {
         match self {
             Self::Peer(code) => RmaError::Peer { call, target, code },
-            Self::LockLost => RmaError::LockLost { call, target },
+            Self::LockLost | Self::Record(ErrorRecord::LockLost) => RmaError::LockLost { call, target },
             Self::Record(ErrorRecord::Range { offset, len, size }) => {
                 RmaError::Range { call, target, offset_bytes: offset, len_bytes: len, window_bytes: size }
             }

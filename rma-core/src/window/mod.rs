@@ -10,7 +10,10 @@ use core::sync::atomic::{fence, Ordering};
 
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use memory::OwnedMemory;
-pub(crate) use words::{has_atomics, offset_of, offset_of_waiter, Seat, Words, OWN_SEAT, SEATS};
+pub(crate) use words::{
+    has_atomics, offset_of, offset_of_waiter, Seat, Words, FIRST_PROXY, OWN_SEAT, PROXIES, RELEASE_SEAT,
+    SEATS,
+};
 
 use crate::check::Checker;
 use crate::config::Config;
@@ -101,7 +104,8 @@ pub(crate) struct Window<R> {
     pub(crate) notices: Notices,
     pub(crate) lock: WindowLock,
     pub(crate) deferred: DeferredRing,
-    /// What takes the place of both where the window is locked by the fabric's atomics.
+    /// Where the window is locked by the fabric's atomics: who holds the lock is said there, and those two serve the
+    /// ranks that ask by packets.
     pub(crate) words: Option<Box<Words<R>>>,
     pub(crate) self_lock: SelfLock,
     pub(crate) lock_all_no_check: bool,
@@ -198,6 +202,15 @@ impl<R> Window<R> {
     pub(crate) fn drop_lock(&mut self) {
         self.lock = WindowLock::new(0);
         self.deferred = DeferredRing::new(0);
+    }
+
+    /// What goes with UNLOCK among `flags`: under lock_all, where those locks are counted apart, that it is one.
+    pub(crate) fn unlock_flags(&self, flags: BatchFlags) -> BatchFlags {
+        if self.words.is_some() && flags.has(BatchFlags::UNLOCK) && self.state.is_lock_all() {
+            BatchFlags::OVERTAKE
+        } else {
+            BatchFlags::default()
+        }
     }
 
     /// Whether a batch with these flags breaks the promise that nobody locks the window.

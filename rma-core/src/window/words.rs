@@ -7,20 +7,31 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::dtype::Dtype;
 use crate::ids::{PeerAddr, Rank, RemoteKey};
-use crate::lock::words::{Tickets, Word, WordLock};
+use crate::info::LockProtocol;
+use crate::lock::words::{Claim, Tickets, Word, WordLock};
 use crate::op::ReduceOp;
 use crate::pool::NONE;
 use crate::provider::{Allocation, Endpoint, Mapping, MemoryRegion, NativeOps, RemoteAddr};
 use crate::wire::Metadata;
 
-/// The lock of the own window, and those of ranks that the walk of lock_all asks at one time.
-pub(crate) const SEATS: usize = 1 + crate::epoch::DETACHED_IN_FLIGHT;
-
 /// The seat of the own window's lock.
 pub(crate) const OWN_SEAT: usize = 0;
 
+/// The first seat of locks of the own window that are asked for by packets. Before it are those of ranks that the walk
+/// of lock_all asks at one time.
+pub(crate) const FIRST_PROXY: usize = 1 + crate::epoch::DETACHED_IN_FLIGHT;
+
+/// Packets whose locks may be waited for at one time, or held alone.
+pub(crate) const PROXIES: usize = 16;
+
+/// The seat from which locks of those are given back that were held together with others.
+pub(crate) const RELEASE_SEAT: usize = FIRST_PROXY + PROXIES;
+
+/// All seats.
+pub(crate) const SEATS: usize = RELEASE_SEAT + 1;
+
 /// Ranks whose words' place is remembered, where not all are alike.
-const KNOWN: usize = 64;
+const KNOWN: usize = 48;
 
 /// The first ticket: the numbers begin again soon in every window, and not only in one that is years old.
 const FIRST_TICKET: u32 = Tickets::LAST - 2;
@@ -83,10 +94,21 @@ pub(crate) struct Seat {
     pub(crate) peer: Option<PeerAddr>,
     /// It was asked where its words are.
     pub(crate) is_asked: bool,
+    /// Whoever asked by a packet has its answer, or wants none any more.
+    pub(crate) is_told: bool,
 }
 
 impl Seat {
-    const FREE: Self = Self { lock: WordLock::NONE, rank: Rank(NONE), peer: None, is_asked: false };
+    const FREE: Self =
+        Self { lock: WordLock::NONE, rank: Rank(NONE), peer: None, is_asked: false, is_told: false };
+
+    /// Whether nothing more is to be done for a lock that was asked for by a packet. Who holds it together with others
+    /// is counted, and needs no seat once the next one was let in.
+    pub(crate) fn is_done_with(&self) -> bool {
+        let lock = &self.lock;
+        let is_counted = lock.claim() != Claim::Exclusive && lock.is_held() && lock.is_settled();
+        lock.is_idle() || (self.is_told && (is_counted || (lock.is_lost() && !lock.is_busy())))
+    }
 }
 
 /// What is remembered of a rank.
@@ -110,6 +132,12 @@ pub(crate) struct Words<R> {
     pub(crate) is_alike: bool,
     /// Somebody may have to look again.
     pub(crate) has_waiters: bool,
+    /// Every rank reaches them, and not only those to which all is complete at once.
+    pub(crate) reaches_all: bool,
+    /// What this rank prefers where it may choose.
+    pub(crate) choice: LockProtocol,
+    /// Locks to be given back for ranks that held them by packets, together with others: shared, and under lock_all.
+    owed: [u32; 2],
     known: Box<[Known]>,
     seats: Box<[Seat]>,
 }
@@ -120,6 +148,7 @@ impl<R: MemoryRegion> Words<R> {
         endpoint: &mut E,
         key: RemoteKey,
         metadata: Metadata,
+        (choice, reaches_all): (LockProtocol, bool),
     ) -> Option<Self> {
         let kept = Kept::new(endpoint)?;
         let words = kept.words();
@@ -135,6 +164,9 @@ impl<R: MemoryRegion> Words<R> {
             own,
             is_alike: false,
             has_waiters: false,
+            reaches_all,
+            choice,
+            owed: [0; 2],
             known: alloc::vec![nobody; KNOWN].into_boxed_slice(),
             seats: alloc::vec![Seat::FREE; SEATS].into_boxed_slice(),
         })
@@ -153,11 +185,18 @@ impl<R> Words<R> {
     }
 
     /// A number for the agreement, not 0: others with the same one have their words at the same place, by the same
-    /// key. Where they differ the chance is 1 in 2^63 that this does not show.
+    /// key. Where they differ the chance is 1 in 2^62 that this does not show. The highest bit says who reaches them.
     pub(crate) fn digest(&self) -> u64 {
         // FNV-1a, by 64 bits.
         let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x100_0000_01b3).rotate_left(23);
-        mix(mix(0xcbf2_9ce4_8422_2325, self.own.addr), self.own.key.0) | 1
+        let place = mix(mix(0xcbf2_9ce4_8422_2325, self.own.addr), self.own.key.0);
+        u64::from(self.reaches_all) << 63 | place >> 1 | 1
+    }
+
+    /// Whether all ranks' words are reached alike, and all have some, by the largest and the least of their digests:
+    /// the atomics of a network's adapter need not be atomic with those of a processor.
+    pub(crate) fn are_alike(largest: u64, least: u64) -> bool {
+        least != 0 && largest >> 63 == least >> 63
     }
 
     /// Where the words of a rank are, if that is known; `me` is this rank.
@@ -205,16 +244,68 @@ impl<R> Words<R> {
 
     /// A seat of the walk's that is free.
     pub(crate) fn free_seat(&self) -> Option<usize> {
-        (OWN_SEAT + 1..SEATS).find(|&seat| self.seats[seat].rank == Rank(NONE))
+        (OWN_SEAT + 1..FIRST_PROXY).find(|&seat| self.seats[seat].rank == Rank(NONE))
     }
 
-    /// Whether the own window's lock, and the walk, are done with.
+    /// A seat for a lock that a packet asks for.
+    pub(crate) fn free_proxy(&self) -> Option<usize> {
+        (FIRST_PROXY..RELEASE_SEAT).find(|&seat| self.seats[seat].rank == Rank(NONE))
+    }
+
+    /// The seat of the rank that was asked by a packet, and holds the lock alone.
+    pub(crate) fn alone(&self) -> Option<usize> {
+        let is_alone =
+            |seat: &Seat| seat.is_told && seat.lock.is_held() && seat.lock.claim() == Claim::Exclusive;
+        (FIRST_PROXY..RELEASE_SEAT).find(|&seat| is_alone(&self.seats[seat]))
+    }
+
+    /// Whether another lock of this rank's than the one of this seat names it as the one that is alone.
+    pub(crate) fn is_alone_beside(&self, seat: usize) -> bool {
+        let is_alone = |other: usize| {
+            let lock = &self.seats[other].lock;
+            let is_own = other == OWN_SEAT || other >= FIRST_PROXY;
+            other != seat
+                && is_own
+                && lock.claim() == Claim::Exclusive
+                && !lock.is_waiting()
+                && !lock.is_idle()
+        };
+        (0..SEATS).any(is_alone)
+    }
+
+    /// Somebody who held the lock by a packet, together with others, holds it no more.
+    pub(crate) fn owe(&mut self, claim: Claim) {
+        self.owed[usize::from(claim == Claim::Everywhere)] += 1;
+    }
+
+    /// One of what is to be given back, unless its seat is taken; or while somebody has still to let the next one in,
+    /// which belongs before.
+    pub(crate) fn poll_owed(&mut self) -> Option<Claim> {
+        let is_settled = |seat: &Seat| seat.lock.is_waiting() || seat.lock.is_settled();
+        let proxies = &self.seats[FIRST_PROXY..];
+        if self.owed == [0; 2]
+            || self.seats[RELEASE_SEAT].rank != Rank(NONE)
+            || !proxies.iter().all(is_settled)
+        {
+            return None;
+        }
+        let claims = [Claim::Shared, Claim::Everywhere];
+        let kind = self.owed.iter().position(|count| *count > 0)?;
+        self.owed[kind] -= 1;
+        Some(claims[kind])
+    }
+
+    /// Whether the own window's lock, the walk, and what others had by packets are done with.
     pub(crate) fn is_idle(&self) -> bool {
-        self.seats.iter().all(|seat| seat.lock.is_idle() || (seat.lock.is_lost() && !seat.lock.is_busy()))
+        let is_idle = |seat: &Seat| seat.lock.is_idle() || (seat.lock.is_lost() && !seat.lock.is_busy());
+        self.owed == [0; 2] && self.seats.iter().all(is_idle)
     }
 
     /// The locks on a rank, or on all, will not be had any more.
     pub(crate) fn lose(&mut self, rank: Option<Rank>) {
+        if rank.is_none() {
+            self.owed = [0; 2];
+        }
         let is_meant = |seat: &Seat| rank.is_none_or(|rank| seat.rank == rank);
         self.seats.iter_mut().filter(|seat| is_meant(seat)).for_each(|seat| seat.lock.lose());
     }

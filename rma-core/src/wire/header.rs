@@ -277,7 +277,8 @@ impl Header {
         let flags = BatchFlags(self.flags);
         let locks = flags.any(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);
         let both = flags.has(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);
-        let stray = flags.has(BatchFlags::OVERTAKE) && !flags.has(BatchFlags::LOCK_SHARED);
+        let stray =
+            flags.has(BatchFlags::OVERTAKE) && !flags.any(BatchFlags::LOCK_SHARED | BatchFlags::UNLOCK);
         // A lock belongs to a passive-target epoch, complete ends one of another kind.
         let mixed = flags.has(BatchFlags::COMPLETE) && (locks || flags.has(BatchFlags::UNLOCK));
         let unordered = flags.has(BatchFlags::ORDERED) && !flags.any(BatchFlags::FENCE | BatchFlags::PASSIVE);

@@ -220,6 +220,8 @@ pub enum ErrorRecord {
     Conflict(Conflict),
     /// The word to be notified is not at a multiple of 8 bytes.
     UnalignedWord,
+    /// The lock that was asked for will never be had: a rank that has died held it, or waited for it.
+    LockLost,
 }
 
 impl ErrorRecord {
@@ -240,6 +242,7 @@ impl ErrorRecord {
                 (5 | kinds, first, len.into(), origin.0.into())
             }
             Self::UnalignedWord => (6, 0, 0, 0),
+            Self::LockLost => (7, 0, 0, 0),
         };
         let mut bytes = [0; Self::BYTES];
         bytes[0..4].copy_from_slice(&code.to_le_bytes());
@@ -263,6 +266,7 @@ impl ErrorRecord {
             3 => Ok(Self::NotAttached { address: offset, len }),
             4 => Ok(Self::NotExposed),
             6 => Ok(Self::UnalignedWord),
+            7 => Ok(Self::LockLost),
             code if code & 0xff == 5 => {
                 let wrong = WireError::Kind(code as u8);
                 let kind = |shift: u32| AccessKind::from_code((code >> shift) as u8).ok_or(wrong);

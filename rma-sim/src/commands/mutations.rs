@@ -8,13 +8,14 @@ use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
 use rma_sim::swarm::{plan, run, run_survival, Bounds, Verdict};
 
 /// Mistakes that few random programs show, and where: ranks and scenario.
-const KNOWN: [(Mutation, u32, &str); 8] = [
+const KNOWN: [(Mutation, u32, &str); 9] = [
     (Mutation::NoOvertaking, 4, "two, past two who wait"),
     (Mutation::RetryLosesOperations, 3, "one packet"),
     (Mutation::TakeBackReversed, 2, "operations in order, nothing kept"),
     (Mutation::DetachedAckIgnored, 3, "everybody to everybody"),
     (Mutation::FenceIssuesEarly, 2, "everybody to everybody"),
     (Mutation::WordHolderIgnored, 2, "lock_all against exclusive locks"),
+    (Mutation::ProxyHoldsEarly, 3, "neighbours against a long epoch"),
     (Mutation::WordLeftEarly, 2, "increment by words"),
     (Mutation::DeathIgnored, 2, "locks of the next rank"),
 ];

@@ -19,6 +19,8 @@ type Changes = Box<[(u8, u64)]>;
 /// What is known of a scenario.
 #[derive(Default, Debug)]
 pub(super) struct Memo {
+    /// As in [`crate::fabric::FabricConfig`].
+    near_ranks: u32,
     effects: Plain<Changes>,
     /// Of what is on the way between two ranks, and the receiver: what may be delivered of it.
     deliveries: HashMap<(u64, u64), Box<[Delivery]>>,
@@ -27,15 +29,20 @@ pub(super) struct Memo {
 }
 
 impl Memo {
+    /// Nothing, of a fabric with such neighbours.
+    pub(super) fn new(near_ranks: u32) -> Self {
+        Self { near_ranks, ..Self::default() }
+    }
+
     /// The state behind a choice, if it is known what that does.
     pub(super) fn predict(&self, parts: &Parts, choice: Choice) -> Option<Parts> {
-        let changes = self.effects.get(&parts.key(choice, Mask::of(choice)))?;
+        let changes = self.effects.get(&parts.key(choice, Mask::of(choice, self.near_ranks)))?;
         Some(parts.changed(changes))
     }
 
     /// A choice led from one state to another.
     pub(super) fn learn(&mut self, before: &Parts, choice: Choice, after: &Parts) {
-        let (mask, changes) = (Mask::of(choice), before.changes(after));
+        let (mask, changes) = (Mask::of(choice, self.near_ranks), before.changes(after));
         // What does more than it should is done every time.
         if mask.covers(&changes) {
             self.effects.insert(before.key(choice, mask), changes.into());

@@ -106,11 +106,11 @@ impl Mask {
     ///
     /// A rank's calls see its own engine, memory and endpoint, and what it has on the way to others; a packet
     /// leaves its route and gives its sender credit; the fabric reads and writes memory on behalf of the
-    /// origin. A death is seen by everybody.
-    pub(super) fn of(choice: Choice) -> Self {
+    /// origin. A death is seen by everybody. A rank sees the memory of its neighbours, too.
+    pub(super) fn of(choice: Choice, near_ranks: u32) -> Self {
         let global = Self::place(GLOBAL);
         match choice {
-            Choice::Step(rank) => Self::own(rank).and(global),
+            Choice::Step(rank) => Self::own(rank).and(Self::near(rank, near_ranks)).and(global),
             Choice::Arrive(rank, first, second) => {
                 let arrived = |mask: Self, delivery: Delivery| {
                     let (origin, target) = delivery.route();
@@ -119,7 +119,7 @@ impl Mask {
                         .and(Self::place(CREDITS + origin))
                 };
                 let arrivals = [Some(first), second].into_iter().flatten();
-                arrivals.fold(Self::own(rank).and(global), arrived)
+                arrivals.fold(Self::own(rank).and(Self::near(rank, near_ranks)).and(global), arrived)
             }
             Choice::Execute(delivery) => {
                 let (origin, target) = delivery.route();
@@ -138,6 +138,16 @@ impl Mask {
         let kinds = [PROGRAM, MEMORY, ENDPOINT, CREDITS].into_iter();
         let own = kinds.fold(Self(0), |mask, kind| mask.and(Self::place(kind + rank)));
         (0..RANKS_MAX).fold(own, |mask, other| mask.and(Self::place(ROUTES + RANKS_MAX * rank + other)))
+    }
+
+    /// The memory of those who share theirs with a rank.
+    fn near(rank: u32, near_ranks: u32) -> Self {
+        let group = |rank: usize| (rank as u32).checked_div(near_ranks);
+        let neighbours =
+            (0..RANKS_MAX).filter(|&other| near_ranks > 0 && group(other) == group(rank as usize));
+        neighbours.fold(Self(0), |mask, other| {
+            mask.and(Self::place(MEMORY + other)).and(Self::place(ENDPOINT + other))
+        })
     }
 
     fn place(place: usize) -> Self {

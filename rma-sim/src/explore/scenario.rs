@@ -180,6 +180,8 @@ pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
         // With fewer elements three ranks show as much.
         if pool == 2 {
             all.push(out_of_elements(pool));
+        } else {
+            all.push(words::two_askers());
         }
         return all;
     }

@@ -131,7 +131,7 @@ pub fn explore(scenario: &Scenario, limits: Limits) -> Report {
         is_checked: limits.is_checked,
         grounds: Grounds::new(scenario),
         real: None,
-        memo: Memo::default(),
+        memo: Memo::new(scenario.fabric.near_ranks),
         nodes: Plain::default(),
         first_edges: Vec::new(),
         edges: Vec::new(),

@@ -54,6 +54,81 @@ pub(super) fn words(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     let against = |rank: u32| if rank == 1 { to_first.clone() } else { alone(rank) };
     all.push(new("lock_all against exclusive locks", pool, each(ranks, against)).ending(0, 0, total));
     deaths(ranks, pool, all);
+    proxies(ranks, all);
+}
+
+/// What a rank with the choice takes: packets for what fits one, and words for what does not. All reach the words.
+fn by_choice(scenario: &mut Scenario) {
+    by_words(scenario);
+    (scenario.fabric.native.put, scenario.fabric.native.get) = (true, true);
+    scenario.config.lock_protocol = LockProtocol::Auto;
+}
+
+/// Ranks 0 and 1 are neighbours, who change each other's words, and ask others by packets.
+fn by_neighbours(scenario: &mut Scenario) {
+    scenario.fabric.native = NativeOps::default();
+    (scenario.fabric.near_ranks, scenario.fabric.near_locks) = (2, true);
+    scenario.config.lock_protocol = LockProtocol::Auto;
+}
+
+/// Two neighbours, and two who ask by packets, of which one waits at a time and one is to ask again.
+pub(super) fn two_askers() -> Scenario {
+    let acts = each(4, |rank| if rank == 0 { Vec::new() } else { hold(0, rank != 3) });
+    new("a neighbour against two who ask", 1, acts).ending(0, 0, 3).with(by_neighbours)
+}
+
+/// Some ask the window's owner by packets, and some take its words.
+fn proxies(ranks: u32, all: &mut Vec<Scenario>) {
+    let total = u64::from(ranks);
+    if ranks == 2 {
+        let mixed = |rank| if rank == 0 { hold(0, EXCLUSIVE) } else { one(0) };
+        let chosen = new("own words against a packet", 1, each(ranks, mixed)).ending(0, 0, total);
+        all.push(chosen.with(by_choice));
+        return;
+    }
+    let share = |rank| {
+        if rank == 0 {
+            hold(0, EXCLUSIVE)
+        } else {
+            vec![lock(0, false), add(0, 0), Act::Unlock { target: 0 }]
+        }
+    };
+    for (name, acts) in [
+        (
+            "long epochs against a packet",
+            each(ranks, |rank| if rank == 1 { one(0) } else { hold(0, EXCLUSIVE) }),
+        ),
+        (
+            "own words against two packets",
+            each(ranks, |rank| if rank == 0 { hold(0, EXCLUSIVE) } else { one(0) }),
+        ),
+        ("own words against two that share by packets", each(ranks, share)),
+    ] {
+        all.push(new(name, 1, acts).ending(0, 0, total).with(by_choice));
+    }
+    let all_of_them = each(ranks, |_| hold(0, EXCLUSIVE));
+    all.push(
+        new("neighbours, oneself, and a packet", 1, all_of_them).ending(0, 0, total).with(by_neighbours),
+    );
+    for (name, far) in
+        [("neighbours against a packet", one(0)), ("neighbours against a long epoch", hold(0, EXCLUSIVE))]
+    {
+        let acts = vec![Vec::new(), hold(0, EXCLUSIVE), far];
+        all.push(new(name, 1, acts).ending(0, 0, 2).with(by_neighbours));
+    }
+    let acts = vec![Vec::new(), hold(0, SHARED), hold(0, SHARED)];
+    all.push(new("neighbours share with a packet", 1, acts).ending(0, 0, 2).with(by_neighbours));
+    let (target, is_exclusive) = (0, false);
+    let mut everywhere = vec![Act::LockAll { no_check: false }, add(0, 0), Act::Flush { target }];
+    everywhere.extend([Act::Enter { target, is_exclusive }, Act::Leave { target }, Act::UnlockAll]);
+    let acts = vec![Vec::new(), hold(0, EXCLUSIVE), everywhere];
+    all.push(new("neighbours against lock_all by packets", 1, acts).ending(0, 0, 2).with(by_neighbours));
+    for (name, mortal) in [("a packet's lock of the dead", 2), ("a neighbour's lock of the dead", 1)] {
+        let acts = vec![Vec::new(), hold(0, EXCLUSIVE), hold(0, EXCLUSIVE)];
+        all.push(new(name, 1, acts).with(by_neighbours).with(|scenario| {
+            (scenario.mortal, scenario.after_death) = (Some(mortal), AfterDeath::GivesUp);
+        }));
+    }
 }
 
 fn one(target: u32) -> Vec<Act> {

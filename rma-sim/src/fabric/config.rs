@@ -61,6 +61,8 @@ pub struct FabricConfig {
     /// those of a host do that share memory; 0: nobody. Not with [`Faults::split_atomics`]: what a processor does comes
     /// between the steps of such an atomic.
     pub near_ranks: u32,
+    /// Such ranks have, whatever `native` says, the atomics by which they lock each other's windows ([`native_locks`]).
+    pub near_locks: bool,
     /// How long messages take.
     pub model: NetworkModel,
     /// What goes wrong at the start; see [`super::SimFabric::set_faults`].
@@ -101,6 +103,7 @@ impl FabricConfig {
             },
             native: native_all(),
             near_ranks: 0,
+            near_locks: false,
             model: NetworkModel::UNIT,
             faults: Faults::default(),
             send_depth: 256,
@@ -140,6 +143,7 @@ impl FabricConfig {
             },
             native: draw_native(random),
             near_ranks: 0,
+            near_locks: false,
             model: NetworkModel {
                 latency_ns: 1000,
                 jitter_ns: random.pick(&[0, 500, 5_000, 50_000]),
@@ -173,6 +177,15 @@ impl Faults {
             connect_ns: random.pick(&[0, 0, 5_000, 500_000]),
         }
     }
+}
+
+/// The atomics that lock a window, and those by which who waits is written down and woken.
+pub fn native_locks() -> NativeOps {
+    let (word, mut native) = (Dtype::U64 as usize, NativeOps::default());
+    native.fetch_atomic[word] = 1 << ReduceOp::Sum as u16 | 1 << ReduceOp::Replace as u16;
+    native.atomic[word] = 1 << ReduceOp::Sum as u16;
+    native.compare_atomic = 1 << word;
+    native
 }
 
 /// Every operation on every type for which MPI defines it.

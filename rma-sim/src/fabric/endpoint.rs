@@ -8,10 +8,11 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
-    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Allocation, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
+use super::config::native_locks;
 use super::memory::{MemoryPointer, SimRegion};
 use super::operation::{Kind, Operation};
 use super::state::{Packet, State, Work, REFUSED};
@@ -33,15 +34,17 @@ pub struct SimEndpoint {
     rank: u32,
     limits: Limits,
     native: NativeOps,
+    native_near: NativeOps,
 }
 
 impl SimEndpoint {
     pub(super) fn new(fabric: SimFabric, index: usize, rank: u32) -> Self {
-        let (limits, native) = {
+        let (limits, native, near_locks) = {
             let state = fabric.state();
-            (state.config.limits, state.config.native)
+            (state.config.limits, state.config.native, state.config.near_locks)
         };
-        Self { fabric, index, rank, limits, native }
+        let native_near = if near_locks { with_locks(native) } else { native };
+        Self { fabric, index, rank, limits, native, native_near }
     }
 
     fn post(&self, peer: PeerAddr, operation: Operation) -> Post {
@@ -52,6 +55,14 @@ impl SimEndpoint {
     fn refuse(&self, rule: &'static str, detail: String) -> PostError {
         self.fabric.state().violation(self.index, rule, detail);
         PostError::Failed(REFUSED)
+    }
+
+    fn native_to(&self, peer: PeerAddr) -> &NativeOps {
+        if self.completes_at_once(peer) {
+            &self.native_near
+        } else {
+            &self.native
+        }
     }
 
     fn check_transfer(&self, is_native: bool, call: &'static str, len: usize) -> Result<(), PostError> {
@@ -130,6 +141,29 @@ unsafe impl Endpoint for SimEndpoint {
 
     fn native(&self) -> &NativeOps {
         &self.native
+    }
+
+    fn native_near(&self) -> &NativeOps {
+        &self.native_near
+    }
+
+    fn allocate(&mut self, len: usize, alignment: usize) -> Allocation {
+        // What neighbours alone can do they can do on memory that they share.
+        if self.native_near == self.native {
+            return Allocation::Anywhere;
+        }
+        let alignment = alignment.max(PAGE_BYTES);
+        let (mut memory, whole) = (Vec::new(), len.max(1).saturating_add(alignment));
+        if memory.try_reserve_exact(whole).is_err() {
+            return Allocation::OutOfMemory;
+        }
+        memory.resize(whole, 0u8);
+        // Moving the vector does not move its memory.
+        let first = memory.as_mut_ptr();
+        match NonNull::new(first.wrapping_add(first.align_offset(alignment))) {
+            Some(base) => Allocation::Here { base, mapping: Box::new(memory) },
+            None => Allocation::OutOfMemory,
+        }
     }
 
     fn address(&self) -> AddressBytes {
@@ -235,7 +269,7 @@ unsafe impl Endpoint for SimEndpoint {
         op: ReduceOp,
         tag: Tag,
     ) -> Post {
-        self.check_atomic(NativeOps::has(&self.native.atomic, dtype, op), "atomic", dtype, op)?;
+        self.check_atomic(NativeOps::has(&self.native_to(to).atomic, dtype, op), "atomic", dtype, op)?;
         let mut operation = Operation::new(Kind::Atomic, self.index, at, count * dtype.size(), Some(tag));
         operation.source = MemoryPointer::source(operand);
         operation.dtype = dtype;
@@ -254,7 +288,12 @@ unsafe impl Endpoint for SimEndpoint {
         op: ReduceOp,
         tag: Tag,
     ) -> Post {
-        self.check_atomic(NativeOps::has(&self.native.fetch_atomic, dtype, op), "fetch_atomic", dtype, op)?;
+        self.check_atomic(
+            NativeOps::has(&self.native_to(to).fetch_atomic, dtype, op),
+            "fetch_atomic",
+            dtype,
+            op,
+        )?;
         let mut operation =
             Operation::new(Kind::FetchAtomic, self.index, at, count * dtype.size(), Some(tag));
         operation.source =
@@ -275,7 +314,7 @@ unsafe impl Endpoint for SimEndpoint {
         dtype: Dtype,
         tag: Tag,
     ) -> Post {
-        let is_native = self.native.compare_atomic & (1 << dtype as u32) != 0;
+        let is_native = self.native_to(to).compare_atomic & (1 << dtype as u32) != 0;
         self.check_atomic(is_native, "compare_atomic", dtype, ReduceOp::Replace)?;
         let mut operation = Operation::new(Kind::CompareAtomic, self.index, at, dtype.size(), Some(tag));
         operation.source = MemoryPointer::source(operand);
@@ -318,6 +357,17 @@ unsafe impl Endpoint for SimEndpoint {
     fn release(&mut self, packet: ReceivedPacket) {
         self.fabric.state().release(self.index, &packet);
     }
+}
+
+const PAGE_BYTES: usize = 4096;
+
+/// What is native, and the atomics that lock windows.
+fn with_locks(mut native: NativeOps) -> NativeOps {
+    let (word, locks) = (Dtype::U64 as usize, native_locks());
+    native.fetch_atomic[word] |= locks.fetch_atomic[word];
+    native.atomic[word] |= locks.atomic[word];
+    native.compare_atomic |= locks.compare_atomic;
+    native
 }
 
 /// What one entry of a poll is taken from.

@@ -23,7 +23,7 @@ use rma_core::provider::ProviderError;
 use crate::bootstrap::SimBootstrap;
 use state::State;
 
-pub use config::{native_all, FabricConfig, Faults, NetworkModel};
+pub use config::{native_all, native_locks, FabricConfig, Faults, NetworkModel};
 pub use endpoint::SimEndpoint;
 pub use manual::{Delivery, Stage};
 pub use memory::SimRegion;

@@ -121,6 +121,10 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &self.0, endpoint => endpoint.native_allocated())
     }
 
+    fn native_near(&self) -> &NativeOps {
+        each!(Fabric, &self.0, endpoint => endpoint.native_near())
+    }
+
     fn allocate(&mut self, len: usize, alignment: usize) -> Allocation {
         each!(Fabric, &mut self.0, endpoint => endpoint.allocate(len, alignment))
     }

@@ -1,6 +1,7 @@
 //! The bodies, by subject. Each takes the function that makes its world.
 
 pub mod checker;
+pub mod chosen_locks;
 pub mod counts;
 pub mod deaths;
 pub mod deaths_calls;

@@ -253,6 +253,16 @@ impl WordLock {
         self.has_looked[word as usize] |= turn.is_again;
     }
 
+    /// Whether its place in the line is still to be drawn.
+    pub fn wants_ticket(&self) -> bool {
+        self.is_waiting() && self.ticket.is_none() && self.claim != Claim::Everywhere
+    }
+
+    /// What it is for.
+    pub fn claim(&self) -> Claim {
+        self.claim
+    }
+
     /// The ticket with which it waits for its turn.
     pub fn waits_with(&self) -> Option<u32> {
         self.ticket.filter(|_| self.is_waiting() && !self.has_turn)
@@ -305,7 +315,8 @@ impl WordLock {
     }
 
     /// Whether nobody living will let this one in, as far as two looks in a row can tell: nothing has moved between
-    /// them, and none who is alive was alone. To be asked when something is done, once a rank has died.
+    /// them, and none who is alive was alone. To be asked when something is done, once a rank has died. A rank of whose
+    /// own locks none `is_alive` is in the word for this one, which waits.
     pub fn find_out(&mut self, is_alive: impl Fn(Rank) -> bool) -> bool {
         let waits_for_turn = self.claim != Claim::Everywhere && !self.has_turn;
         let served = if waits_for_turn { self.vigil.served } else { Some(0) };
@@ -313,7 +324,7 @@ impl WordLock {
             return false;
         };
         (self.vigil.served, self.vigil.holder) = (None, None);
-        let living = holder_of(holder).is_some_and(|rank| rank != self.me && is_alive(rank));
+        let living = holder_of(holder).is_some_and(is_alive);
         let now = (!living).then_some((served, holder));
         let is_lost = now.is_some() && self.vigil.last == now;
         self.vigil.last = now;

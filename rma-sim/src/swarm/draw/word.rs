@@ -21,6 +21,11 @@ pub(super) fn settle(config: &mut Config, fabric: &mut FabricConfig, random: &mu
         fabric.native.fetch_atomic[dtype] |= 1 << ReduceOp::Sum as u16;
         fabric.native.compare_atomic |= 1 << dtype;
     }
+    // Neighbours have the words to themselves, and the others ask by packets.
+    if config.lock_protocol != Message && fabric.near_ranks > 0 && random.chance(600) {
+        fabric.near_locks = true;
+        fabric.native.compare_atomic &= !(1 << Dtype::U64 as usize);
+    }
 }
 
 /// Some windows have a protocol of their own.
