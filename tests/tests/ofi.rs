@@ -57,7 +57,7 @@ suite!(sockets_word_locks, OfiWorld, |spec: Spec| {
 }, differ:
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
-    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late);
+    locked_or_exposed, ranges_known_late);
 suite!(udp_rxd, OfiWorld, |spec| world(spec, "udp;ofi_rxd", |_| ()));
 suite!(udp_rxd_messages, OfiWorld, |spec| world(forced(spec), "udp;ofi_rxd", |_| ()));
 suite!(shm, OfiWorld, |spec| world(spec, "shm", |_| ()));

@@ -75,12 +75,12 @@ fn locked_by_words(spec: Spec) -> Spec {
 }
 
 // Other costs (docs/locks.md): round trips of atomics take the place of packets, nothing is kept back for a packet that
-// locks, no memory is kept for requests, of others' locks the owner of the window knows nothing, and what was asked of a
+// locks, of others' locks the owner of the window knows nothing, and what was asked of a
 // target once is known.
 suite!(word_locks_native, SimWorld, |spec: Spec| world(locked_by_words(spec), |_| ()), differ:
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
-    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late);
+    locked_or_exposed, ranges_known_late);
 
 // Only what the locks need is native, places differ, and a put's completion says nothing.
 suite!(word_locks_alone, SimWorld, |spec: Spec| each_elsewhere(locked_by_words(spec), |config| {
@@ -89,7 +89,7 @@ suite!(word_locks_alone, SimWorld, |spec: Spec| each_elsewhere(locked_by_words(s
 }), differ:
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
-    windows_without_locks_are_smaller, no_locks_refuses_locks, locked_or_exposed, ranges_known_late,
+    locked_or_exposed, ranges_known_late,
     order_among_packets_is_free, results_without_order_carry_the_acknowledgement, small_blocks_are_packed);
 
 // What fits a packet goes by one, the rest by words. The target draws a ticket for a packet, which is a round trip here.
