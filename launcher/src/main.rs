@@ -54,7 +54,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::CommandFactory;
 use rma_bootstrap::environment::Environment;
 use rma_bootstrap::interfaces::interfaces;
-use rma_bootstrap::settings::{Settings, Source};
+use rma_bootstrap::settings::Settings;
 
 use branches::{Branches, FAN_OUT};
 use cli::Cli;
@@ -193,10 +193,6 @@ fn check_settings(cli: &Cli, environment: &Environment) -> Result<Settings, Fail
     let mut settings = Settings::load_from(&environment.with(all.chain(exports))).map_err(Failure::usage)?;
     if let Some(provider) = &cli.provider {
         settings.set_flag("RMA_PROVIDER", provider).map_err(Failure::usage)?;
-    }
-    // What a dead rank holds by words is lost, and by messages it is given back.
-    if cli.keep_going && *settings.source("RMA_LOCK_PROTOCOL") == Source::Default {
-        settings.set_flag("RMA_LOCK_PROTOCOL", "message").map_err(Failure::usage)?;
     }
     if !cli.help_env {
         for warning in settings.warnings() {

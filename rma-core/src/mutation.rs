@@ -126,6 +126,8 @@ mutations! {
     WordCarryKept,
     /// A lock that is words, asked for by a packet, is granted before its turn has come.
     ProxyHoldsEarly,
+    /// UNLOCK does not say that it ends lock_all, where the target counts such locks apart.
+    ProxySharesAlike,
     /// A lock that is words is released while operations are under way.
     WordLeftEarly,
 }

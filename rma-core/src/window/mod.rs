@@ -206,7 +206,11 @@ impl<R> Window<R> {
 
     /// What goes with UNLOCK among `flags`: under lock_all, where those locks are counted apart, that it is one.
     pub(crate) fn unlock_flags(&self, flags: BatchFlags) -> BatchFlags {
-        if self.words.is_some() && flags.has(BatchFlags::UNLOCK) && self.state.is_lock_all() {
+        if self.words.is_some()
+            && flags.has(BatchFlags::UNLOCK)
+            && self.state.is_lock_all()
+            && !Mutation::ProxySharesAlike.is_on()
+        {
             BatchFlags::OVERTAKE
         } else {
             BatchFlags::default()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use rma::raw::RawWindow;
-use rma::{Dtype, ErrorKind, Job, Options, Path, Rank};
+use rma::{Dtype, ErrorKind, Job, LockProtocol, Options, Path, Rank, ReduceOp};
 use rma_bench::table::{Cell, Table};
 use rma_bootstrap::settings::{Audience, Settings};
 use rma_core::provider::NativeOps;
@@ -58,9 +58,10 @@ fn describe(job: &Job, libfabric: &rma_ofi::Options, settings: &str) -> Outcome<
     // Where libfabric was asked, the description says what it has.
     let beside = if job.provider().libfabric.is_none() { libfabric_text(libfabric) } else { String::new() };
     let text = format!(
-        "{}\n{beside}{}\n{}\n{settings}",
+        "{}\n{beside}{}\n{}\n{}\n{settings}",
         provider_text(job),
         operations_text(job, &window),
+        locks_text(job, &window)?,
         memory_text(job, &window)
     );
     window.free()?;
@@ -130,6 +131,21 @@ fn operations_text(job: &Job, window: &RawWindow) -> String {
         "operations (small ones of one epoch travel as one packet where that is cheaper)\n{}",
         indent(&table)
     )
+}
+
+/// How the window's locks are had.
+fn locks_text(job: &Job, window: &RawWindow) -> Outcome<String> {
+    let reaches_all =
+        NativeOps::has(&job.provider().native_allocated.fetch_atomic, Dtype::U64, ReduceOp::Sum);
+    let how = match window.options()?.lock_protocol {
+        Some(LockProtocol::Nic) => "nic: by atomics on words of the target's memory",
+        Some(LockProtocol::Auto) if reaches_all => {
+            "auto: by words of the target's memory; by a packet where all of an epoch fits one and the target is no neighbour"
+        }
+        Some(LockProtocol::Auto) => "auto: by words of a neighbour's memory; by packets elsewhere",
+        Some(LockProtocol::Message) | None => "message: by packets, which the target answers",
+    };
+    Ok(format!("locks of a window\n  {how}\n"))
 }
 
 fn is_partial(native: &NativeOps, dtype: Dtype) -> bool {
