@@ -99,7 +99,13 @@ impl WindowLock {
     pub fn follow_words(&mut self, waiters_max: usize) {
         self.everywhere = Some(Sharers::new(self.capacity > 0));
         self.capacity = self.capacity.min(waiters_max);
-        self.waiters = VecDeque::with_capacity(self.capacity);
+        // Somebody may have asked already.
+        self.waiters.shrink_to(self.capacity);
+    }
+
+    /// The first waiter for whom no lock on the words waits yet.
+    pub fn unseated(&mut self) -> Option<&mut Waiter> {
+        self.waiters.iter_mut().find(|waiter| waiter.seat.is_none())
     }
 
     fn admits(&self, lock_type: LockType) -> bool {

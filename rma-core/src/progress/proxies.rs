@@ -19,7 +19,7 @@ pub(super) enum Proxy {
     Held,
     /// It waits, in this seat.
     Waits(u8),
-    /// It waits in the line of a lock that is no words.
+    /// It waits in the line of a lock that is no words, or may be none.
     InLine,
     /// There is no seat for it.
     Full,
@@ -28,17 +28,38 @@ pub(super) enum Proxy {
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Draws a ticket for a request that came in a packet.
     pub(super) fn ask_by_proxy(&mut self, w: &mut Window<E::Region>, origin: Rank, claim: Claim) -> Proxy {
-        let (me, has_room) = (self.rank, w.lock.has_room());
-        let Some(words) = &mut w.words else { return Proxy::Full };
-        let Some(seat) = words.free_proxy().filter(|_| has_room) else { return Proxy::Full };
-        words.sit(seat, me, WordLock::asked(claim, me));
-        w.dirty |= self.issue_seat(w, seat).is_err();
+        // Others may have agreed on the window before this rank knows whether its lock is words.
+        if !w.usable || w.lock.unseated().is_some() {
+            return Proxy::InLine;
+        }
+        if !w.lock.has_room() {
+            return Proxy::Full;
+        }
+        let Some(seat) = self.take_proxy_seat(w, claim) else { return Proxy::Full };
         let is_held = w.words.as_ref().is_some_and(|words| words.seat(seat).lock.is_held());
         if is_held || Mutation::ProxyHoldsEarly.is_on() {
             self.hold_by_proxy(w, seat, origin, claim);
             return Proxy::Held;
         }
         Proxy::Waits(seat as u8)
+    }
+
+    fn take_proxy_seat(&mut self, w: &mut Window<E::Region>, claim: Claim) -> Option<usize> {
+        let (me, words) = (self.rank, w.words.as_mut()?);
+        let seat = words.free_proxy()?;
+        words.sit(seat, me, WordLock::asked(claim, me));
+        w.dirty |= self.issue_seat(w, seat).is_err();
+        Some(seat)
+    }
+
+    /// Draws the tickets of those who have asked too early, in their order.
+    fn seat_waiters(&mut self, w: &mut Window<E::Region>) {
+        while let Some(claim) = w.lock.unseated().filter(|_| w.usable).map(|waiter| waiter.claim()) {
+            let Some(seat) = self.take_proxy_seat(w, claim) else { return };
+            if let Some(waiter) = w.lock.unseated() {
+                waiter.seat = Some(seat as u8);
+            }
+        }
     }
 
     /// Whoever asked is told that it holds the lock.
@@ -52,6 +73,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// The next request whose turn has come, or will never come: then the lock is lost.
     pub(super) fn poll_proxy_grant(&mut self, w: &mut Window<E::Region>) -> Option<(Waiter, bool)> {
+        self.seat_waiters(w);
         let words = w.words.as_ref()?;
         let is_over = |seat: u8| {
             let lock = &words.seat(seat.into()).lock;

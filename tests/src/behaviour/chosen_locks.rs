@@ -7,7 +7,7 @@ use rma_core::bootstrap::Bootstrap;
 use rma_core::dtype::Dtype;
 use rma_core::error::RmaError;
 use rma_core::ids::{Rank, WindowId};
-use rma_core::info::LockProtocol;
+use rma_core::info::{LockProtocol, WindowOptions};
 use rma_core::lock::LockType::{self, Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
@@ -21,6 +21,7 @@ pub fn all<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     shared_holders_of_both_kinds(make);
     lock_all_passes_by_both_ways(make);
     more_ask_than_may_wait(make);
+    who_asks_early_waits(make);
 }
 
 fn spec() -> Spec {
@@ -148,6 +149,41 @@ pub fn more_ask_than_may_wait<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
     assert_eq!(world.word(1, window, 0), 3);
     world.free(window).unwrap();
     world.check_idle();
+}
+
+/// Requests may come before their target has learnt what all agreed on, and whether the lock is words: they wait, in line.
+pub fn who_asks_early_waits<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    for protocol in [LockProtocol::Auto, LockProtocol::Message] {
+        let mut world = make(spec());
+        let options = WindowOptions { lock_protocol: Some(protocol), ..WindowOptions::DEFAULT };
+        let mut starts = Vec::new();
+        for rank in 0..4u32 {
+            // One that wants no words is told of by the agreement only.
+            let options = if rank == 1 { &WindowOptions::DEFAULT } else { &options };
+            starts.push(world.engines[rank as usize].start_allocate_with(64, 1, options).unwrap());
+        }
+        let window = starts[0].0;
+        let mut calls: Vec<_> = (0..).zip(starts).map(|(rank, (_, sync))| (rank, sync)).collect();
+        let (late_rank, mut late) = calls.remove(1);
+        assert_eq!(world.engines[1].poll(&mut late), Poll::Pending);
+        world.wait_all(calls).unwrap();
+        let asked = [2, 3].map(|rank| ask(&mut world, (window, 1), rank));
+        steps(&mut world, 100);
+        let mut calls = Vec::from(asked);
+        for (rank, sync) in &mut calls {
+            assert_eq!(world.engines[*rank as usize].poll(sync), Poll::Pending, "rank 1 has no window yet");
+        }
+        calls.push((late_rank, late));
+        world.wait_all(calls).unwrap();
+        let everywhere = world.engines[3].start_lock_all(window, false);
+        world.wait(3, everywhere).unwrap();
+        world.put(3, window, 1, 0, &[7; 8]).unwrap();
+        let end = world.engines[3].start_unlock_all(window);
+        world.wait(3, end).unwrap();
+        assert_eq!((world.word(1, window, 8), world.memory(1, window)[0]), (2, 7));
+        world.free(window).unwrap();
+        world.check_idle();
+    }
 }
 
 /// All of a small epoch goes by one packet, and what does not fit one takes the words. Where all ranks reach them.
