@@ -32,6 +32,7 @@ command -v cc >/dev/null || missing+=(gcc libc6-dev)
 has_library libfabric.so.1 || missing+=(libfabric1)
 if [[ "$scope" == test ]]; then
     command -v valgrind >/dev/null || missing+=(valgrind)
+    command -v strace >/dev/null || missing+=(strace)
 fi
 
 if ((${#missing[@]} > 0)); then

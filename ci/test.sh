@@ -203,6 +203,7 @@ else
 fi
 bindings
 lane icount 600 ci/icount.sh
+lane counts 300 ci/counts.sh
 if ((EUID == 0)) && command -v apt-get >/dev/null; then
     lane launch 900 ci/launch-tests.sh
 else

@@ -22,6 +22,9 @@ pub struct Counters {
     /// Operations that travelled as packets, and those on this process itself.
     pub message_operations: u64,
     pub self_operations: u64,
+    /// Bytes of payloads and results that this process copied for operations with an element or a packet: into elements,
+    /// packets, windows and results. What a provider copies is not among them.
+    pub payload_bytes_copied: u64,
     /// Questions to targets whose post notices found no room here.
     pub post_queries: u64,
     /// Round trips that a synchronization call waited for, one after the other.
@@ -77,6 +80,7 @@ impl Counters {
         difference.native_bytes -= earlier.native_bytes;
         difference.message_operations -= earlier.message_operations;
         difference.self_operations -= earlier.self_operations;
+        difference.payload_bytes_copied -= earlier.payload_bytes_copied;
         difference.post_queries -= earlier.post_queries;
         difference.round_trips -= earlier.round_trips;
         difference.barriers_waited -= earlier.barriers_waited;

@@ -14,6 +14,8 @@ use super::runs::{execute_runs, note_runs, Place};
 pub struct Executed {
     /// Results written to the reply.
     pub results: u16,
+    /// Bytes of payloads and results that were copied.
+    pub bytes: u64,
     /// The first operation that could not be executed; the others were.
     pub error: Option<ErrorRecord>,
 }
@@ -54,6 +56,10 @@ pub fn execute(
             None => watch.note(&record, metadata),
             Some(runs) => note_runs(&place, &record, runs, watch),
         };
+        if done.is_ok() && is_due {
+            executed.bytes +=
+                payload.len() as u64 + if record.kind.has_result() { record.len.into() } else { 0 };
+        }
         if let Err(error) = done {
             executed.error.get_or_insert(error);
             is_done = false;

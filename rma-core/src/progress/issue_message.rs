@@ -297,6 +297,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut out = Writer::new(&mut self.stage, packed.len);
         let is_written = record.encode_with(table, &mut out);
         let Some(place) = out.reserve(record.payload_bytes()).filter(|_| is_written) else { return false };
+        self.counters.payload_bytes_copied += place.len() as u64;
         element.gather(element.posted, place);
         if let Some(note) = note {
             let (op, value) = note.change.operand();

@@ -77,6 +77,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !element.take_result(result.offset, bytes) {
             return Err(stale);
         }
+        self.counters.payload_bytes_copied += bytes.len() as u64;
         if element.is_finished() {
             self.complete_operation(t, op);
         }

@@ -99,6 +99,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         // What is kept leaves in the order in which it came: not for a request that may pass others.
         let is_kept = w.lock.has_room() && !overtakes && proxy != Proxy::Full;
         let payload = if is_kept { w.deferred.keep(operations) } else { None };
+        if payload.is_some() {
+            self.counters.payload_bytes_copied += operations.len() as u64;
+        }
         let waiter = Waiter {
             origin: batch.origin,
             lock_type,
@@ -223,6 +226,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         mut answer: Answer,
         executed: Executed,
     ) {
+        self.counters.payload_bytes_copied += executed.bytes;
         let mut error = executed.error;
         let locks = batch.flags.any(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);
         let mut acks = ReplyFlags::default();

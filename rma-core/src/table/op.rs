@@ -231,6 +231,11 @@ impl OperationElement {
         self.inline_len = len as u8;
     }
 
+    /// Bytes of the payload that are in the element.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.inline_len.into()
+    }
+
     /// Whether the user's memory is read or written until the operation is complete.
     pub(crate) fn refers_to_user_memory(&self) -> bool {
         !self.result.is_null() || (self.payload_len() > 0 && self.inline_len == 0)

@@ -68,11 +68,16 @@ fn of_rank(path: &Path, rank: u32) -> PathBuf {
 }
 
 /// What is one number.
-fn totals(counters: &Counters) -> [(&'static str, &'static str, u64); 13] {
+fn totals(counters: &Counters) -> [(&'static str, &'static str, u64); 14] {
     [
         ("packet_bytes_sent_total", "Bytes of packets sent.", counters.packet_bytes_sent),
         ("packet_bytes_received_total", "Bytes of packets received.", counters.packet_bytes_received),
         ("native_bytes_total", "Bytes of native operations.", counters.native_bytes),
+        (
+            "payload_bytes_copied_total",
+            "Bytes of payloads and results that the engine copied.",
+            counters.payload_bytes_copied,
+        ),
         ("native_flushes_total", "Flushes that the fabric was asked for.", counters.native_flushes),
         ("post_queries_total", "Questions for posts whose notices found no room.", counters.post_queries),
         (

@@ -63,6 +63,7 @@ pub fn single_operation_lock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
         });
         assert_eq!((epoch.out, epoch.back, epoch.round_trips), (1, 1, 1));
         assert_eq!(epoch.counters.packet_bytes_sent, 40);
+        assert_eq!(epoch.counters.payload_bytes_copied, 16, "into the element, and into the packet");
         assert_eq!(world.word(1, window, 8), 7);
     }
     let mut got = [0; 8];
