@@ -48,6 +48,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             // SAFETY: `origin` is readable for the payload by the caller's promise.
             unsafe { element.keep_inline() };
         }
+        self.shortcut.note_posted();
         self.counters.payload_bytes_copied += self.operations[op].kept_bytes();
         self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
         if layouts.is_some() {

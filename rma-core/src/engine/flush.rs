@@ -22,18 +22,27 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
-        if self.is_flushed(window, target) {
+        if self.is_flushed(window, target) || self.find_flushed(window, target) {
             return Ok(SyncCall::new(Call::Flush, window, Stage::Done));
         }
         self.begin_flush(Call::Flush, window, Some(target))?;
         Ok(SyncCall::new(Call::Flush, window, Stage::Flush { target }))
     }
 
-    /// Whether a flush has nothing to do, asked cheaply: true when `target` is the one used last, in a
-    /// passive-target epoch without an error, and everything posted to it is complete. A blocking flush
-    /// asks this first; `false` says nothing.
+    /// Whether a flush is known to have nothing to do: nothing was posted since the last one found that. A blocking
+    /// flush asks this first; `false` says nothing.
     #[inline]
     pub fn is_flushed(&mut self, window: WindowId, target: Rank) -> bool {
+        let process = &self.process;
+        let is_known = process.shortcut.is_flushed(window, target) && !process.is_unfenced;
+        let is_flushed = is_known && process.failure.is_none();
+        debug_assert!(!is_flushed || self.find_flushed(window, target), "something stands against it");
+        is_flushed
+    }
+
+    /// The same from what is under way, without a call that waits for it: true when `target` is the one used last, in
+    /// a passive-target epoch without an error, and everything posted to it is complete. It is remembered.
+    fn find_flushed(&mut self, window: WindowId, target: Rank) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
         let is_known = w.last_rank == target && w.acks.is_empty();
         if !is_known || !w.state().is_passive() || !self.process.config.lazy_targets {
@@ -43,6 +52,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let is_flushed =
             te.is_flushed() && te.sync == Sync::None && te.error.is_none() && self.process.failure.is_none();
         if is_flushed {
+            let last = w.last_target;
+            self.process.shortcut.note_flushed(window, (target, last));
             self.process.pass_fence();
         }
         is_flushed

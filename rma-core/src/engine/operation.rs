@@ -460,6 +460,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         };
         let is_tracked = accepted == Accepted::Tracked;
         self.is_unfenced |= !is_tracked;
+        self.shortcut.note_posted();
         let te = &mut self.targets[t];
         match kind {
             OpKind::Get => {

@@ -102,6 +102,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         if self.send_detached(w, rank, BatchFlags::DONE)? {
             w.acks.insert(rank);
+            self.shortcut.note_posted();
         }
         Ok(())
     }

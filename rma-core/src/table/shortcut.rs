@@ -31,7 +31,9 @@ pub(crate) struct Shortcut {
     size: u64,
     base: u64,
     key: RemoteKey,
-    /// Bytes of the operation that the fabric is being asked to take.
+    /// The window, if a flush of the target had nothing to do when it looked last, and no element was used since.
+    flushed: WindowId,
+    /// Bytes of the operation that the fabric is being asked to take, or was last; 0: none since that flush.
     pub(crate) offered: usize,
 }
 
@@ -52,7 +54,8 @@ impl Shortcut {
         size: 0,
         base: 0,
         key: RemoteKey(0),
-        offered: 0,
+        flushed: WindowId(NONE),
+        offered: usize::MAX,
     };
 
     /// The way to `rank`, whose element `target` may be accessed directly by messages of at most `message_bytes_max`.
@@ -128,6 +131,30 @@ impl Shortcut {
         if self.target == target {
             *self = Self::NONE;
         }
+    }
+
+    /// A flush of `rank`, whose element is `target`, had nothing to do.
+    #[inline]
+    pub(crate) fn note_flushed(&mut self, window: WindowId, (rank, target): (Rank, u32)) {
+        let Self { put, get, near_put, near_get, .. } = *self;
+        let is_open = self.target == target && [put, get, near_put, near_get].contains(&window);
+        // The way to another target is worth more.
+        if is_open || self.target == NONE {
+            (self.rank, self.target) = (rank, target);
+            (self.flushed, self.offered) = (window, 0);
+        }
+    }
+
+    /// Something was posted that did not go this way.
+    #[inline]
+    pub(crate) fn note_posted(&mut self) {
+        self.flushed = WindowId(NONE);
+    }
+
+    /// Whether nothing was posted since a flush of the same target had nothing to do, and the way is still open.
+    #[inline]
+    pub(crate) fn is_flushed(&self, window: WindowId, rank: Rank) -> bool {
+        self.flushed == window && self.rank == rank && self.offered == 0
     }
 
     /// Where a put of `len` bytes goes; `None`: not this way.
@@ -244,6 +271,37 @@ mod tests {
         assert_eq!(ways(&shortcut, 0, 2), (false, true));
         shortcut.forget(4);
         assert_eq!(shortcut, Shortcut::NONE);
+    }
+
+    #[test]
+    fn what_was_flushed_is_known_until_something_is_posted() {
+        let (window, rank, direct) = (WindowId(1), Rank(2), direct(8, 8));
+        let mut shortcut = Shortcut::NONE;
+        assert!(!shortcut.is_flushed(WindowId(NONE), Rank(NONE)), "nothing is known of no window");
+        shortcut.note_flushed(window, (rank, 3));
+        assert!(shortcut.is_flushed(window, rank) && shortcut.put_at(window, rank, 0, 8).is_none());
+        let learnt = |shortcut: &mut Shortcut| {
+            shortcut.learn_put(window, rank, (3, Tag(30)), &direct, 8);
+            assert!(!shortcut.is_flushed(window, rank), "the put that it was learnt from");
+            shortcut.note_flushed(window, (rank, 3));
+            assert!(shortcut.is_flushed(window, rank));
+        };
+        learnt(&mut shortcut);
+        assert!(!shortcut.is_flushed(WindowId(0), rank) && !shortcut.is_flushed(window, Rank(4)));
+        shortcut.offered = 8;
+        assert!(!shortcut.is_flushed(window, rank), "a put by the shortcut");
+        learnt(&mut shortcut);
+        shortcut.note_posted();
+        assert!(!shortcut.is_flushed(window, rank), "an operation with an element");
+        learnt(&mut shortcut);
+        shortcut.learn_get(window, rank, (3, Tag(31)), &direct, 8);
+        assert!(!shortcut.is_flushed(window, rank), "a get");
+        shortcut.note_flushed(window, (Rank(4), 4));
+        assert!(!shortcut.is_flushed(window, rank) && !shortcut.is_flushed(window, Rank(4)));
+        assert!(shortcut.put_at(window, rank, 0, 8).is_some(), "the way to another target is kept");
+        learnt(&mut shortcut);
+        shortcut.forget(3);
+        assert!(!shortcut.is_flushed(window, rank));
     }
 
     #[test]
