@@ -331,6 +331,38 @@ impl MemoryRegion for NullRegion {
 #[derive(Debug)]
 pub struct NullBootstrap(pub Rank);
 
+/// What the library's runtime asks of its launcher, beside what the engine does.
+impl NullBootstrap {
+    /// All ranks are in this process.
+    pub fn local_size(&self) -> u32 {
+        RANKS as u32
+    }
+
+    /// Nobody sends anything.
+    pub fn wait_fd(&self) -> Option<i32> {
+        None
+    }
+
+    /// See [`NullBootstrap::wait_fd`].
+    pub fn receive(&mut self) {}
+
+    /// Nobody waits for this rank's end.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn finalize(&mut self) -> Result<(), BootstrapError> {
+        Ok(())
+    }
+
+    /// See [`NullBootstrap::finalize`].
+    ///
+    /// # Errors
+    /// Never.
+    pub fn poll_all_finalized(&mut self) -> Result<bool, BootstrapError> {
+        Ok(true)
+    }
+}
+
 impl Bootstrap for NullBootstrap {
     fn rank(&self) -> Rank {
         self.0

@@ -11,14 +11,15 @@ use std::time::Duration;
 use rma_bootstrap::JobBootstrap;
 use rma_core::engine::Engine as CoreEngine;
 use rustix::event::{epoll, eventfd, EventfdFlags, Timespec};
-use rustix::thread::{membarrier, membarrier_query, MembarrierCommand};
+use rustix::thread::{futex, membarrier, membarrier_query, MembarrierCommand};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::error::{Error, Result};
 use crate::fabric::FabricEndpoint;
 
+pub(crate) use std::hint::spin_loop as hint_spin;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+pub(crate) use std::sync::{Arc, Mutex, OnceLock};
 pub(crate) use std::thread::{park_timeout, sleep, yield_now, JoinHandle, Thread};
 pub(crate) use std::time::Instant;
 
@@ -52,6 +53,13 @@ pub(crate) fn this_thread() -> ThreadMark {
         0 => mark_thread(),
         mark => mark,
     }
+}
+
+/// Whether a mark is the calling thread's.
+#[inline]
+pub(crate) fn is_this_thread(mark: ThreadMark) -> bool {
+    // A thread that has none yet has nobody's.
+    MARK.with(Cell::get) == mark
 }
 
 #[cold]
@@ -92,6 +100,46 @@ pub(crate) fn fence_all() {
 #[inline]
 pub(crate) fn fence_own() {
     compiler_fence(Ordering::SeqCst);
+}
+
+/// Looks at a lock that is taken, before its thread sleeps: as many as the standard library's.
+pub(crate) const SPINS: u32 = 100;
+
+/// Where threads sleep until a word changes and somebody wakes them. A signal's handler may do that, too.
+#[derive(Debug)]
+pub(crate) struct Parking;
+
+impl Parking {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
+    /// Sleeps if the word has this value, at most `length`. It may end at any time.
+    pub(crate) fn wait(&self, word: &AtomicU32, value: u32, length: Option<Duration>) {
+        let length = length.map(timespec);
+        // Interrupted, too late, or another value: the caller looks for itself in any case.
+        let _ = futex::wait(word, futex::Flags::PRIVATE, value, length.as_ref());
+    }
+
+    /// Wakes one who sleeps on the word.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wake_one(&self, word: &AtomicU32) {
+        let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Wakes all who sleep on the word.
+    pub(crate) fn wake_all(&self, word: &AtomicU32) {
+        // The kernel takes the number as a signed one.
+        let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
+    }
+}
+
+fn timespec(length: Duration) -> Timespec {
+    Timespec {
+        tv_sec: length.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: length.subsec_nanos().into(),
+    }
 }
 
 /// Starts a thread that gets none of the program's signals, and whose short sleeps are short.
@@ -168,10 +216,7 @@ impl Sleeper {
     /// Sleeps until something changes, at most `timeout`. A signal ends it early, and so does an error: the
     /// caller looks for itself in any case.
     pub(crate) fn sleep(&self, timeout: Duration) {
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
+        let timeout = timespec(timeout);
         let nothing = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let _ = epoll::wait(&self.set, &mut [nothing; 4], Some(&timeout));
     }

@@ -218,16 +218,50 @@ impl RawWindow {
         let posted = unsafe { guarded.engine.put(self.id, target, disp, origin, len) };
         match posted {
             Poll::Ready(Ok(())) => {
-                self.core.posted(&mut guarded);
+                if guarded.is_progress_due() {
+                    return self.put_with_progress(guarded);
+                }
+                drop(guarded);
                 Ok(())
             }
-            Poll::Ready(Err(error)) => Err(self.fail(error)),
-            Poll::Pending => {
-                let operation = Operation { len, origin, ..self.bytes(Call::Put, OpKind::Put, target, disp) };
-                // SAFETY: the caller's promise.
-                unsafe { self.post_slow(guarded, &operation) }
-            }
+            Poll::Ready(Err(error)) => self.put_failed(guarded, error),
+            // SAFETY: the caller's promise.
+            Poll::Pending => unsafe { self.put_later(guarded, (origin, len), (target, disp)) },
         }
+    }
+
+    // What is seldom takes guard and window as they are: whatever a put keeps for it, it saves and restores.
+
+    /// A put that was taken, behind so many that it is time to make progress.
+    #[cold]
+    #[inline(never)]
+    fn put_with_progress(&self, mut guarded: Held<'_, Guarded>) -> Result<()> {
+        self.core.progress(&mut guarded);
+        Ok(())
+    }
+
+    /// A put that the engine refuses.
+    #[cold]
+    #[inline(never)]
+    fn put_failed(&self, _guarded: Held<'_, Guarded>, error: RmaError) -> Result<()> {
+        Err(self.fail(error))
+    }
+
+    /// A put for which there was no room.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::put`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_later(
+        &self,
+        guarded: Held<'_, Guarded>,
+        (origin, len): (*const u8, usize),
+        (target, disp): (Rank, u64),
+    ) -> Result<()> {
+        let operation = Operation { len, origin, ..self.bytes(Call::Put, OpKind::Put, target, disp) };
+        // SAFETY: the caller's promise.
+        unsafe { self.post_slow(guarded, &operation) }
     }
 
     /// Reads `len` bytes from `target` (MPI_Get).
@@ -411,7 +445,9 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush.
     pub fn flush(&self, target: Rank) -> Result<()> {
-        self.run_to(Call::Flush, target, |engine| engine.start_flush(self.id, target))
+        self.core.flush(self.id, target).map_err(|error| self.named(error))?;
+        events::called(Call::Flush, self.core.rank, Some(self.id), target);
+        Ok(())
     }
 
     /// The same for all ranks (MPI_Win_flush_all).

@@ -18,6 +18,7 @@ mod contact;
 pub(crate) mod finalize;
 mod guard;
 mod layouts;
+mod lock;
 mod requests;
 mod timeline;
 mod turns;
@@ -31,7 +32,7 @@ use rma_core::provider::Endpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::platform::{
-    processors, AtomicBool, AtomicU32, AtomicU64, Condvar, Engine, Event, Mutex, OnceLock, Ordering, Sleeper,
+    processors, AtomicBool, AtomicU32, AtomicU64, Engine, Event, Mutex, OnceLock, Ordering, Parking, Sleeper,
     Thread,
 };
 use crate::trace::{Outputs, Ring};
@@ -55,14 +56,23 @@ const PROGRESS_PER_LOOK: u64 = 1024;
 #[derive(Debug)]
 pub(crate) struct Guarded {
     pub(crate) engine: Engine,
-    /// Operations posted since the last progress.
-    posts: u32,
+    /// Operations that may be posted until posting makes progress.
+    posts_left: u32,
     phase: Phase,
     /// What is remembered of the calls, where a timeline is wanted.
     trace: Option<Ring>,
     outputs: Outputs,
     /// Who sleeps in a blocking call and wants to be told of progress.
     sleeping: Sleeping,
+}
+
+impl Guarded {
+    /// Counts an operation that was posted: whether it is time to make progress.
+    #[inline]
+    pub(crate) fn is_progress_due(&mut self) -> bool {
+        self.posts_left -= 1;
+        self.posts_left == 0
+    }
 }
 
 /// Where the job is, as far as a call has to know: one look tells both.
@@ -85,8 +95,6 @@ struct Sleeping {
     is_rung: bool,
     /// Threads that sleep until they are told.
     listeners: u32,
-    /// Times that the listeners were told.
-    told: u32,
 }
 
 /// Everything of a job that its threads and its agent share.
@@ -116,8 +124,9 @@ pub(crate) struct Core {
     sleeper: Option<Sleeper>,
     /// Wakes it.
     bell: Event,
-    /// Where the others sleep.
-    news: Condvar,
+    /// Times that the others were told, changed under the guard; where they sleep until it changes.
+    told: AtomicU32,
+    news: Parking,
     /// The descriptors of endpoint and bootstrap, if the endpoint has one to sleep on.
     descriptors: Vec<i32>,
     /// Ranks on this host do not outnumber its processors, so that waiting may spin.
@@ -149,7 +158,8 @@ impl Core {
             contenders: AtomicU32::new(0),
             turns: AtomicU32::new(0),
             bell,
-            news: Condvar::new(),
+            told: AtomicU32::new(0),
+            news: Parking::new(),
             activity: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             agent_is_parked: AtomicBool::new(false),
@@ -167,7 +177,7 @@ impl Core {
             size,
             guard: Guard::new(Guarded {
                 engine,
-                posts: 0,
+                posts_left: POSTS_PER_PROGRESS,
                 phase: Phase::AtWork,
                 trace: None,
                 outputs: Outputs::default(),
@@ -181,7 +191,7 @@ impl Core {
     pub(crate) fn enter(&self, call: Call) -> Result<Held<'_, Guarded>> {
         let guarded = self.enter_anyway();
         if guarded.phase == Phase::Finalized {
-            return Err(self.finalized(call));
+            return Err(self.finalized(guarded, call));
         }
         Ok(guarded)
     }
@@ -189,15 +199,14 @@ impl Core {
     /// Notes that an operation was posted; makes progress now and then.
     #[inline]
     pub(crate) fn posted(&self, guarded: &mut Guarded) {
-        guarded.posts += 1;
-        if guarded.posts >= POSTS_PER_PROGRESS {
+        if guarded.is_progress_due() {
             self.progress(guarded);
         }
     }
 
     /// Makes progress for the program; the agent sees it and stays away.
     pub(crate) fn progress(&self, guarded: &mut Guarded) -> usize {
-        guarded.posts = 0;
+        guarded.posts_left = POSTS_PER_PROGRESS;
         // Under the guard, so a load and a store count well enough.
         let activity = self.activity.load(Ordering::Relaxed);
         self.activity.store(activity.wrapping_add(1), Ordering::Relaxed);
@@ -257,7 +266,7 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn finalized(&self, call: Call) -> Error {
+    fn finalized(&self, _guarded: Held<'_, Guarded>, call: Call) -> Error {
         Error::new(ErrorKind::Finalized { call })
     }
 }

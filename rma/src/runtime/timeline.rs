@@ -133,7 +133,7 @@ impl Core {
         start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
     ) -> Result<()> {
         if guarded.phase == Phase::Finalized {
-            return Err(self.finalized(call));
+            return Err(self.finalized(guarded, call));
         }
         let (begun, mut at) = (nanos(), Site { window: None, target });
         let result = self.run_started(guarded, |engine| {

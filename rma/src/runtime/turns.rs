@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rma_core::provider::Endpoint;
 
-use super::{Core, Guard, Guarded, Held, Sleeping};
+use super::{Core, Guarded, Held, Sleeping};
 use crate::platform::{yield_now, Ordering, Sleeper};
 
 /// Times that a thread which polls in a loop yields for another one that wants the guard.
@@ -30,15 +30,18 @@ impl Core {
     /// each complete.
     #[inline]
     pub(crate) fn enter_anyway(&self) -> Held<'_, Guarded> {
-        match self.guard.try_lock() {
+        match self.guard.try_lock_quickly() {
             Some(guarded) => guarded,
-            None => self.enter_contended(),
+            None => self.enter_slowly(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_contended(&self) -> Held<'_, Guarded> {
+    fn enter_slowly(&self) -> Held<'_, Guarded> {
+        if let Some(guarded) = self.guard.try_lock() {
+            return guarded;
+        }
         self.contenders.fetch_add(1, Ordering::SeqCst);
         let guarded = self.guard.lock();
         self.turns.fetch_add(1, Ordering::SeqCst);
@@ -94,8 +97,8 @@ impl Core {
         let sleeping = &mut guarded.sleeping;
         if sleeping.listeners > 0 {
             sleeping.listeners = 0;
-            sleeping.told = sleeping.told.wrapping_add(1);
-            self.news.notify_all();
+            self.told.fetch_add(1, Ordering::Relaxed);
+            self.news.wake_all(&self.told);
         }
         if sleeping.has_sentinel && !sleeping.is_rung {
             sleeping.is_rung = true;
@@ -146,12 +149,15 @@ impl Core {
         mut guarded: Held<'core, Guarded>,
         length: Duration,
     ) -> Held<'core, Guarded> {
-        let told = guarded.sleeping.told;
+        let told = self.told.load(Ordering::Relaxed);
         guarded.sleeping.listeners += 1;
         self.fall_asleep();
-        let mut guarded = Guard::wait(guarded, &self.news, length);
+        drop(guarded);
+        // Who is told between the two does not fall asleep: the number is another one.
+        self.news.wait(&self.told, told, Some(length));
+        let mut guarded = self.guard.lock();
         // Who tells has counted the listeners down.
-        if guarded.sleeping.told == told {
+        if self.told.load(Ordering::Relaxed) == told {
             guarded.sleeping.listeners -= 1;
         }
         self.wake_up();

@@ -13,7 +13,7 @@ use super::timeline::Site;
 use super::{Core, Guarded, Held, Phase};
 use crate::error::{Error, Result};
 use crate::events;
-use crate::platform::{yield_now, Engine, Instant};
+use crate::platform::{yield_now, Engine, Instant, Ordering};
 
 /// Polls between two looks at the clock; the guard is offered to other threads as often.
 const BATCH: u32 = 32;
@@ -246,6 +246,28 @@ impl Core {
         self.run_started(guarded, start)
     }
 
+    /// A flush of one target, which often finds that nothing is under way.
+    #[inline]
+    pub(crate) fn flush(&self, window: WindowId, target: Rank) -> Result<()> {
+        let mut guarded = self.enter_anyway();
+        if guarded.phase == Phase::AtWork && guarded.engine.is_flushed(window, target) {
+            self.posted(&mut guarded);
+            self.hand_over(&mut guarded);
+            return Ok(());
+        }
+        self.flush_slowly(guarded, window, target)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn flush_slowly(&self, guarded: Held<'_, Guarded>, window: WindowId, target: Rank) -> Result<()> {
+        let start = |engine: &mut Engine| engine.start_flush(window, target);
+        if guarded.phase != Phase::AtWork {
+            return self.run_observed(guarded, Call::Flush, target, start);
+        }
+        self.run_started(guarded, start)
+    }
+
     /// Starts the call and waits, under the guard.
     #[inline]
     pub(super) fn run_started(
@@ -403,9 +425,9 @@ impl Core {
             return self.sleep_deaf(guarded, length.min(SLEEP_FIRST));
         }
         if guarded.sleeping.has_sentinel {
-            let told = guarded.sleeping.told;
+            let told = self.told.load(Ordering::Relaxed);
             let guarded = self.sleep_as_listener(guarded, length);
-            patience.vain += u32::from(guarded.sleeping.told != told);
+            patience.vain += u32::from(self.told.load(Ordering::Relaxed) != told);
             return guarded;
         }
         let guarded = self.sleep_as_sentinel(guarded, sleeper, length);

@@ -10,12 +10,14 @@ use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::engine::Engine as CoreEngine;
 use rma_core::ids::Rank;
 use rma_sim::{SimBootstrap, SimFabric};
+use shuttle::sync::Condvar;
 
 use crate::endpoint::ModelEndpoint;
 use crate::error::Result;
 
+pub(crate) use shuttle::hint::spin_loop as hint_spin;
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub(crate) use shuttle::sync::{Arc, Mutex};
 pub(crate) use shuttle::thread::{yield_now, JoinHandle, Thread};
 pub(crate) use std::sync::OnceLock;
 
@@ -115,6 +117,10 @@ pub(crate) fn this_thread() -> ThreadMark {
     shuttle::thread::current().id()
 }
 
+pub(crate) fn is_this_thread(mark: ThreadMark) -> bool {
+    this_thread() == mark
+}
+
 pub(crate) fn thread_number() -> u32 {
     0
 }
@@ -132,6 +138,39 @@ pub(crate) fn fence_own() {}
 pub(crate) fn sleep(length: Duration) {
     CLOCK_NS.fetch_add(length.as_nanos() as u64, Ordering::Relaxed);
     yield_now();
+}
+
+/// Threads that wait look once, and sleep.
+pub(crate) const SPINS: u32 = 1;
+
+/// Where threads sleep until a word changes and somebody wakes them, however long that is.
+#[derive(Debug)]
+pub(crate) struct Parking {
+    sleeping: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Parking {
+    pub(crate) fn new() -> Self {
+        Self { sleeping: Mutex::new(()), woken: Condvar::new() }
+    }
+
+    pub(crate) fn wait(&self, word: &AtomicU32, value: u32, _longest: Option<Duration>) {
+        let sleeping = self.sleeping.lock().unwrap();
+        if word.load(Ordering::SeqCst) == value {
+            drop(self.woken.wait(sleeping).unwrap());
+        }
+    }
+
+    pub(crate) fn wake_one(&self, _word: &AtomicU32) {
+        drop(self.sleeping.lock().unwrap());
+        self.woken.notify_one();
+    }
+
+    pub(crate) fn wake_all(&self, _word: &AtomicU32) {
+        drop(self.sleeping.lock().unwrap());
+        self.woken.notify_all();
+    }
 }
 
 pub(crate) fn park_timeout(_longest: Duration) {

@@ -16,6 +16,8 @@ use rma_core::op::ReduceOp;
 use rma_core::provider::NativeOps;
 use rma_core::wire::OpKind;
 
+use crate::threads;
+
 /// One thing whose instructions are counted.
 #[derive(Debug)]
 pub(crate) struct Case {
@@ -30,6 +32,16 @@ pub(crate) struct Case {
 /// Every case, in the order of the report.
 pub(crate) const CASES: &[Case] = &[
     Case { name: "put", what: "native put of 8 bytes, lock held", run: run_put },
+    Case {
+        name: "put_of_one_thread",
+        what: "the same through the guard of a program with one thread",
+        run: threads::run_put_of_one_thread,
+    },
+    Case {
+        name: "put_of_threads",
+        what: "the same where another thread has called, too",
+        run: threads::run_put_of_threads,
+    },
     Case { name: "get", what: "native get of 8 bytes, lock held", run: run_get },
     Case {
         name: "put_completed",
@@ -38,6 +50,16 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case { name: "progress_idle", what: "progress when nothing happened", run: run_progress_idle },
     Case { name: "flush_idle", what: "flush with nothing outstanding", run: run_flush_idle },
+    Case {
+        name: "flush_of_one_thread",
+        what: "the same through the guard of a program with one thread",
+        run: threads::run_flush_of_one_thread,
+    },
+    Case {
+        name: "flush_of_threads",
+        what: "the same where another thread has called, too",
+        run: threads::run_flush_of_threads,
+    },
     Case {
         name: "flush_put",
         what: "flush of one native put, with the progress it takes",
@@ -57,7 +79,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// An epoch in which a put was flushed already: the target's metadata is known.
-fn locked(native: NativeOps) -> Result<Duo, RmaError> {
+pub(crate) fn locked(native: NativeOps) -> Result<Duo, RmaError> {
     let mut duo = Duo::new(native, &Config::default())?;
     duo.lock()?;
     // SAFETY: the flush right after it completes the put.
@@ -164,6 +186,12 @@ fn icount_flush_idle(engine: &mut NullEngine, window: WindowId, target: Rank) ->
     if engine.is_flushed(window, target) {
         return Ok(());
     }
+    flush_slowly(engine, window, target)
+}
+
+#[cold]
+#[inline(never)]
+fn flush_slowly(engine: &mut NullEngine, window: WindowId, target: Rank) -> Result<(), RmaError> {
     let call = engine.start_flush(window, target)?;
     wait(engine, call)
 }

@@ -2,7 +2,20 @@
 //! with those in a file: the gate that keeps the fast path fast on every machine.
 
 mod cases;
+#[path = "../../../../rma/src/error.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod error;
+mod events;
+mod fabric;
 mod gate;
+mod platform;
+#[path = "../../../../rma/src/runtime/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub)]
+mod runtime;
+mod threads;
+#[path = "../../../../rma/src/trace/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod trace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
