@@ -76,7 +76,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Sends the DONE, and posts the provider's flush, that marks want behind the operations before them.
+    #[inline]
     pub(crate) fn issue_marks(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
+        if self.targets[t].marks.is_empty() {
+            return Ok(());
+        }
+        self.issue_open_marks(w, t)
+    }
+
+    #[inline(never)]
+    fn issue_open_marks(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
         if !self.targets[t].marks.want_done() {
             return Ok(());
         }
@@ -234,10 +243,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Asks for the acknowledgements that a pending operation waits for because of an order call.
+    #[inline]
     pub(crate) fn issue_order(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
+        if !self.targets[t].order.in_force {
+            return Ok(());
+        }
+        self.issue_order_in_force(w, t)
+    }
+
+    #[inline(never)]
+    fn issue_order_in_force(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<(), Again> {
         let te = &self.targets[t];
         let head = te.pending.head;
-        if !te.order.in_force || head == NONE {
+        if head == NONE {
             return Ok(());
         }
         let section = self.operations[head].section;
