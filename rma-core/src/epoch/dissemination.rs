@@ -91,6 +91,12 @@ impl<const K: usize> Dissemination<K> {
         true
     }
 
+    /// Whether none is under way, so that there is nothing to send.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.started == self.completed
+    }
+
     /// The next packet to send, if any; it is offered again until [`Dissemination::on_sent`].
     pub fn poll_send(&self) -> Option<Round<K>> {
         (1..=self.started.wrapping_sub(self.completed)).find_map(|ahead| {

@@ -19,7 +19,15 @@ pub(crate) const NO_WINDOW: WindowId = WindowId(NONE);
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Sends the rounds of the window's barrier that are ready.
+    #[inline]
     pub(crate) fn send_barrier_rounds(&mut self, w: &mut Window<E::Region>) {
+        if !w.barrier.is_idle() {
+            self.send_rounds_of_barrier(w);
+        }
+    }
+
+    #[inline(never)]
+    fn send_rounds_of_barrier(&mut self, w: &mut Window<E::Region>) {
         while let Some(round) = w.barrier.poll_send() {
             if !self.send_round(PacketKind::Barrier, w.id, &round) {
                 return;
@@ -29,7 +37,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Sends the rounds of the reduction that are ready.
+    #[inline]
     pub(crate) fn send_reduce_rounds(&mut self) {
+        if !self.reduce.is_idle() {
+            self.send_rounds_of_reduction();
+        }
+    }
+
+    #[inline(never)]
+    fn send_rounds_of_reduction(&mut self) {
         while let Some(round) = self.reduce.poll_send() {
             if !self.send_round(PacketKind::Reduce, NO_WINDOW, &round) {
                 return;

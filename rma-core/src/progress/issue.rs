@@ -29,10 +29,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// stays marked when something is left.
     ///
     /// Implements: seed: ISSUE_OPS_WIN.
+    #[inline]
     pub(crate) fn issue_ops_win(&mut self, w: &mut Window<E::Region>) -> u32 {
         if !w.dirty {
             return 0;
         }
+        self.issue_ops_of_dirty(w)
+    }
+
+    #[inline(never)]
+    fn issue_ops_of_dirty(&mut self, w: &mut Window<E::Region>) -> u32 {
         w.dirty = false;
         let (mut issued, mut left) = (0, w.slots.count());
         let mut t = w.issue_cursor;

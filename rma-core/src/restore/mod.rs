@@ -73,7 +73,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Window-level conditions that something other than a call on this window may have fulfilled.
+    #[inline]
     pub(crate) fn settle(&mut self, w: &mut Window<E::Region>) {
+        if w.walk == Walk::Lock || w.pressure {
+            self.settle_walk_and_pressure(w);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_walk_and_pressure(&mut self, w: &mut Window<E::Region>) {
         if w.walk == Walk::Lock && self.walk_is_done(w) {
             w.walk = Walk::None;
             let _ = w.transition(|state| state.on_all_granted());
