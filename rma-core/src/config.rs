@@ -29,6 +29,11 @@ pub struct Config {
     ///
     /// Implements: seed: piggyback RMA_DONE.
     pub piggyback: bool,
+    /// UNLOCK and COMPLETE are the data of the epoch's last native put, where the fabric carries data with puts
+    /// (`RMA_PUT_DATA`). Only with [`Config::piggyback`].
+    ///
+    /// Implements: ours: put with data.
+    pub put_data: bool,
     /// Most operations kept back for one packet (`RMA_PIGGYBACK_THRESHOLD`).
     ///
     /// Implements: seed: piggyback_threshold.
@@ -134,6 +139,7 @@ impl Default for Config {
         Self {
             single_op_lock: true,
             piggyback: true,
+            put_data: false,
             piggyback_threshold: 64,
             coalesce: true,
             get_to_tail: true,

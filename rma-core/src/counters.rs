@@ -14,6 +14,8 @@ pub struct Counters {
     pub packet_bytes_received: u64,
     /// Native puts, gets and atomics posted to the fabric.
     pub native_puts: u64,
+    /// Of the puts, those whose data ended an epoch.
+    pub native_puts_with_data: u64,
     pub native_gets: u64,
     pub native_atomics: u64,
     pub native_flushes: u64,
@@ -74,6 +76,7 @@ impl Counters {
         difference.packet_bytes_sent -= earlier.packet_bytes_sent;
         difference.packet_bytes_received -= earlier.packet_bytes_received;
         difference.native_puts -= earlier.native_puts;
+        difference.native_puts_with_data -= earlier.native_puts_with_data;
         difference.native_gets -= earlier.native_gets;
         difference.native_atomics -= earlier.native_atomics;
         difference.native_flushes -= earlier.native_flushes;

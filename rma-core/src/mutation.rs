@@ -44,6 +44,8 @@ mutations! {
     TakeBackReversed,
     /// UNLOCK leaves while native operations are under way.
     UnlockOvertakesPuts,
+    /// The data of a put, which release a lock, pass the puts before it.
+    DataOvertakePuts,
     /// A put that is complete at the origin counts as complete at the target.
     LocalCountsAsRemote,
     /// Any answer acknowledges every DONE that was sent.

@@ -32,12 +32,21 @@
 //!     calling thread: who must not read, from here on, what is older than its effect passes a full fence
 //!     before. What [`Limits::order`] states holds for it, too. Of a peer of whom
 //!     [`Endpoint::completes_at_once`] says so nothing is tracked but what failed, whose memory is free as well.
+//! 13. The data of [`Endpoint::put_with_data`] arrive once, as a request that is the [`Endpoint::data_bytes`] bytes of
+//!     them, the low one first, and lines 5, 8 and 9 hold for it. It comes behind the bytes of its own put, which are
+//!     visible then to the target's CPU, whatever [`Limits::put_completes`] is, and behind earlier puts as
+//!     [`Limits::order`] says. It finds room as requests do: a shortage of buffers delays it. Of a put that failed it
+//!     may come or not.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
+
+mod completion;
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
 use core::ptr::NonNull;
+
+pub use completion::{Completion, CompletionBatch, ReceivedPacket};
 
 use crate::bootstrap::AddressBytes;
 use crate::dtype::Dtype;
@@ -222,6 +231,9 @@ pub type Post = Result<Accepted, PostError>;
 /// The answer of providers without vectors.
 const NO_VECTORS: FabricCode = FabricCode { code: 0, text: "the provider does not offer vectors" };
 
+/// The answer of providers without data.
+const NO_DATA: FabricCode = FabricCode { code: 0, text: "the provider does not carry data with puts" };
+
 /// Whether a packet asks or answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendClass {
@@ -229,115 +241,6 @@ pub enum SendClass {
     Request,
     /// Must find room sooner or later, whatever requests do.
     Reply,
-}
-
-/// A packet lent by the provider until it is given to [`Endpoint::release`].
-#[derive(Debug, PartialEq, Eq)]
-pub struct ReceivedPacket {
-    /// First byte.
-    pub data: NonNull<u8>,
-    /// Bytes.
-    pub len: usize,
-    /// Names the buffer to the provider.
-    pub buffer: u32,
-}
-
-// SAFETY: a received packet is an exclusive loan of a buffer that does not move; only one holder
-// exists at a time (the type is neither Copy nor Clone).
-unsafe impl Send for ReceivedPacket {}
-
-impl ReceivedPacket {
-    /// The bytes.
-    ///
-    /// # Safety
-    /// The packet came from the `poll` of an endpoint that is still open, and was not yet released.
-    #[inline]
-    pub unsafe fn bytes(&self) -> &[u8] {
-        // SAFETY: by the caller's promise the loan is alive, and providers lend `len` valid bytes.
-        unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
-    }
-}
-
-/// One thing that [`Endpoint::poll`] has to say.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Completion {
-    /// The operation with this tag is complete.
-    Done(Tag),
-    /// The operation with this tag failed.
-    Failed(Tag, FabricCode),
-    /// A packet arrived.
-    Packet(ReceivedPacket),
-    /// Nothing posted to this peer will succeed any more.
-    PeerDown(PeerAddr, FabricCode),
-    /// The endpoint itself is broken: nothing on it will succeed any more.
-    EndpointDown(FabricCode),
-}
-
-/// Completions of one [`Endpoint::poll`], at most [`CompletionBatch::CAPACITY`].
-#[derive(Debug)]
-pub struct CompletionBatch {
-    entries: [Option<Completion>; Self::CAPACITY],
-    head: usize,
-    len: usize,
-}
-
-impl CompletionBatch {
-    /// Most completions that one poll returns.
-    pub const CAPACITY: usize = 32;
-
-    /// An empty batch.
-    pub const fn new() -> Self {
-        Self { entries: [const { None }; Self::CAPACITY], head: 0, len: 0 }
-    }
-
-    /// How many more fit.
-    #[inline]
-    pub fn room(&self) -> usize {
-        Self::CAPACITY - (self.head + self.len)
-    }
-
-    /// Adds one. Returns it when the batch is full, so that nothing is lost silently.
-    ///
-    /// # Errors
-    /// The completion itself, when there is no room.
-    #[inline]
-    pub fn push(&mut self, completion: Completion) -> Result<(), Completion> {
-        match self.entries.get_mut(self.head + self.len) {
-            Some(entry) => {
-                *entry = Some(completion);
-                self.len += 1;
-                Ok(())
-            }
-            None => Err(completion),
-        }
-    }
-
-    /// Takes the oldest.
-    #[inline]
-    pub fn pop(&mut self) -> Option<Completion> {
-        if self.len == 0 {
-            return None;
-        }
-        let taken = self.entries[self.head].take();
-        self.head += 1;
-        self.len -= 1;
-        if self.len == 0 {
-            self.head = 0;
-        }
-        taken
-    }
-
-    /// Whether nothing is left.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl Default for CompletionBatch {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// Why an endpoint or a region could not be made, or a peer not be reached.
@@ -437,6 +340,32 @@ pub unsafe trait Endpoint: Send {
     /// # Errors
     /// See [`PostError`].
     unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post;
+
+    /// Bytes of data that [`Endpoint::put_with_data`] carries to the connected peer: 4 or 8; 0 where it does not work.
+    fn data_bytes(&self, peer: PeerAddr) -> usize {
+        let _ = peer;
+        0
+    }
+
+    /// A put of at least one byte, as [`Endpoint::put`], behind which the peer gets the low bytes of `data`, as line 13
+    /// says. Its receiver tells them from packets by their length: whoever uses this sends no packets of 8 bytes or less.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::put`].
+    ///
+    /// # Errors
+    /// See [`PostError`]; where data are not carried, always `Failed`.
+    unsafe fn put_with_data(
+        &mut self,
+        _to: PeerAddr,
+        _src: *const u8,
+        _len: usize,
+        _at: RemoteAddr,
+        _tag: Tag,
+        _data: u64,
+    ) -> Post {
+        Err(PostError::Failed(NO_DATA))
+    }
 
     /// Reads `len` bytes from the peer to `dst`.
     ///

@@ -432,7 +432,7 @@ fn interceptors_and_sabotage_break_the_world_on_purpose() {
     let mut config = wild(1);
     config.limits.put_completes = CompletionScope::Local;
     let mut pair = Pair::new(config);
-    pair.fabric.sabotage(Sabotage { flush_early: true, put_early: false });
+    pair.fabric.sabotage(Sabotage { flush_early: true, ..Sabotage::default() });
     pair.fabric.set_faults(Faults { late_per_mille: 1000, late_ns: 10_000_000, ..Faults::default() });
     pair.put_from(&[1; 8], 0, 1).unwrap();
     pair.fabric.set_faults(Faults::default());

@@ -32,6 +32,17 @@ fn random_programs_see_what_mpi_allows() {
 }
 
 #[test]
+fn random_programs_carry_data() {
+    let mut puts_with_data = 0;
+    for plan in (0..SEEDS * 3).map(|seed| plan(seed, FEW)).filter(|plan| plan.config.put_data) {
+        let report = run(&plan, |_| {});
+        assert_eq!(report.verdict, Verdict::Passed, "seed {}", plan.seed);
+        puts_with_data += report.traffic.puts_with_data;
+    }
+    assert!(puts_with_data > 10, "puts carry data {puts_with_data} times");
+}
+
+#[test]
 fn a_seed_replays_exactly() {
     for seed in 0..10 {
         let once = || run(&plan(seed, FEW), |_| {});
@@ -244,7 +255,7 @@ fn two_exclusive_locks_are_found() {
 
 #[test]
 fn a_skipped_flush_is_found() {
-    let sabotage = Sabotage { flush_early: true, put_early: false };
+    let sabotage = Sabotage { flush_early: true, ..Sabotage::default() };
     let is_native_and_local = |plan: &Plan| {
         let is_local = plan.fabric.limits.put_completes == CompletionScope::Local;
         is_local && plan.fabric.native.put && !plan.config.force_message_path
@@ -254,12 +265,19 @@ fn a_skipped_flush_is_found() {
 
 #[test]
 fn a_put_that_completes_too_early_is_found() {
-    let sabotage = Sabotage { flush_early: false, put_early: true };
+    let sabotage = Sabotage { put_early: true, ..Sabotage::default() };
     let is_native_and_remote = |plan: &Plan| {
         let is_remote = plan.fabric.limits.put_completes == CompletionScope::Remote;
         is_remote && plan.fabric.native.put && !plan.config.force_message_path
     };
     assert_eq!(found_by_oracle(is_native_and_remote, |fabric| fabric.sabotage(sabotage)), FOUND);
+}
+
+#[test]
+fn data_that_come_before_their_put_are_found() {
+    let sabotage = Sabotage { data_early: true, ..Sabotage::default() };
+    let carries_data = |plan: &Plan| plan.config.put_data && !plan.fabric.limits.order.put_before_send;
+    assert_eq!(found_by_oracle(carries_data, |fabric| fabric.sabotage(sabotage)), FOUND);
 }
 
 #[test]

@@ -121,6 +121,7 @@ fn config_of(settings: &Settings) -> Config {
     };
     switch("RMA_SINGLE_OP_LOCK", &mut config.single_op_lock);
     switch("RMA_PIGGYBACK", &mut config.piggyback);
+    switch("RMA_PUT_DATA", &mut config.put_data);
     switch("RMA_COALESCE", &mut config.coalesce);
     switch("RMA_GET_TO_TAIL", &mut config.get_to_tail);
     switch("RMA_LAZY_TARGETS", &mut config.lazy_targets);
@@ -220,6 +221,7 @@ mod tests {
         let options = options(&[
             ("RMA_SINGLE_OP_LOCK", "0"),
             ("RMA_PIGGYBACK", "0"),
+            ("RMA_PUT_DATA", "1"),
             ("RMA_COALESCE", "0"),
             ("RMA_GET_TO_TAIL", "0"),
             ("RMA_LAZY_TARGETS", "0"),
@@ -251,6 +253,7 @@ mod tests {
             ("RMA_HOST_PROCESSORS", "12"),
         ]);
         let expected = Config {
+            put_data: true,
             force_message_path: true,
             check: true,
             memory_model: MemoryModel::Separate,

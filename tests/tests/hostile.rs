@@ -5,14 +5,16 @@ use std::sync::OnceLock;
 
 use rma_conformance::constructors;
 use rma_conformance::hostile::feed;
+use rma_core::config::Config;
 use rma_core::dtype::Dtype;
+use rma_core::engine::Engine;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::layout::Run;
 use rma_core::op::ReduceOp;
-use rma_core::provider::Endpoint;
+use rma_core::provider::{Endpoint, SendClass};
 use rma_core::wire::{
-    BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Record, ReplyFlags, ResultRecord, RunTable,
-    Writer,
+    encode_data, BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Record, ReplyFlags,
+    ResultRecord, RunTable, Writer,
 };
 use rma_sim::{FabricConfig, Random, SimFabric};
 
@@ -61,7 +63,36 @@ fn nearly_right_packets_are_harmless() {
     }
 }
 
+/// Data with which puts may come that say nothing, or what cannot be: counted, and no more.
+#[test]
+fn data_that_make_no_sense_are_counted() {
+    let fabric = SimFabric::new(FabricConfig::unit(3));
+    let open = |rank| fabric.open(rank).expect("the endpoint opens");
+    let mut victim = Engine::open(open(0), fabric.bootstrap(0), Config::default()).expect("the engine opens");
+    let mut attacker = open(1);
+    let peer = attacker.connect(&victim.endpoint().address()).expect("the victim is there");
+    let unlock = |window, sender, bytes| {
+        let data = encode_data(BatchFlags::UNLOCK, WindowId(window), Rank(sender), bytes);
+        data.expect("it fits").to_le_bytes()[..bytes].to_vec()
+    };
+    let strange = [vec![0; 4], vec![3, 0, 0, 0], vec![9; 8], unlock(0, 1, 4), unlock(1023, 2, 4)];
+    let strangers = [unlock(0, 3, 4), unlock(0, 0, 4), unlock(1 << 20, u32::MAX, 8)];
+    for (index, data) in strange.iter().chain(&strangers).enumerate() {
+        attacker.send(peer, data, &[], SendClass::Request).expect("there is room");
+        while fabric.advance().is_some() {
+            victim.progress();
+        }
+        victim.progress();
+        let counters = victim.counters();
+        assert_eq!(counters.malformed_packets, index as u64 + 1, "{data:?}");
+        assert_eq!(counters.packets_received.iter().sum::<u64>(), 0, "they are no packets");
+    }
+}
+
 fn nearly_right(random: &mut Random) -> Vec<u8> {
+    if random.chance(60) {
+        return nearly_right_data(random);
+    }
     let kinds = [
         PacketKind::Batch,
         PacketKind::Reply,
@@ -105,6 +136,15 @@ fn nearly_right(random: &mut Random) -> Vec<u8> {
         packet.truncate(random.index(len));
     }
     packet
+}
+
+fn nearly_right_data(random: &mut Random) -> Vec<u8> {
+    let flags = random.pick(&[BatchFlags::UNLOCK, BatchFlags::COMPLETE]);
+    let (window, sender) = (random.pick(&[0, 0, 0, 1]), random.pick(&[1, 1, 1, 2, 0, 3]));
+    let bytes = random.pick(&[4, 8]);
+    let data = encode_data(flags, WindowId(window), Rank(sender), bytes).expect("it fits");
+    let noise = if random.chance(50) { random.bits() } else { 0 };
+    (data ^ noise).to_le_bytes()[..bytes].to_vec()
 }
 
 /// Where those are whom the attacker says to be: its own address, a bystander's, the ghost's, and nobody's.

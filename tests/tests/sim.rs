@@ -42,6 +42,24 @@ suite!(unordered, SimWorld, |spec: Spec| world(spec, |config| {
     (config.limits.vector_local_max, config.limits.vector_remote_max) = (8, 8);
 }));
 
+fn with_data(spec: Spec) -> Spec {
+    spec.with(|config| config.put_data = true)
+}
+
+// What ends an epoch is no packet of its own.
+suite!(data_ordered, SimWorld, |spec: Spec| world(with_data(spec), |config| {
+    puts_and_gets(config);
+    config.limits.order = Order { put_before_send: true, put_before_get: true };
+    config.data_bytes = 4;
+}), differ: large_puts);
+
+suite!(data_unordered, SimWorld, |spec: Spec| world(with_data(spec), |config| {
+    puts_and_gets(config);
+    config.limits.put_completes = CompletionScope::Local;
+    config.limits.needs_target_progress = true;
+    config.data_bytes = 8;
+}));
+
 suite!(local_completion, SimWorld, |spec: Spec| world(spec, |config| {
     puts_and_gets(config);
     config.limits.put_completes = CompletionScope::Local;

@@ -196,6 +196,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let own = &mut self.process.config;
         own.single_op_lock = config.single_op_lock;
         own.piggyback = config.piggyback;
+        own.put_data = config.put_data;
         own.piggyback_threshold = config.piggyback_threshold.max(1);
         own.coalesce = config.coalesce;
         own.get_to_tail = config.get_to_tail;

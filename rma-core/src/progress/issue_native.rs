@@ -5,15 +5,16 @@ use super::issue::Again;
 use super::tag::TagKind;
 use super::Process;
 use crate::bootstrap::Bootstrap;
-use crate::ids::PeerAddr;
+use crate::ids::{PeerAddr, Tag};
 use crate::info::AccumulateOrdering;
 use crate::layout::{block_at, Layouts};
+use crate::mutation::Mutation;
 use crate::path::Path;
 use crate::pool::NONE;
 use crate::provider::{Accepted, CompletionScope, Endpoint, Post, PostError, RemoteAddr};
 use crate::table::OperationState;
 use crate::window::Window;
-use crate::wire::{Metadata, OpKind};
+use crate::wire::{encode_data, BatchFlags, Metadata, OpKind};
 
 /// What is known of the place of an operation's data at the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,14 +89,20 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let takes_vectors = self.takes_vectors(op);
         while self.operations[op].posted < self.operations[op].len {
+            let closing = if takes_vectors { None } else { self.closing_data(w, t, op, peer) };
             let posted = if takes_vectors {
                 self.post_vector(peer, op, metadata)
             } else {
-                self.post_piece(peer, op, metadata)
+                self.post_piece(peer, op, metadata, closing.map(|(_, data)| data))
             };
             match posted {
                 Ok((len, accepted)) => self.count_piece(t, op, len, accepted),
                 Err(error) => return Err(self.refused(w, t, error)),
+            }
+            let is_over = self.operations[op].posted == self.operations[op].len;
+            if let Some((flags, _)) = closing.filter(|_| is_over) {
+                self.counters.native_puts_with_data += 1;
+                self.after_flags(w, t, flags);
             }
         }
         self.unlink_pending(t, op);
@@ -108,6 +115,37 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             w.dirty = true;
         }
         Ok(true)
+    }
+
+    /// What the last piece of a put may say as its data: that the epoch ends, when nothing else is left to leave and
+    /// the data pass nothing of it that is under way.
+    ///
+    /// Implements: ours: put with data.
+    #[inline]
+    fn closing_data(
+        &self,
+        w: &Window<E::Region>,
+        t: u32,
+        op: u32,
+        peer: PeerAddr,
+    ) -> Option<(BatchFlags, u64)> {
+        if !self.config.put_data {
+            return None;
+        }
+        let (element, te) = (&self.operations[op], &self.targets[t]);
+        let is_last = element.kind == OpKind::Put && te.pending.count == 1 && te.notes == 0;
+        if !(is_last && element.notify.is_none() && self.config.piggyback) {
+            return None;
+        }
+        let flags = te.closing().filter(|_| !te.sync_sent)?;
+        let is_behind_all = self.may_close_behind_natives(t) || Mutation::DataOvertakePuts.is_on();
+        // What a packet would have to say besides that.
+        let is_all = w.checker.is_none() && self.done_for_errors(w, t, flags, false) == BatchFlags::default();
+        if !(is_behind_all && is_all) {
+            return None;
+        }
+        let data = encode_data(flags, w.id, self.rank, self.endpoint.data_bytes(peer))?;
+        Some((flags, data))
     }
 
     /// Whether a native accumulate may leave as far as earlier ones of its target are concerned. MPI orders those
@@ -184,6 +222,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         peer: PeerAddr,
         op: u32,
         metadata: &Metadata,
+        closing: Option<u64>,
     ) -> Result<(u64, Accepted), PostError> {
         let element = &self.operations[op];
         debug_assert_eq!(element.state, OperationState::Pending);
@@ -203,9 +242,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let (len, posted): (u64, Post) = match element.kind {
             OpKind::Put => {
                 let len = left.min(self.limits.message_bytes_max as u64);
+                let data = closing.filter(|_| element.posted + len == element.len);
                 // SAFETY: the origin buffer (or the element itself, which is not freed before its tags
                 // are back) stays readable until the operation is complete.
-                (len, unsafe { self.endpoint.put(peer, origin, len as usize, at, tag) })
+                (len, unsafe { put(&mut self.endpoint, peer, (origin, len as usize), at, tag, data) })
             }
             OpKind::Get => {
                 let len = left.min(self.limits.message_bytes_max as u64);
@@ -233,5 +273,25 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.counters.again += 1;
         }
         posted.map(|accepted| (len, accepted))
+    }
+}
+
+/// A put, with data if there are any.
+///
+/// # Safety
+/// As for [`Endpoint::put`].
+unsafe fn put<E: Endpoint>(
+    endpoint: &mut E,
+    peer: PeerAddr,
+    (src, len): (*const u8, usize),
+    at: RemoteAddr,
+    tag: Tag,
+    data: Option<u64>,
+) -> Post {
+    match data {
+        // SAFETY: the caller's promise.
+        Some(data) => unsafe { endpoint.put_with_data(peer, src, len, at, tag, data) },
+        // SAFETY: as above.
+        None => unsafe { endpoint.put(peer, src, len, at, tag) },
     }
 }

@@ -3,12 +3,14 @@
 //! A packet is a 16-byte [`Header`] and, by its kind, records. The largest header of an operation that
 //! carries data (packet header, put record) is 32 bytes, so lock + 8-byte put + unlock takes 40.
 
+mod data;
 mod header;
 mod record;
 mod region;
 mod reply;
 mod runs;
 
+pub use data::{decode_data, encode_data, is_data};
 pub use header::{BatchFlags, Header, PacketKind, PostFlags, ReplyFlags};
 pub use record::{Notifies, OpKind, Record, RECORD_BYTES_MAX};
 pub use region::{RegionQuery, RegionRecord};

@@ -222,3 +222,43 @@ fn words_are_aligned_by_address() {
         assert!(Metadata::decode(&mut Reader::new(&bytes)).is_err());
     }
 }
+
+#[test]
+fn data_are_these_numbers_or_do_not_fit() {
+    let encode = |flags, window, sender, bytes| encode_data(flags, WindowId(window), Rank(sender), bytes);
+    let (unlock, complete) = (BatchFlags::UNLOCK, BatchFlags::COMPLETE);
+    assert_eq!(encode(unlock, 3, 5, 4), Some(1 | 3 << 2 | 5 << 12));
+    assert_eq!(encode(complete, 3, 5, 4), Some(2 | 3 << 2 | 5 << 12));
+    assert_eq!(encode(unlock, 3, 5, 8), Some(1 | 3 << 8 | 5 << 32));
+    assert_eq!(encode(complete, (1 << 10) - 1, (1 << 20) - 1, 4), Some(0xffff_fffe));
+    assert_eq!(encode(unlock, (1 << 24) - 1, u32::MAX, 8), Some(0xffff_ffff_ffff_ff01));
+    for (window, sender, bytes) in [(1 << 10, 0, 4), (0, 1 << 20, 4), (1 << 24, 0, 8), (0, 0, 0), (0, 0, 16)]
+    {
+        assert_eq!(encode(unlock, window, sender, bytes), None);
+    }
+    for flags in [BatchFlags::DONE, unlock | BatchFlags::DONE, BatchFlags::default()] {
+        assert_eq!(encode(flags, 0, 0, 8), None);
+    }
+}
+
+#[test]
+fn data_are_a_batch_without_operations_whatever_their_bytes() {
+    for (bytes, most) in [(4, ((1 << 10) - 1, (1 << 20) - 1)), (8, ((1 << 24) - 1, u32::MAX))] {
+        for (flags, window, sender) in
+            [(BatchFlags::UNLOCK, 0, 0), (BatchFlags::COMPLETE, 7, 9), (BatchFlags::UNLOCK, most.0, most.1)]
+        {
+            let (window, sender) = (WindowId(window), Rank(sender));
+            let data = encode_data(flags, window, sender, bytes).unwrap();
+            let header =
+                Header { kind: PacketKind::Batch, flags: flags.0, count: 0, window, sender, token: 0 };
+            assert_eq!(decode_data(&data.to_le_bytes()[..bytes]), Ok(header));
+            assert!(is_data(bytes) && bytes < Header::BYTES);
+        }
+    }
+    assert_eq!(decode_data(&[0; 4]), Err(WireError::Kind(0)));
+    assert_eq!(decode_data(&[3, 0, 0, 0]), Err(WireError::Kind(3)));
+    assert_eq!(decode_data(&[0xff; 8]), Err(WireError::Kind(0xff)));
+    for bytes in [&[][..], &[1; 3], &[1; 5], &[1; 16]] {
+        assert_eq!(decode_data(bytes), Err(WireError::Truncated));
+    }
+}

@@ -12,6 +12,7 @@ const KNOWN: [(Mutation, u32, &str); 9] = [
     (Mutation::NoOvertaking, 4, "two, past two who wait"),
     (Mutation::RetryLosesOperations, 3, "one packet"),
     (Mutation::TakeBackReversed, 2, "operations in order, nothing kept"),
+    (Mutation::DataOvertakePuts, 2, "put with data, local completion"),
     (Mutation::DetachedAckIgnored, 3, "everybody to everybody"),
     (Mutation::FenceIssuesEarly, 2, "everybody to everybody"),
     (Mutation::WordHolderIgnored, 2, "lock_all against exclusive locks"),

@@ -139,6 +139,14 @@ impl Scenario {
         self
     }
 
+    /// Puts with data, narrow and wide.
+    fn with_data(self) -> Self {
+        self.with(|scenario| {
+            scenario.config.put_data = true;
+            scenario.fabric.data_bytes = if scenario.pool == 1 { 4 } else { 8 };
+        })
+    }
+
     /// Puts and gets by the fabric.
     fn native(self, completes: CompletionScope, order: Order) -> Self {
         self.with(|scenario| {
@@ -239,6 +247,29 @@ fn locks(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     };
     all.push(new("everybody locks the next", each(ranks, crossed)).ending(0, 0, 1).ending(last, 0, 1));
     locks_otherwise(ranks, pool, all);
+    locks_with_data(ranks, pool, all);
+}
+
+/// The increment with one more put, which the fabric has no room for at once: it is the last thing that is left when
+/// unlock is called, and its data end the epoch.
+fn locks_with_data(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    let one_more = |_| {
+        let mut acts = increment(0);
+        let put = acts.iter().position(|act| matches!(act, Act::PutNext { .. })).unwrap_or(0);
+        acts.insert(put + 1, Act::Put { target: 0, word: 1, number: 1 });
+        acts
+    };
+    let orders = [
+        ("put with data, remote completion", CompletionScope::Remote, false),
+        ("put with data, local completion", CompletionScope::Local, false),
+        ("put with data, puts before packets", CompletionScope::Local, true),
+    ];
+    for (name, completes, put_before_send) in orders {
+        let scenario = Scenario::new(Protocol::Lock, name, pool, each(ranks, one_more));
+        let scenario = scenario.native(completes, Order { put_before_send, put_before_get: false });
+        let scenario = scenario.with_data().with(|scenario| scenario.fabric.limits.outstanding_max = 1);
+        all.push(scenario.ending(0, 0, u64::from(ranks)).ending(0, 1, 1));
+    }
 }
 
 /// The increment under other conditions: natively, with optimizations off, with little room.
@@ -431,6 +462,10 @@ fn exposures(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     all.push(new("each to the next", each(ranks, around)));
     let native = new("each to the next, native, local completion", each(ranks, around));
     all.push(native.native(CompletionScope::Local, Order::default()));
+    if ranks == 2 {
+        let data = new("each to the next, put with data", each(ranks, around));
+        all.push(data.native(CompletionScope::Local, Order::default()).with_data());
+    }
     let twice = |rank: u32| {
         let round: &[Act] = if rank > 0 {
             &[Act::Post(1), Act::Wait]

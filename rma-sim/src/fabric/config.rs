@@ -57,6 +57,8 @@ pub struct FabricConfig {
     pub limits: Limits,
     /// What every endpoint executes without the engine.
     pub native: NativeOps,
+    /// Bytes of data that puts carry: 0, 4 or 8. Not to ranks that are near.
+    pub data_bytes: usize,
     /// Ranks whose numbers, divided by this, are the same do the operations on each other themselves, within the post, as
     /// those of a host do that share memory; 0: nobody. Not with [`Faults::split_atomics`]: what a processor does comes
     /// between the steps of such an atomic.
@@ -102,6 +104,7 @@ impl FabricConfig {
                 vector_remote_max: 1,
             },
             native: native_all(),
+            data_bytes: 0,
             near_ranks: 0,
             near_locks: false,
             model: NetworkModel::UNIT,
@@ -142,6 +145,7 @@ impl FabricConfig {
                 vector_remote_max: [1, 2, 8][(seed / 3 % 3) as usize],
             },
             native: draw_native(random),
+            data_bytes: 0,
             near_ranks: 0,
             near_locks: false,
             model: NetworkModel {

@@ -230,6 +230,36 @@ unsafe impl Endpoint for SimEndpoint {
         self.post(to, operation)
     }
 
+    fn data_bytes(&self, peer: PeerAddr) -> usize {
+        let state = self.fabric.state();
+        let endpoint = &state.endpoints[self.index];
+        let target = endpoint.route_of(peer).map(|route| endpoint.routes[route].target);
+        match target {
+            Some(target) if !state.is_near(self.index, target) => state.config.data_bytes,
+            _ => 0,
+        }
+    }
+
+    unsafe fn put_with_data(
+        &mut self,
+        to: PeerAddr,
+        src: *const u8,
+        len: usize,
+        at: RemoteAddr,
+        tag: Tag,
+        data: u64,
+    ) -> Post {
+        self.check_transfer(self.native.put, "put_with_data", len)?;
+        if self.data_bytes(to) == 0 || len == 0 {
+            let detail = format!("{len} bytes to {to:?}");
+            return Err(self.refuse("data travel behind bytes, where they are carried", detail));
+        }
+        let mut operation = Operation::new(Kind::Put, self.index, at, len, Some(tag));
+        operation.source = MemoryPointer::source(src);
+        operation.data = Some(data);
+        self.post(to, operation)
+    }
+
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         self.check_transfer(self.native.get, "get", len)?;
         let mut operation = Operation::new(Kind::Get, self.index, at, len, Some(tag));

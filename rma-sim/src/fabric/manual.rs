@@ -213,13 +213,15 @@ impl State {
                     }
                     _ => false,
                 });
+                let follows_put = earlier()
+                    .any(|other| matches!(other.kind, EventKind::Part(id, _) if Some(id) == packet.put));
                 let waits_for_puts = order.put_before_send && packet.class == SendClass::Request;
                 let follows =
                     waits_for_puts && earlier().any(|other| is_write(other, packet.origin, *target));
                 let endpoint = &self.endpoints[*target];
                 let class = packet.class as usize;
                 let kept = endpoint.lent_counts[class] + endpoint.inboxes[class].len();
-                is_first && !follows && kept < endpoint.lent.len() / 2
+                is_first && !follows_put && !follows && kept < endpoint.lent.len() / 2
             }
             EventKind::Part(id, _) => self.operations.get(*id).is_some_and(|operation| {
                 let (origin, target) = (operation.origin, operation.target);

@@ -58,6 +58,8 @@ pub(super) struct Operation {
     pub(super) pieces: Option<Pieces>,
     pub(super) dtype: Dtype,
     pub(super) reduce: ReduceOp,
+    /// What a put's target gets behind its bytes.
+    pub(super) data: Option<u64>,
     /// A put whose source was copied; the bytes on their way back of everything else.
     pub(super) buffer: Vec<u8>,
     pub(super) is_copied: bool,

@@ -108,7 +108,7 @@ impl State {
         traffic.packets += 1;
         traffic.packet_bytes += len as u64;
         self.note("send", endpoint, target, len, packet_detail(&bytes));
-        let packet = Packet { origin: endpoint, class, bytes };
+        let packet = Packet { origin: endpoint, class, bytes, put: None };
         if let Some(packet) = self.inspect(endpoint, target, packet) {
             self.launch(endpoint, route, packet);
         }
@@ -163,7 +163,9 @@ impl State {
             Some(_) => state.outstanding >= outstanding_max,
             None => state.injected >= outstanding_max,
         };
-        if is_full {
+        // The data are a request on the way.
+        let has_room = operation.data.is_none() || state.has_credit(&self.config, SendClass::Request);
+        if is_full || !has_room {
             self.give_buffer(operation.buffer);
             return Err(self.again(endpoint));
         }
@@ -188,7 +190,8 @@ impl State {
         if kind == Kind::Flush {
             self.launch_flush(id);
         } else {
-            self.launch_parts(id);
+            let last_ns = self.launch_parts(id);
+            self.launch_data(id, last_ns);
         }
         if completes_early {
             let jitter_ns = self.config.model.jitter_ns;
@@ -255,6 +258,7 @@ impl State {
             Kind::Put => {
                 route.traffic.puts += 1;
                 route.traffic.put_bytes += bytes;
+                route.traffic.puts_with_data += u64::from(operation.data.is_some());
                 "put"
             }
             Kind::Get => {
@@ -305,12 +309,13 @@ impl State {
         }
     }
 
-    fn launch_parts(&mut self, id: OperationId) {
-        let Some(operation) = self.operations.get(id) else { return };
+    /// Returns when the last part arrives.
+    fn launch_parts(&mut self, id: OperationId) -> u64 {
+        let Some(operation) = self.operations.get(id) else { return 0 };
         let Operation { origin, route, target, kind, parts, part_bytes, .. } = *operation;
         let (is_write, is_atomic) = (operation.writes(), operation.is_atomic());
         let order = self.config.limits.order;
-        let mut at_ns = 0;
+        let (mut at_ns, mut last_ns) = (0, 0);
         for part in 0..parts {
             if is_atomic && part > 0 {
                 // The second step of an atomic: nothing of the fabric comes between, the CPU may.
@@ -332,7 +337,30 @@ impl State {
                 state.last_visible_ns = state.last_visible_ns.max(at_ns);
             }
             self.schedule(at_ns, EventKind::Part(id, part));
+            last_ns = at_ns.max(last_ns);
         }
+        last_ns
+    }
+
+    /// The data of a put follow its last part, as a request that is behind all earlier ones.
+    fn launch_data(&mut self, id: OperationId, last_ns: u64) {
+        let Some(operation) = self.operations.get(id) else { return };
+        let (Some(data), origin, route) = (operation.data, operation.origin, operation.route) else { return };
+        let len = self.config.data_bytes.min(8);
+        let mut bytes = self.take_buffer(len);
+        bytes.copy_from_slice(&data.to_le_bytes()[..len]);
+        self.endpoints[origin].sends += 1;
+        self.endpoints[origin].requests += 1;
+        let route = &mut self.endpoints[origin].routes[route];
+        let least_ns = if self.sabotage.data_early { 0 } else { last_ns };
+        let last_packet_ns = &mut route.last_packet_ns[SendClass::Request as usize];
+        *last_packet_ns = least_ns.max(*last_packet_ns);
+        if self.config.limits.order.put_before_send {
+            *last_packet_ns = route.last_visible_ns.max(*last_packet_ns);
+        }
+        let (target, time_ns) = (route.target, *last_packet_ns);
+        let packet = Packet { origin, class: SendClass::Request, bytes, put: Some(id) };
+        self.schedule(time_ns, EventKind::Packet { target, packet });
     }
 
     fn launch_flush(&mut self, id: OperationId) {
@@ -372,6 +400,7 @@ impl Operation {
             pieces: None,
             dtype: rma_core::dtype::Dtype::U8,
             reduce: rma_core::op::ReduceOp::NoOp,
+            data: None,
             buffer: Vec::new(),
             is_copied: false,
             update: Vec::new(),

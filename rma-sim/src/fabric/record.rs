@@ -14,6 +14,8 @@ pub struct Traffic {
     pub puts: u64,
     /// Bytes put.
     pub put_bytes: u64,
+    /// Puts with data.
+    pub puts_with_data: u64,
     /// Gets.
     pub gets: u64,
     /// Bytes got.
@@ -31,6 +33,7 @@ impl Traffic {
         self.packet_bytes += other.packet_bytes;
         self.puts += other.puts;
         self.put_bytes += other.put_bytes;
+        self.puts_with_data += other.puts_with_data;
         self.gets += other.gets;
         self.get_bytes += other.get_bytes;
         self.atomics += other.atomics;
@@ -146,6 +149,8 @@ pub struct PacketRoute {
 pub struct Sabotage {
     /// A flush completes at once, whatever is still on the way.
     pub flush_early: bool,
+    /// The data of a put do not wait for its bytes.
+    pub data_early: bool,
     /// A put completes remotely at once, and its bytes follow later.
     pub put_early: bool,
 }

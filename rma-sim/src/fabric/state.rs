@@ -107,6 +107,8 @@ pub(super) struct Packet {
     pub(super) origin: usize,
     pub(super) class: SendClass,
     pub(super) bytes: Vec<u8>,
+    /// The put whose data it is.
+    pub(super) put: Option<OperationId>,
 }
 
 #[derive(Debug)]

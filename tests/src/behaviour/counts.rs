@@ -144,6 +144,43 @@ pub fn large_puts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     world.check_idle();
 }
 
+/// The same, where puts carry data and may: UNLOCK is no packet of its own. A single put's data wait for nothing, on
+/// any fabric.
+///
+/// Shows: ours: put with data.
+pub fn large_puts_carry_unlock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2).with(|config| config.put_data = true));
+    let window = warm(&mut world, 1 << 17);
+    let Some(bytes) = data_bytes(&mut world, window) else { return };
+    let ordered = world.engines[0].endpoint().limits().order.put_before_send;
+    let data = pattern(1 << 16, 5);
+    for puts in [1, 2] {
+        let epoch = cost(&mut world, |world| {
+            world.lock(0, window, 1, Exclusive).unwrap();
+            for index in 0..puts {
+                world.put(0, window, 1, index << 16, &data).unwrap();
+            }
+            world.unlock(0, window, 1).unwrap();
+        });
+        let waits = puts == 2 && !ordered;
+        let what = format!("{puts} puts, data of {bytes} bytes, {:?}", epoch.counters);
+        let carried = u64::from(!waits);
+        assert_eq!((epoch.out, epoch.back), (puts + 2 - carried, 2), "{what}");
+        assert_eq!(epoch.counters.packets_sent[PacketKind::Batch as usize], 2 - carried, "{what}");
+        assert_eq!(epoch.counters.native_puts_with_data, carried, "{what}");
+        assert_eq!(epoch.round_trips, if waits { 3 } else { 2 }, "{what}");
+    }
+    assert_eq!(world.memory(1, window), [data.clone(), data].concat());
+    world.check_idle();
+}
+
+/// Bytes of data that puts from rank 0 to rank 1 carry, if puts to this window are native and any are carried.
+fn data_bytes<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) -> Option<usize> {
+    let is_native = native_put(world, window);
+    let peer = world.engines[0].peer(Rank(1))?;
+    Some(world.engines[0].endpoint().data_bytes(peer)).filter(|bytes| is_native && *bytes > 0)
+}
+
 fn large_puts_as_packets<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
     let data = pattern(1 << 17, 5);
     let epoch = cost(world, |world| {

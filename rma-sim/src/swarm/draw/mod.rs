@@ -5,6 +5,7 @@ mod fence;
 mod operation;
 mod passive;
 mod pscw;
+mod put_data;
 mod region;
 mod request;
 mod span;
@@ -72,6 +73,9 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
     // Plans that are locked by messages are what they were.
     let mut words = Random::new(seed ^ word::SOURCE);
     word::settle(&mut config, &mut fabric, &mut words);
+    if seed % put_data::EVERY == put_data::EVERY - 1 {
+        put_data::settle(&mut config, &mut fabric, seed);
+    }
     let schedule = Schedule::draw(ranks, &mut random);
     let has_dynamic = regions.chance(250) && bounds.has_dynamic;
     // Plans without shared windows too are what they were.
