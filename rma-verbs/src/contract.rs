@@ -2,7 +2,8 @@
 
 use crate::world::World;
 use crate::{
-    at_once, atomics, connections, lists, one_process, vectors, Options, RemoteCompletion, VerbsEndpoint,
+    at_once, atomics, connections, data, lists, one_process, vectors, Options, RemoteCompletion,
+    VerbsEndpoint,
 };
 
 fn world(nodes: usize, change: fn(&mut Options)) -> World<VerbsEndpoint> {
@@ -44,6 +45,7 @@ macro_rules! lines {
             one_process 1 an_endpoint_reaches_itself;
             vectors 2 line_10_vectors_move_their_pieces;
             at_once 2 line_12_what_is_complete_when_it_is_accepted_is_over;
+            data 2 line_13_data_come_behind_their_bytes;
             atomics 3 atomics_of_the_device_are_atomic;
             atomics 2 atomics_that_would_break_the_connection_are_refused;
             lists 3 rows_of_small_puts_come_back_one_by_one;

@@ -51,6 +51,9 @@ mod connections;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+#[path = "../../rma-ofi/tests/contract/data.rs"]
+mod data;
+#[cfg(test)]
 #[path = "../tests/contract/lists.rs"]
 mod lists;
 #[cfg(test)]

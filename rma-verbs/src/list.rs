@@ -93,6 +93,8 @@ pub(crate) struct Request<'a> {
     pub(crate) flags: u32,
     pub(crate) pieces: &'a [sys::ibv_sge],
     pub(crate) wr: sys::Wr,
+    /// What the device of the peer says with its completion, where the opcode has that.
+    pub(crate) data: u32,
     /// It may wait for others to the same peer while something is under way.
     pub(crate) may_wait: bool,
 }
@@ -136,6 +138,7 @@ impl VerbsEndpoint {
         entry.num_sge = request.pieces.len() as i32;
         entry.opcode = request.opcode;
         entry.send_flags = request.flags;
+        entry.imm_data = request.data.to_be();
         entry.wr = request.wr;
         list.len += 1;
         if !waits {

@@ -27,6 +27,9 @@ pub(crate) const PROBE: u32 = 5;
 pub(crate) const END: u32 = 6;
 pub(crate) const RETIRED: u32 = 7;
 
+/// Bytes that a put carries besides its own, as ibverbs has it.
+pub(crate) const DATA_BYTES: usize = 4;
+
 /// The number of a work request.
 #[inline]
 pub(crate) fn work_id(purpose: u32, index: u32) -> u64 {
@@ -167,7 +170,14 @@ impl VerbsEndpoint {
         }
         let data = self.memory.incoming(index);
         // No device reports more than the buffer holds; the engine must not have to trust that.
-        let len = (entry.byte_len as usize).min(self.limits.send_bytes_max);
+        let mut len = (entry.byte_len as usize).min(self.limits.send_bytes_max);
+        if entry.opcode == sys::IBV_WC_RECV_RDMA_WITH_IMM {
+            // The bytes went elsewhere: the buffer is there for the data.
+            len = DATA_BYTES;
+            let bytes = u32::from_be(entry.imm_data).to_le_bytes();
+            // SAFETY: the buffer holds far more, and is ours until the engine gives it back.
+            unsafe { data.as_ptr().cast::<[u8; DATA_BYTES]>().write(bytes) };
+        }
         self.say_completion(out, Completion::Packet(ReceivedPacket { data, len, buffer: index as u32 }));
     }
 

@@ -20,7 +20,7 @@ use crate::memory::BOUNCE_BYTES;
 use crate::objects::piece;
 use crate::origin::{Holding, Part};
 use crate::peer::{LastPut, Stage};
-use crate::poll::{work_id, OUTGOING};
+use crate::poll::{work_id, DATA_BYTES, OUTGOING};
 use crate::region::VerbsRegion;
 use crate::sys;
 use crate::wire::Location;
@@ -148,7 +148,7 @@ impl VerbsEndpoint {
         let held = Part { holding: local.holding, into: local.into, len: local.piece.length };
         let may_wait = opcode == sys::IBV_WR_RDMA_WRITE && held.len as usize <= BOUNCE_BYTES;
         let pieces = core::slice::from_ref(&local.piece);
-        let request = Request { opcode, flags: local.flags, pieces, wr, may_wait };
+        let request = Request { opcode, flags: local.flags, pieces, wr, data: 0, may_wait };
         self.track(to, &request, held, tag);
     }
 
@@ -322,6 +322,36 @@ unsafe impl Endpoint for VerbsEndpoint {
         Ok(Accepted::Tracked)
     }
 
+    fn data_bytes(&self, _peer: PeerAddr) -> usize {
+        DATA_BYTES
+    }
+
+    unsafe fn put_with_data(
+        &mut self,
+        to: PeerAddr,
+        src: *const u8,
+        len: usize,
+        at: RemoteAddr,
+        tag: Tag,
+        data: u64,
+    ) -> Post {
+        let rkey = self.check(to, len, at.key)?;
+        // SAFETY: by the caller's promise.
+        let local = unsafe { self.source(src, len) }?;
+        let held = Part { holding: local.holding, into: local.into, len: local.piece.length };
+        let request = Request {
+            opcode: sys::IBV_WR_RDMA_WRITE_WITH_IMM,
+            flags: local.flags,
+            pieces: core::slice::from_ref(&local.piece),
+            wr: sys::Wr { rdma: sys::Rdma { remote_addr: at.addr, rkey } },
+            data: data as u32,
+            may_wait: false,
+        };
+        self.track(to, &request, held, tag);
+        self.remember_put(to, at, rkey, len);
+        Ok(Accepted::Tracked)
+    }
+
     #[inline]
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         if len == 0 {
@@ -443,8 +473,8 @@ unsafe impl Endpoint for VerbsEndpoint {
             self.lanes[role].free_outgoing.pop();
             self.outgoing[index as usize] = to.0 as u32;
             let number = self.number_of_packet(index);
-            let request =
-                Request { opcode: sys::IBV_WR_SEND, flags, pieces: &pieces, wr: nowhere, may_wait: false };
+            let (opcode, pieces) = (sys::IBV_WR_SEND, &pieces[..]);
+            let request = Request { opcode, flags, pieces, wr: nowhere, data: 0, may_wait: false };
             self.submit(to, number, &request);
             return Ok(());
         }

@@ -47,7 +47,8 @@ impl VerbsEndpoint {
             (unsafe { self.hold_pieces(is_get, local, pieces) }?, 0)
         };
         let wr = sys::Wr { rdma: sys::Rdma { remote_addr: at.at.addr, rkey } };
-        let request = Request { opcode, flags, pieces, wr, may_wait: !is_get && len <= BOUNCE_BYTES };
+        let request =
+            Request { opcode, flags, pieces, wr, data: 0, may_wait: !is_get && len <= BOUNCE_BYTES };
         self.track(to, &request, Part { holding, into: ptr::null_mut(), len: len as u32 }, tag);
         if !is_get {
             self.remember_put(to, at.at, rkey, len);

@@ -8,6 +8,8 @@ mod at_once;
 #[path = "../../../rma-ofi/tests/contract/bodies.rs"]
 mod bodies;
 mod both;
+#[path = "../../../rma-ofi/tests/contract/data.rs"]
+mod data;
 #[path = "../../../rma-ofi/tests/contract/helper.rs"]
 mod helper;
 #[path = "../../../rma-ofi/tests/contract/one_process.rs"]

@@ -21,6 +21,7 @@ macro_rules! every_body {
         $run!(2 one_process line_9_replies_pass_requests_that_are_kept(from_one_peer));
         $run!(2 vectors line_10_vectors_move_their_pieces);
         $run!(2 at_once line_12_what_is_complete_when_it_is_accepted_is_over);
+        $run!(2 data line_13_data_come_behind_their_bytes);
         $run!(2 one_process flush_covers_what_was_posted_before);
         $run!(1 one_process misuse_is_an_error);
         $run!(2 one_process a_wrong_key_fails_the_operation);

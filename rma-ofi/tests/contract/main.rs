@@ -4,6 +4,7 @@
 mod allocations;
 mod at_once;
 mod bodies;
+mod data;
 mod helper;
 mod one_process;
 mod second;

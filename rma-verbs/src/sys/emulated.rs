@@ -119,6 +119,7 @@ unsafe fn copied(wr: &ibv_send_wr, kind: c_uint) -> Request {
     let mut request = Request {
         id: wr.wr_id,
         opcode: wr.opcode,
+        data: wr.imm_data,
         is_reported: wr.send_flags & IBV_SEND_SIGNALED != 0,
         inline,
         pieces,

@@ -34,6 +34,7 @@ pub(super) struct Entry {
 pub(super) struct Request {
     pub(super) id: u64,
     pub(super) opcode: c_uint,
+    pub(super) data: u32,
     pub(super) is_reported: bool,
     pub(super) inline: Option<Vec<u8>>,
     pub(super) pieces: Vec<ibv_sge>,
@@ -190,7 +191,16 @@ impl Network {
                 self.raise(context, event);
                 return Some(10);
             }
-            remote_access(request, len);
+            if request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM {
+                let (cq, srq) = (target.cq, target.srq);
+                let (id, _) = self.srqs.get_mut(&srq)?.pop_front()?;
+                remote_access(request, len);
+                self.complete(cq, remote, id, IBV_WC_SUCCESS, len, 0);
+                let entry = self.cqs.get_mut(&cq).and_then(VecDeque::back_mut)?;
+                (entry.wc.opcode, entry.wc.imm_data) = (IBV_WC_RECV_RDMA_WITH_IMM, request.data);
+            } else {
+                remote_access(request, len);
+            }
         }
         self.qps.get_mut(&number)?.tries = 0;
         Some(IBV_WC_SUCCESS)
@@ -202,7 +212,7 @@ pub(super) fn remote_access(request: &Request, len: usize) {
     let place = [ibv_sge { addr: request.addr, length: len as u32, lkey: 0 }];
     let word = request.addr as *mut u64;
     match request.opcode {
-        IBV_WR_RDMA_WRITE => scatter(&place, &gather(request)),
+        IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => scatter(&place, &gather(request)),
         IBV_WR_RDMA_READ => scatter(&request.pieces, &read(&place)),
         opcode => {
             // SAFETY: within registered memory, and aligned, as the provider has checked.

@@ -339,7 +339,7 @@ pub(crate) struct ibv_wc {
     pub(crate) opcode: c_uint,
     pub(crate) vendor_err: u32,
     pub(crate) byte_len: u32,
-    _imm_data: u32,
+    pub(crate) imm_data: u32,
     pub(crate) qp_num: u32,
     _src_qp: u32,
     _wc_flags: c_uint,
@@ -389,6 +389,7 @@ pub(crate) const IBV_QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
 pub(crate) const IBV_QP_DEST_QPN: c_int = 1 << 20;
 
 pub(crate) const IBV_WR_RDMA_WRITE: c_uint = 0;
+pub(crate) const IBV_WR_RDMA_WRITE_WITH_IMM: c_uint = 1;
 pub(crate) const IBV_WR_SEND: c_uint = 2;
 pub(crate) const IBV_WR_RDMA_READ: c_uint = 4;
 pub(crate) const IBV_WR_ATOMIC_CMP_AND_SWP: c_uint = 5;
@@ -399,6 +400,7 @@ pub(crate) const IBV_SEND_INLINE: c_uint = 1 << 3;
 
 pub(crate) const IBV_WC_SUCCESS: c_uint = 0;
 pub(crate) const IBV_WC_WR_FLUSH_ERR: c_uint = 5;
+pub(crate) const IBV_WC_RECV_RDMA_WITH_IMM: c_uint = 129;
 
 pub(crate) const IBV_EVENT_CQ_ERR: c_uint = 0;
 pub(crate) const IBV_EVENT_QP_FATAL: c_uint = 1;
@@ -448,6 +450,7 @@ mod tests {
         assert_eq!([offset_of!(Atomic, rkey), offset_of!(Datagram, remote_qpn)], [24, 8]);
         assert_eq!(size_of::<ibv_recv_wr>(), 32);
         assert_eq!([size_of::<ibv_wc>(), offset_of!(ibv_wc, qp_num)], [48, 28]);
+        assert_eq!([offset_of!(ibv_send_wr, imm_data), offset_of!(ibv_wc, imm_data)], [36, 24]);
         assert_eq!([size_of::<ibv_async_event>(), offset_of!(ibv_async_event, event_type)], [16, 8]);
     }
 }

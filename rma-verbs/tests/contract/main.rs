@@ -7,6 +7,8 @@ mod allocations;
 mod at_once;
 #[path = "../../../rma-ofi/tests/contract/bodies.rs"]
 mod bodies;
+#[path = "../../../rma-ofi/tests/contract/data.rs"]
+mod data;
 #[path = "../../../rma-ofi/tests/contract/helper.rs"]
 mod helper;
 #[path = "../../../rma-ofi/tests/contract/one_process.rs"]
