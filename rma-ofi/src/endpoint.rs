@@ -16,6 +16,7 @@ use rma_core::provider::{ProviderError, VECTOR_PIECES_MAX};
 use crate::abandon::Abandoned;
 use crate::address::{self, Kind, Particulars, ReadBackRegion};
 use crate::atomics::{self, AtomicLimits};
+use crate::data::Cells;
 use crate::describe::Description;
 use crate::discover::Choice;
 use crate::handles::{CompletionQueue, Domain, Ep, Info, Mr};
@@ -132,6 +133,9 @@ pub struct OfiEndpoint {
     /// Flags of puts and atomics.
     pub(crate) put_flags: u64,
     pub(crate) flush_reads_back: bool,
+    /// Bytes of data that puts carry, and those that have come and are lent.
+    pub(crate) data_bytes: usize,
+    pub(crate) cells: Cells,
     /// Slots of tracked operations that are free.
     pub(crate) free_tracked: Vec<u32>,
     /// By class.
@@ -203,6 +207,7 @@ impl OfiEndpoint {
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
         let limits = limits(&claims, &sizes, remote_completion, choice.profile);
+        let data_bytes = data_bytes(&claims, choice.profile);
         let description =
             Description::new(choice, &claims, &limits, &native, remote_completion, wait_fd.is_some());
         let mut endpoint = Self {
@@ -212,6 +217,8 @@ impl OfiEndpoint {
             ep: live.links.origin.ep.as_ptr(),
             cq: live.cq.as_ptr(),
             put_flags: put_flags(remote_completion),
+            data_bytes,
+            cells: if data_bytes > 0 { Cells::new(sizes.incoming) } else { Cells::none() },
             flush_reads_back: remote_completion == RemoteCompletion::ReadBack,
             free_tracked: (0..sizes.tracked as u32).rev().collect(),
             lanes: Lane::both(&live.links, &sizes),
@@ -300,6 +307,7 @@ pub(crate) struct Claims {
     pub(crate) queue_entries: usize,
     pub(crate) data_progress: fi::fi_progress,
     pub(crate) has_text_addresses: bool,
+    pub(crate) data_bytes: usize,
 }
 
 impl Claims {
@@ -326,6 +334,7 @@ impl Claims {
             queue_entries: tx.size,
             data_progress: domain.data_progress,
             has_text_addresses: info.addr_format == fi::FI_ADDR_STR,
+            data_bytes: domain.cq_data_size,
         }
     }
 
@@ -384,6 +393,17 @@ fn limits(claims: &Claims, sizes: &Sizes, completion: RemoteCompletion, profile:
         needs_target_progress: profile.needs_target_progress,
         vector_local_max: vector_max(claims.iov_limit, profile),
         vector_remote_max: vector_max(claims.rma_iov_limit, profile),
+    }
+}
+
+/// Bytes of data that puts carry: 4 or 8, where that has been seen to keep the contract.
+fn data_bytes(claims: &Claims, profile: &Profile) -> usize {
+    let takes_buffers = claims.mode & fi::FI_RX_CQ_DATA != 0;
+    match claims.data_bytes {
+        _ if takes_buffers || !profile.carries_data() => 0,
+        8.. => 8,
+        4.. => 4,
+        _ => 0,
     }
 }
 

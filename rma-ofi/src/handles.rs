@@ -214,7 +214,7 @@ impl CompletionQueue {
         let mut attr = fi::fi_cq_attr {
             size,
             flags: 0,
-            format: fi::FI_CQ_FORMAT_MSG,
+            format: fi::FI_CQ_FORMAT_DATA,
             wait_obj: wait,
             signaling_vector: 0,
             wait_cond: fi::FI_CQ_COND_NONE,

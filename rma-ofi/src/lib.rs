@@ -21,6 +21,7 @@
 mod abandon;
 mod address;
 mod atomics;
+mod data;
 mod describe;
 mod discover;
 mod endpoint;

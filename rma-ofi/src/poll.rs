@@ -30,7 +30,7 @@ impl OfiEndpoint {
         }
         let count = out.room().min(BATCH);
         // Entries are not initialized: only those that libfabric has written are read.
-        let mut entries = [const { MaybeUninit::<fi::fi_cq_msg_entry>::uninit() }; BATCH];
+        let mut entries = [const { MaybeUninit::<fi::fi_cq_data_entry>::uninit() }; BATCH];
         // Reading no entries does not make every provider progress, so a full batch is for the
         // caller to empty first.
         if count == 0 {
@@ -57,7 +57,11 @@ impl OfiEndpoint {
     }
 
     #[inline]
-    fn on_completion(&mut self, entry: &fi::fi_cq_msg_entry, out: &mut CompletionBatch) {
+    fn on_completion(&mut self, entry: &fi::fi_cq_data_entry, out: &mut CompletionBatch) {
+        // Its context may be anything.
+        if entry.flags & fi::FI_REMOTE_CQ_DATA != 0 {
+            return self.on_data(entry.data, out);
+        }
         let Some(slot) = self.live.memory.index_of(entry.op_context) else { return };
         match self.purpose(slot) {
             Purpose::Tracked => {
@@ -103,7 +107,7 @@ impl OfiEndpoint {
 
     /// Hands a completion out; there is room, as no more entries were read than that.
     #[inline]
-    fn say(&mut self, out: &mut CompletionBatch, completion: Completion) {
+    pub(crate) fn say(&mut self, out: &mut CompletionBatch, completion: Completion) {
         if let Err(completion) = out.push(completion) {
             self.ready.push_back(completion);
         }

@@ -325,6 +325,23 @@ unsafe impl Endpoint for OfiEndpoint {
         self.posted(&ticket, to, tag, result)
     }
 
+    fn data_bytes(&self, _peer: PeerAddr) -> usize {
+        self.data_bytes
+    }
+
+    unsafe fn put_with_data(
+        &mut self,
+        to: PeerAddr,
+        src: *const u8,
+        len: usize,
+        at: RemoteAddr,
+        tag: Tag,
+        data: u64,
+    ) -> Post {
+        // SAFETY: by the caller's promise.
+        unsafe { self.post_with_data(to, (src, len), at, tag, data) }
+    }
+
     #[inline]
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         if len == 0 {
@@ -471,6 +488,9 @@ unsafe impl Endpoint for OfiEndpoint {
 
     #[inline]
     fn release(&mut self, packet: ReceivedPacket) {
+        if self.release_data(&packet) {
+            return;
+        }
         let class = self.live.memory.sizes().class_of_incoming(packet.buffer as usize);
         self.lanes[class].unposted.push(packet.buffer);
         self.post_receives_of(class);

@@ -70,6 +70,12 @@ impl Profile {
     pub fn of(provider: &str) -> &'static Self {
         PROFILES.iter().find(|row| row.provider == provider).unwrap_or(&UNKNOWN)
     }
+
+    /// Whether data of puts have been measured to come once, behind their put, and in the order of packets: where one
+    /// stream of bytes carries both. What other providers say of themselves does not tell.
+    pub fn carries_data(&self) -> bool {
+        matches!(self.provider, "net" | "tcp" | "tcp;ofi_rxm")
+    }
 }
 
 use RemoteCompletion::{DeliveryComplete, ReadBack};
