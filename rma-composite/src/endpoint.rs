@@ -238,6 +238,30 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         }
     }
 
+    fn data_bytes(&self, peer: PeerAddr) -> usize {
+        match &self.shm {
+            Ok(shm) if ShmEndpoint::is_peer(peer) => shm.data_bytes(peer),
+            _ => self.network.data_bytes(peer),
+        }
+    }
+
+    unsafe fn put_with_data(
+        &mut self,
+        to: PeerAddr,
+        src: *const u8,
+        len: usize,
+        at: RemoteAddr,
+        tag: Tag,
+        data: u64,
+    ) -> Post {
+        match self.near(to) {
+            // SAFETY: the caller's promise.
+            Some(shm) => unsafe { shm.put_with_data(to, src, len, at, tag, data) },
+            // SAFETY: as above.
+            None => unsafe { self.network.put_with_data(to, src, len, at, tag, data) },
+        }
+    }
+
     #[inline]
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         match self.near(to) {

@@ -62,6 +62,10 @@ suite!(pairs_locks, Both, |spec| world(by_choice(spec), "net", in_pairs), differ
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
     locked_or_exposed, ranges_known_late, order_among_packets_is_free);
+// Puts to other hosts carry data, those to neighbours do not.
+suite!(turns_data, Both, |spec: Spec| {
+    world(spec.with(|config| config.put_data = true), "net", by_turns)
+}, differ: large_puts);
 // A ring holds a few packets, so that large puts as packets wait for room.
 suite!(pairs_messages, Both, |spec| world(forced(spec), "net", in_pairs), differ: large_puts);
 

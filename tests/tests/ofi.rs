@@ -35,6 +35,10 @@ fn forced(spec: Spec) -> Spec {
     spec.with(|config| config.force_message_path = true)
 }
 
+fn with_data(spec: Spec) -> Spec {
+    spec.with(|config| config.put_data = true)
+}
+
 /// The suite on one provider, natively and with forced messages, and on another libfabric beside the
 /// system's where `RMA_TEST_LIBFABRIC2` names one.
 fn second(spec: Spec, provider: &str) -> OfiWorld {
@@ -47,6 +51,9 @@ suite!(tcp_rxm, OfiWorld, |spec| world(spec, "tcp;ofi_rxm", |_| ()));
 suite!(tcp_rxm_messages, OfiWorld, |spec| world(forced(spec), "tcp;ofi_rxm", |_| ()));
 suite!(net, OfiWorld, |spec| world(spec, "net", |_| ()));
 suite!(net_messages, OfiWorld, |spec| world(forced(spec), "net", |_| ()));
+// What ends an epoch is no packet of its own.
+suite!(net_data, OfiWorld, |spec| world(with_data(spec), "net", |_| ()), differ: large_puts);
+suite!(tcp_rxm_data, OfiWorld, |spec| world(with_data(spec), "tcp;ofi_rxm", |_| ()), differ: large_puts);
 suite!(sockets, OfiWorld, |spec| world(spec, "sockets", |_| ()));
 suite!(sockets_messages, OfiWorld, |spec| world(forced(spec), "sockets", |_| ()));
 suite!(sockets_atomics, OfiWorld, |spec| world(spec, "sockets", |options| options.native_atomics = true));

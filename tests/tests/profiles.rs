@@ -51,6 +51,14 @@ suite!(psm3, Simulated, |spec| simulated(spec, PSM3));
 suite!(opx, Simulated, |spec| simulated(spec, OPX));
 suite!(verbs, Simulated, |spec| simulated(spec, VERBS), differ: no_check_needs_no_lock);
 
+fn with_data(spec: Spec) -> Spec {
+    spec.with(|config| config.put_data = true)
+}
+
+suite!(efa_data, Simulated, |spec| simulated(with_data(spec), EFA), differ: no_check_needs_no_lock);
+suite!(cxi_data, Simulated, |spec| simulated(with_data(spec), CXI), differ: no_check_needs_no_lock);
+suite!(verbs_data_on_net, Real, |spec| real(with_data(spec), VERBS, "net"), differ: no_check_needs_no_lock);
+
 suite!(efa_on_net, Real, |spec| real(spec, EFA, "net"), differ: no_check_needs_no_lock);
 // The software provider with atomics of its own.
 suite!(cxi_on_sockets, Real, |spec| real(spec, CXI, "sockets"), differ: no_check_needs_no_lock);

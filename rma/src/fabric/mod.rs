@@ -181,6 +181,23 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.get(to, dst, len, at, tag) })
     }
 
+    fn data_bytes(&self, peer: PeerAddr) -> usize {
+        each!(Fabric, &self.0, endpoint => endpoint.data_bytes(peer))
+    }
+
+    unsafe fn put_with_data(
+        &mut self,
+        to: PeerAddr,
+        src: *const u8,
+        len: usize,
+        at: RemoteAddr,
+        tag: Tag,
+        data: u64,
+    ) -> Post {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.put_with_data(to, src, len, at, tag, data) })
+    }
+
     #[inline(always)]
     unsafe fn put_vector(
         &mut self,

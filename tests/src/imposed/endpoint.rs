@@ -187,6 +187,29 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         unsafe { self.post(to, Some(tag), Call::Put { src, len, at }) }
     }
 
+    fn data_bytes(&self, peer: PeerAddr) -> usize {
+        match self.fabric.data_bytes {
+            0 => 0,
+            // As many as the endpoint below hands out.
+            _ => self.inner.data_bytes(peer),
+        }
+    }
+
+    unsafe fn put_with_data(
+        &mut self,
+        to: PeerAddr,
+        src: *const u8,
+        len: usize,
+        at: RemoteAddr,
+        tag: Tag,
+        data: u64,
+    ) -> Post {
+        // Not held: a packet that is sent now must not pass it. Puts that are held it passes.
+        let at = self.fabric.below(at);
+        // SAFETY: by the caller's promise.
+        unsafe { self.inner.put_with_data(to, src, len, at, tag, data) }
+    }
+
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
         let at = self.fabric.below(at);
         // SAFETY: by the caller's promise.

@@ -51,6 +51,8 @@ pub struct Fabric {
     pub atomics: Atomics,
     /// The owner's library chooses the keys, and no two ranks have the same (`FI_MR_PROV_KEY`).
     pub chooses_keys: bool,
+    /// Bytes of data that puts carry; 0: none, or nobody has said how they are ordered.
+    pub data_bytes: usize,
     /// What remote addresses are.
     pub addresses: Addresses,
 }
@@ -66,6 +68,7 @@ pub const EFA: Fabric = Fabric {
     needs_target_progress: true,
     atomics: Atomics::None,
     chooses_keys: true,
+    data_bytes: 4,
     addresses: Addresses::Virtual,
 };
 
@@ -80,6 +83,7 @@ pub const CXI: Fabric = Fabric {
     needs_target_progress: false,
     atomics: Atomics::WithoutProducts,
     chooses_keys: true,
+    data_bytes: 8,
     addresses: Addresses::Offsets,
 };
 
@@ -94,6 +98,7 @@ pub const PSM3: Fabric = Fabric {
     needs_target_progress: true,
     atomics: Atomics::None,
     chooses_keys: false,
+    data_bytes: 0,
     addresses: Addresses::Offsets,
 };
 
@@ -112,6 +117,7 @@ pub const VERBS: Fabric = Fabric {
     needs_target_progress: false,
     atomics: Atomics::None,
     chooses_keys: true,
+    data_bytes: 4,
     addresses: Addresses::Virtual,
 };
 
@@ -124,6 +130,7 @@ impl Fabric {
         config.limits.put_completes = self.put_completes;
         config.limits.order = self.order;
         (config.limits.vector_local_max, config.limits.vector_remote_max) = self.pieces_max;
+        config.data_bytes = self.data_bytes;
         config.offset_addresses = self.addresses == Addresses::Offsets;
     }
 
