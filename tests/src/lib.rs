@@ -48,6 +48,7 @@ macro_rules! suite {
 
             $crate::suite!(@tests
                 counts: single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, large_puts_carry_unlock,
+                    a_large_put_carries_complete,
                     no_check_needs_no_lock, lock_all_touches_only_its_targets, flush_of_nothing_is_free,
                     fence_no_precede_returns_at_once, closing_fence, every_switch_has_a_price;
                 operations: every_type_and_reduction, puts_and_gets_of_all_sizes, fetching_operations,

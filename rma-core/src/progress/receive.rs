@@ -190,11 +190,24 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn on_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
         // SAFETY: the packet came from this endpoint's poll just now and is released below or kept whole.
         let bytes = unsafe { packet.bytes() };
-        let kind = bytes.first().map(|&byte| PacketKind::of_first_byte(byte));
+        if bytes.len() < Header::BYTES {
+            return self.on_short_packet(windows, packet);
+        }
+        let kind = PacketKind::of_first_byte(bytes[0]);
         // News of deaths need no room: the room may be waiting for the dead.
-        let is_request = is_data(bytes.len())
-            || matches!(kind, Some(Ok(kind)) if kind.is_request() && kind != PacketKind::Losses);
+        let is_request = matches!(kind, Ok(kind) if kind.is_request() && kind != PacketKind::Losses);
         if is_request && !(self.held.is_empty() && self.replies.has_room()) {
+            self.held.push_back(packet);
+            return;
+        }
+        self.serve_packet(windows, packet);
+    }
+
+    /// The data of a put, which are a request, or nothing.
+    #[cold]
+    #[inline(never)]
+    fn on_short_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
+        if is_data(packet.len) && !(self.held.is_empty() && self.replies.has_room()) {
             self.held.push_back(packet);
             return;
         }
@@ -239,24 +252,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Acts on one packet, whatever its bytes are.
     fn dispatch(&mut self, windows: &mut Windows<E::Region>, bytes: &[u8]) -> Result<(), WireError> {
-        if is_data(bytes.len()) {
-            return self.act(windows, &decode_data(bytes)?, Reader::new(&[]));
-        }
         let mut reader = Reader::new(bytes);
-        let header = Header::decode(&mut reader)?;
-        self.counters.packets_received[header.kind as usize] += 1;
-        self.counters.packet_bytes_received += bytes.len() as u64;
-        self.act(windows, &header, reader)
-    }
-
-    /// The same, of a header and what comes behind it.
-    fn act(
-        &mut self,
-        windows: &mut Windows<E::Region>,
-        header: &Header,
-        mut reader: Reader<'_>,
-    ) -> Result<(), WireError> {
-        if header.sender.0 >= self.size || !self.may_come(header) {
+        let header = match Header::decode(&mut reader) {
+            Ok(header) => {
+                self.counters.packets_received[header.kind as usize] += 1;
+                self.counters.packet_bytes_received += bytes.len() as u64;
+                header
+            }
+            Err(error) => {
+                reader = Reader::new(&[]);
+                header_of_data(bytes).ok_or(error)?
+            }
+        };
+        if header.sender.0 >= self.size || !self.may_come(&header) {
             return Err(WireError::Length(header.sender.0));
         }
         if self.is_from_the_dead(header.sender) {
@@ -266,40 +274,40 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return self.on_introduction(header.sender, reader.take(reader.remaining())?);
         }
         if header.kind == PacketKind::Losses {
-            return self.on_losses(windows, header, &mut reader);
+            return self.on_losses(windows, &header, &mut reader);
         }
         if header.kind == PacketKind::Reduce {
-            return Self::on_round(&mut self.reduce, header, &mut reader);
+            return Self::on_round(&mut self.reduce, &header, &mut reader);
         }
         let Some(w) = windows.get_mut(header.window) else {
-            self.answer_gone(header);
+            self.answer_gone(&header);
             return Err(WireError::Length(header.window.0));
         };
         match header.kind {
             PacketKind::Batch => {
-                if w.refuses_lock(BatchFlags(header.flags)) || w.is_served && !is_mere_complete(header) {
+                if w.refuses_lock(BatchFlags(header.flags)) || w.is_served && !is_mere_complete(&header) {
                     return Err(WireError::Flags(header.flags));
                 }
                 let operations = reader.take(reader.remaining())?;
-                self.on_batch(w, header, operations);
+                self.on_batch(w, &header, operations);
                 Ok(())
             }
-            PacketKind::Reply => self.on_reply(w, header, &mut reader),
-            PacketKind::Barrier => Self::on_round(&mut w.barrier, header, &mut reader),
+            PacketKind::Reply => self.on_reply(w, &header, &mut reader),
+            PacketKind::Barrier => Self::on_round(&mut w.barrier, &header, &mut reader),
             PacketKind::MetadataRequest => {
-                self.on_metadata_request(w, header);
+                self.on_metadata_request(w, &header);
                 Ok(())
             }
             PacketKind::MetadataReply => self.on_metadata(w, header.sender, &mut reader),
-            PacketKind::Post => self.on_post(w, header, &mut reader),
+            PacketKind::Post => self.on_post(w, &header, &mut reader),
             PacketKind::PostQuery => {
-                self.on_post_query(w, header);
+                self.on_post_query(w, &header);
                 Ok(())
             }
-            PacketKind::RegionQuery => self.on_region_query(w, header, &mut reader),
-            PacketKind::RegionReply => self.on_region_reply(w, header, &mut reader),
-            PacketKind::Revoke => self.on_revoke(w, header),
-            PacketKind::RevokeReply => Self::on_revoke_reply(w, header),
+            PacketKind::RegionQuery => self.on_region_query(w, &header, &mut reader),
+            PacketKind::RegionReply => self.on_region_reply(w, &header, &mut reader),
+            PacketKind::Revoke => self.on_revoke(w, &header),
+            PacketKind::RevokeReply => Self::on_revoke_reply(w, &header),
             PacketKind::Reduce | PacketKind::Introduction | PacketKind::Losses => Ok(()),
         }
     }
@@ -322,4 +330,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 /// that its ghost serves.
 fn is_mere_complete(header: &Header) -> bool {
     header.flags == BatchFlags::COMPLETE.0 && header.count == 0
+}
+
+/// What the data of a put stand for, if that is what the bytes are.
+#[cold]
+#[inline(never)]
+fn header_of_data(bytes: &[u8]) -> Option<Header> {
+    decode_data(bytes).ok()
 }

@@ -174,6 +174,33 @@ pub fn large_puts_carry_unlock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
     world.check_idle();
 }
 
+/// start, a large put, complete before the post: COMPLETE is the put's data, and the epoch takes no packet.
+///
+/// Shows: ours: put with data, MPI_Win_complete.
+pub fn a_large_put_carries_complete<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2).with(|config| config.put_data = true));
+    // What is asked of a target once is known.
+    let window = warm(&mut world, 1 << 16);
+    if data_bytes(&mut world, window).is_none() {
+        return;
+    }
+    let data = pattern(1 << 16, 6);
+    for round in 0..2 {
+        let before = world.counters(0);
+        world.start(0, window, &[1]).unwrap();
+        world.put(0, window, 1, 0, &data).unwrap();
+        let complete = world.engines[0].start_complete(window).unwrap();
+        world.expose(1, window, &[0]).unwrap();
+        world.wait_all(vec![(0, complete)]).unwrap();
+        world.wait_exposed(1, window).unwrap();
+        let counters = world.counters(0).since(&before);
+        assert_eq!(counters.native_puts_with_data, 1, "{counters:?}");
+        assert_eq!(counters.packets_sent[PacketKind::Batch as usize], 0, "{round}: {counters:?}");
+        assert_eq!(world.memory(1, window), data);
+    }
+    world.check_idle();
+}
+
 /// Bytes of data that puts from rank 0 to rank 1 carry, if puts to this window are native and any are carried.
 fn data_bytes<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) -> Option<usize> {
     let is_native = native_put(world, window);
