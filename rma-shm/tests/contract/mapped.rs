@@ -6,8 +6,6 @@ mod at_once;
 #[path = "../../../rma-verbs/tests/contract/atomics.rs"]
 #[allow(dead_code)] // what only devices refuse
 mod atomics;
-#[path = "../../../rma-ofi/tests/contract/data.rs"]
-mod data;
 mod heap;
 #[path = "../../../rma-ofi/tests/contract/helper.rs"]
 mod helper;
