@@ -144,7 +144,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !(is_behind_all && is_all) {
             return None;
         }
-        let data = encode_data(flags, w.id, self.rank, self.endpoint.data_bytes(peer))?;
+        let said = flags | w.unlock_flags(flags);
+        let data = encode_data(said, w.id, self.rank, self.endpoint.data_bytes(peer))?;
         Some((flags, data))
     }
 

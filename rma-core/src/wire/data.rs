@@ -5,8 +5,8 @@
 //! | 4 | bits 0 to 1 | bits 2 to 11 | bits 12 to 31 |
 //! | 8 | bits 0 to 7 | bits 8 to 31 | bits 32 to 63 |
 //!
-//! It is a batch without operations and with one flag, and has no token: what it asks for is answered by
-//! [`ReplyFlags::UNLOCK_ACK`](super::ReplyFlags::UNLOCK_ACK), or not at all.
+//! It is a batch without operations, which ends a lock, lock_all (where such locks are counted apart) or a start. It has
+//! no token: what it asks for is answered by [`ReplyFlags::UNLOCK_ACK`](super::ReplyFlags::UNLOCK_ACK), or not at all.
 
 use super::{BatchFlags, Header, PacketKind, WireError};
 use crate::ids::{Rank, WindowId};
@@ -16,7 +16,8 @@ const NARROW: (u32, u32) = (2, 10);
 const WIDE: (u32, u32) = (8, 24);
 
 /// The flags that have a number, from 1.
-const KINDS: [BatchFlags; 2] = [BatchFlags::UNLOCK, BatchFlags::COMPLETE];
+const KINDS: [BatchFlags; 3] =
+    [BatchFlags::UNLOCK, BatchFlags::COMPLETE, BatchFlags(BatchFlags::UNLOCK.0 | BatchFlags::OVERTAKE.0)];
 
 /// The flag of a batch, which is all that it has, as data of so many bytes. `None`: it does not fit, and is a packet.
 pub fn encode_data(flags: BatchFlags, window: WindowId, sender: Rank, bytes: usize) -> Option<u64> {

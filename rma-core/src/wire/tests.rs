@@ -244,9 +244,13 @@ fn data_are_these_numbers_or_do_not_fit() {
 #[test]
 fn data_are_a_batch_without_operations_whatever_their_bytes() {
     for (bytes, most) in [(4, ((1 << 10) - 1, (1 << 20) - 1)), (8, ((1 << 24) - 1, u32::MAX))] {
-        for (flags, window, sender) in
-            [(BatchFlags::UNLOCK, 0, 0), (BatchFlags::COMPLETE, 7, 9), (BatchFlags::UNLOCK, most.0, most.1)]
-        {
+        let of_lock_all = BatchFlags::UNLOCK | BatchFlags::OVERTAKE;
+        for (flags, window, sender) in [
+            (BatchFlags::UNLOCK, 0, 0),
+            (BatchFlags::COMPLETE, 7, 9),
+            (BatchFlags::UNLOCK, most.0, most.1),
+            (of_lock_all, most.0, most.1),
+        ] {
             let (window, sender) = (WindowId(window), Rank(sender));
             let data = encode_data(flags, window, sender, bytes).unwrap();
             let header =
@@ -256,7 +260,7 @@ fn data_are_a_batch_without_operations_whatever_their_bytes() {
         }
     }
     assert_eq!(decode_data(&[0; 4]), Err(WireError::Kind(0)));
-    assert_eq!(decode_data(&[3, 0, 0, 0]), Err(WireError::Kind(3)));
+    assert_eq!(decode_data(&[4, 0, 0, 0, 0, 0, 0, 0]), Err(WireError::Kind(4)));
     assert_eq!(decode_data(&[0xff; 8]), Err(WireError::Kind(0xff)));
     for bytes in [&[][..], &[1; 3], &[1; 5], &[1; 16]] {
         assert_eq!(decode_data(bytes), Err(WireError::Truncated));
