@@ -382,6 +382,10 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         }
     }
 
+    fn may_complete_at_once(&self) -> bool {
+        self.shm.as_ref().is_ok_and(Endpoint::may_complete_at_once) || self.network.may_complete_at_once()
+    }
+
     #[inline]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let Ok(shm) = &mut self.shm else { return self.network.poll(out) };

@@ -39,6 +39,8 @@ pub struct Counters {
     pub lock_retries: u64,
     /// Atomics on locks that are words; those that found the lock taken, and were tried again, are lock retries, too.
     pub lock_atomics: u64,
+    /// What neighbours were told by a word of their memory: each takes the place of a packet.
+    pub words_told: u64,
     /// Most elements in use at one time, over all windows.
     pub operations_in_use_max: u64,
     pub targets_in_use_max: u64,
@@ -91,6 +93,7 @@ impl Counters {
         difference.restored_operations -= earlier.restored_operations;
         difference.lock_retries -= earlier.lock_retries;
         difference.lock_atomics -= earlier.lock_atomics;
+        difference.words_told -= earlier.words_told;
         difference.again -= earlier.again;
         difference.malformed_packets -= earlier.malformed_packets;
         difference

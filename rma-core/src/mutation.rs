@@ -66,6 +66,8 @@ mutations! {
     FenceIssuesEarly,
     /// A barrier's slot is not emptied before it is used again.
     BarrierSlotReused,
+    /// What a neighbour's word said of a barrier counts for the next one, too.
+    NeighbourHeardTwice,
     /// Everything with a result goes to the end of the packet, not only gets.
     AccumulatesToTail,
     /// Operations are pending in reverse order.

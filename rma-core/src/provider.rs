@@ -501,6 +501,11 @@ pub unsafe trait Endpoint: Send {
         false
     }
 
+    /// Whether [`Endpoint::completes_at_once`] can be true of any peer.
+    fn may_complete_at_once(&self) -> bool {
+        false
+    }
+
     /// Progresses everything, bounded, and says what happened. Returns how many entries it added.
     fn poll(&mut self, out: &mut CompletionBatch) -> usize;
 

@@ -1,5 +1,6 @@
 //! What an endpoint knows of a peer: its shared memory as far as it is mapped here, and the way to wake it.
 
+use core::sync::atomic::{compiler_fence, fence, Ordering};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -179,10 +180,17 @@ impl Peer {
         (ring, &mut self.writers[class])
     }
 
-    /// Wakes the process if it sleeps: a word that was changed may be the notification that it waits for. Who goes to
-    /// sleep just now is not seen, and looks again by itself, as it must over every fabric with atomics.
+    /// Wakes the process if it sleeps: a word that was changed may be what it waits for. Who says that it sleeps and then
+    /// looks at the word once more misses nothing that came of a reduction; who does not look, or waits for a word that
+    /// was merely replaced, looks again by itself, as it must over every fabric with atomics.
     #[inline]
     pub(crate) fn notify(&mut self) {
+        // Between the change and the look, as there is one in `bell::may_sleep`. These processors' reductions are one.
+        if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
         let word = self.head.sleeping();
         if word != 0 {
             self.wake();

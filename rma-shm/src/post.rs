@@ -340,6 +340,10 @@ unsafe impl Endpoint for ShmEndpoint {
         true
     }
 
+    fn may_complete_at_once(&self) -> bool {
+        true
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.poll_all(out)
     }

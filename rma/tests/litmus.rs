@@ -4,6 +4,8 @@
 //!
 //! With the read in front of the write the check fails at once. Without a fence it was not seen to fail on a virtual machine
 //! with two processors.
+//!
+//! Below it, what fences say to each other: whoever is behind one sees what everybody did before it.
 
 mod common;
 
@@ -12,6 +14,10 @@ use rma::{Error, Job, LockAllEpoch, Rank, ReduceOp, Window};
 
 /// Writes of each rank. They run freely, so that some meet within nanoseconds: no barrier is as exact.
 const WRITES: u64 = 20_000;
+
+/// Fences, and words of some cache lines that each rank puts to each between two.
+const FENCES: u64 = 1500;
+const PUT: usize = 40;
 
 /// One way to write a number where the other one looks.
 type Write = fn(&LockAllEpoch<'_, '_, u64>, &Window<u64>, Rank, u64) -> Result<(), Error>;
@@ -80,5 +86,24 @@ fn local_stores_are_seen() {
     ranks("local_stores_are_seen", 2, |job| {
         let store: Write = |_, window, _, number| window.local().set(1, number);
         writes_are_seen(job, store, |epoch, _, [_, other]| epoch.get_value(other, 1))
+    });
+}
+
+/// What everybody has put before a fence is read by everybody behind it, also by who learns of the one through another; and
+/// what is put behind the next one does not come before it was read.
+#[test]
+fn what_was_put_before_a_fence_is_read_behind_it() {
+    ranks("what_was_put_before_a_fence_is_read_behind_it", 3, |job| {
+        let (own, size) = (u64::from(job.rank().0), job.size());
+        let window = job.allocate::<u64>(size as usize * PUT)?;
+        for number in 1..=FENCES {
+            let source = [number; PUT];
+            window.fence(|epoch| {
+                (0..size).try_for_each(|target| epoch.put(Rank(target), own * PUT as u64, &source))
+            })?;
+            let read = window.local().to_vec()?;
+            assert!(read.iter().all(|&word| word == number), "behind fence {number}: {read:?}");
+        }
+        window.free().map(drop)
     });
 }

@@ -14,6 +14,7 @@ use heap::Heap;
 use rma_conformance::behaviour::word_locks;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
+use rma_core::engine::FenceAssert;
 use rma_core::ids::Rank;
 use rma_core::info::LockProtocol;
 use rma_core::lock::LockType;
@@ -103,4 +104,64 @@ fn whose_turn_has_come_is_woken() {
         world.free(window).unwrap();
         world.check_idle();
     }
+}
+
+/// A fence of ranks that reach each other's memory is log2 P words, and no packet.
+///
+/// Shows: MPI_Win_fence.
+#[test]
+fn neighbours_fence_without_packets() {
+    for (ranks, rounds) in [(2, 1), (4, 2)] {
+        let mut world = world(Spec::ranks(ranks));
+        let window = world.allocate(64);
+        world.fence(window, FenceAssert::default()).unwrap();
+        let before: Vec<_> = world.ranks().map(|rank| world.counters(rank)).collect();
+        for rank in world.ranks() {
+            world.put(rank, window, (rank + 1) % ranks, 0, &[1 + rank as u8]).unwrap();
+        }
+        world.fence(window, FenceAssert::default()).unwrap();
+        for rank in world.ranks() {
+            let counters = world.counters(rank).since(&before[rank as usize]);
+            let packets: u64 = counters.packets_sent.iter().sum();
+            assert_eq!((packets, counters.words_told, counters.native_puts), (0, rounds, 1));
+            assert_eq!(world.memory((rank + 1) % ranks, window)[0], 1 + rank as u8);
+        }
+        world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+        world.free(window).unwrap();
+        world.check_idle();
+    }
+}
+
+/// Who sleeps in a fence is woken by its neighbour's word; who has been told already must not sleep.
+#[test]
+fn who_sleeps_in_a_fence_is_woken() {
+    let mut world = world(Spec::ranks(2));
+    let window = world.allocate(64);
+    world.fence(window, FenceAssert::default()).unwrap();
+    world.settle();
+    for is_told_first in [false, true] {
+        let mut calls = Vec::new();
+        let begin = |world: &mut ShmWorld, rank: usize| {
+            let mut sync = world.engines[rank].start_fence(window, FenceAssert::default()).unwrap();
+            (world.engines[rank].poll(&mut sync), sync)
+        };
+        let (polled, sync) = begin(&mut world, 1);
+        assert_eq!(polled, Poll::Pending);
+        calls.push((1, sync));
+        if !is_told_first {
+            assert!(world.engines[1].arm_wait(), "nobody has told yet");
+            assert!(!would_wake(&mut world, 1));
+        }
+        let (polled, _) = begin(&mut world, 0);
+        assert_eq!(polled, Poll::Ready(Ok(())), "both have come");
+        match is_told_first {
+            true => assert!(!world.engines[1].arm_wait(), "it has been told"),
+            false => assert!(would_wake(&mut world, 1)),
+        }
+        assert_eq!(world.engines[1].poll(&mut calls[0].1), Poll::Ready(Ok(())), "without any progress");
+        world.engines[1].progress();
+    }
+    world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
 }

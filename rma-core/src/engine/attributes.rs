@@ -13,7 +13,7 @@ use crate::op::ReduceOp;
 use crate::path::Path;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::window::Window;
+use crate::window::{Line, Window};
 
 /// What MPI keeps as a window's attributes (MPI-4.1 section 13.2.6), at this rank.
 ///
@@ -87,6 +87,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// people and programs that look at a job that does not move. They are others' to change at any time.
     pub fn lock_words(&self, window: WindowId) -> Option<[u64; 2]> {
         self.windows.get(window)?.words.as_ref().map(|words| words.look())
+    }
+
+    /// The words by which neighbours tell this rank how far they are on the window (docs/shared-memory.md), if they do:
+    /// for programs that compare states.
+    pub fn neighbours_words(&self, window: WindowId) -> impl Iterator<Item = u64> + '_ {
+        self.windows.get(window).and_then(|w| w.line.as_ref()).into_iter().flat_map(Line::look)
     }
 
     /// Changes what may change while a window exists: the order of accumulates, which of them meet, and what is

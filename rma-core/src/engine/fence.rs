@@ -122,7 +122,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         (w.fence_active, w.has_ordered) = (false, false);
         // Who goes it does not note that there were operations: that was noted when it was found.
         self.process.shortcut = Shortcut::NONE;
-        self.process.send_barrier_rounds(w);
+        self.process.advance_barrier(w);
+        // While the others come: who goes from here has passed it.
+        self.process.pass_fence();
         // Shared memory may be accessed as soon as the call returns, by everybody's leave.
         let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedFenceUnawaited.is_on();
         if assert.no_precede && !is_direct {
@@ -149,6 +151,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
+        self.process.advance_barrier(w);
         if !w.barrier.is_complete(sequence) {
             if Mutation::FenceAwaitsTheDead.is_on() {
                 return Poll::Pending;

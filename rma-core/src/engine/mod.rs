@@ -288,6 +288,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.wants_looks
     }
 
+    /// Prepares to sleep on the endpoint's descriptor ([`Endpoint::arm_wait`]). `false`: poll and make progress first,
+    /// something is there.
+    pub fn arm_wait(&mut self) -> bool {
+        self.process.endpoint.arm_wait() && !self.process.has_been_told(&mut self.windows)
+    }
+
     /// Bytes that the engine holds beside its windows; independent of the number of ranks beyond
     /// `RMA_PEERS`.
     pub fn shared_bytes(&self) -> usize {

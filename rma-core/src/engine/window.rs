@@ -14,13 +14,12 @@ use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{Flavor, LockProtocol, WindowOptions};
 use crate::mem::WindowMemory;
 use crate::path::Paths;
-
 use crate::pool::NONE;
 use crate::progress::{Failure, NO_WINDOW, REDUCE_VALUES};
 use crate::provider::{Allocation, Endpoint, MemoryRegion};
 use crate::state::WindowState;
 use crate::table::Shortcut;
-use crate::window::{Dynamic, OwnedMemory, SelfLock, Window, Words, PROXIES};
+use crate::window::{Dynamic, Line, OwnedMemory, SelfLock, Window, Words, PROXIES};
 use crate::wire::Metadata;
 
 /// First registration key of windows: fabrics treat the lowest ones specially.
@@ -31,7 +30,7 @@ const WORDS_KEY_BASE: u64 = 0x2000_0000;
 
 /// What this rank brings to the agreement, and the index of each number's complement: equal everywhere
 /// exactly when the maximum of the one is the complement of the maximum of the other.
-const AGREED: usize = 7;
+const AGREED: usize = 8;
 
 /// Index of the number that is not 0 when a rank cannot take part: the class of its error, and who it is.
 const FAILED: usize = 2 * AGREED;
@@ -46,6 +45,8 @@ const PATHS: usize = 4;
 const OPTIONS: usize = 5;
 /// 0 where the rank has none.
 const WORDS: usize = 6;
+/// The same.
+const LINE: usize = 7;
 
 /// The highest byte of [`OPTIONS`] says what a rank has come for: a kind of window, or one of these.
 const COME_FOR: u32 = 56;
@@ -268,6 +269,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.is_served = remote.is_some();
         process.make_lock_cells(id, words.is_some());
         w.words = words.map(Box::new);
+        w.line = self.windows.boards.line(&mut process.endpoint, &process.config, id);
         w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);
         self.windows.insert(w);
@@ -371,7 +373,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             },
         };
         sync.stage = Stage::Free { sequence: Some(sequence) };
-        self.process.send_barrier_rounds(w);
+        self.process.advance_barrier(w);
         // What was given back last on behalf of others may still be on its way.
         if !w.barrier.is_complete(sequence) || w.words.as_ref().is_some_and(|words| !words.is_idle()) {
             return self.free_alone(sync);
@@ -429,6 +431,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
             if let Some(ghost) = self.process.ghost.as_mut().filter(|_| w.is_served) {
                 ghost.release(window);
+            }
+            // Who frees it without the others may be told something by those who have not heard of the loss.
+            if self.process.failure.is_none() {
+                self.windows.drop_boards();
             }
             self.process.operations.retire(w.operations);
             self.process.targets.retire(w.targets);
@@ -491,6 +497,7 @@ fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
     own[PATHS] = w.paths.digest();
     own[OPTIONS] = agreement(w);
     own[WORDS] = w.words.as_ref().map_or(0, |words| words.digest());
+    own[LINE] = w.line.as_ref().map_or(0, Line::digest);
     let mut values = [0; REDUCE_VALUES];
     for (index, value) in own.into_iter().enumerate() {
         values[index] = value;
@@ -549,6 +556,9 @@ fn agree<R>(
         words.is_alike = same(WORDS);
         protocol = if words.reaches_all { words.choice } else { LockProtocol::Auto };
         w.lock.follow_words(PROXIES);
+    }
+    if !same(LINE) {
+        w.line = None;
     }
     w.options.lock_protocol = Some(protocol);
     if w.options.no_locks {

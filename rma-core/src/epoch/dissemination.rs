@@ -97,6 +97,27 @@ impl<const K: usize> Dissemination<K> {
         self.started == self.completed
     }
 
+    /// Takes in what partners have written down: `told(round)` is how often the one below has told of the round, modulo
+    /// 2^32, which is the sequence that it has come to. Nothing is asked of sequences that are not started. Returns how
+    /// much was news.
+    #[inline]
+    pub fn hear(&mut self, told: impl Fn(u16) -> u32) -> usize {
+        let (mut news, mut ahead) = (0, 1);
+        while ahead <= self.started.wrapping_sub(self.completed) {
+            let sequence = self.completed.wrapping_add(ahead);
+            // Of those behind it none would be of use yet.
+            let round = self.slots[sequence as usize % SLOTS].arrived.trailing_ones() as u16;
+            let early = u32::from(Mutation::NeighbourHeardTwice.is_on());
+            let is_told = |told: u32| told.wrapping_add(early).wrapping_sub(sequence) < SLOTS as u32;
+            if round < self.rounds && is_told(told(round)) && self.on_round(sequence, round, [0; K]) {
+                (news, ahead) = (news + 1, 1);
+            } else {
+                ahead += 1;
+            }
+        }
+        news
+    }
+
     /// The next packet to send, if any; it is offered again until [`Dissemination::on_sent`].
     pub fn poll_send(&self) -> Option<Round<K>> {
         (1..=self.started.wrapping_sub(self.completed)).find_map(|ahead| {
@@ -231,5 +252,59 @@ mod tests {
         assert!(!rank.on_round(1, 40, [0]));
         assert!(rank.on_round(1, 1, [0]));
         assert!(!rank.on_round(1, 1, [0]), "twice");
+    }
+
+    /// Some partners are told by words, which the others look at now and then, and some by packets: nobody is through before
+    /// everybody has come, and everybody gets through.
+    #[test]
+    fn words_and_packets_are_one_barrier() {
+        let mut random = 1u64;
+        let mut chance = |of: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+            (random >> 33) % of
+        };
+        for size in 2..20u32 {
+            let mut ranks: Vec<_> = (0..size).map(|rank| Dissemination::<0>::new(Rank(rank), size)).collect();
+            let near = 1 + chance(size.into()) as u32;
+            let mut words = alloc::vec![[0u32; 5]; size as usize];
+            let (mut started, mut wire) = (alloc::vec![0u32; size as usize], Vec::<Round<0>>::new());
+            while ranks.iter().any(|rank| rank.progress() != (6, 6)) {
+                let at = chance(size.into()) as usize;
+                if started[at] < 6 && chance(2) == 0 {
+                    started[at] += u32::from(ranks[at].start([]).is_some());
+                }
+                ranks[at].hear(|round| words[at][usize::from(round)]);
+                while let Some(round) = ranks[at].poll_send() {
+                    ranks[at].on_sent(round.sequence);
+                    if at as u32 / near == round.to.0 / near {
+                        words[round.to.index()][usize::from(round.round)] += 1;
+                    } else {
+                        wire.push(round);
+                    }
+                }
+                if !wire.is_empty() && chance(2) == 0 {
+                    let round = wire.swap_remove(chance(wire.len() as u64) as usize);
+                    assert!(ranks[round.to.index()].on_round(round.sequence, round.round, []));
+                }
+                let last = ranks.iter().map(|rank| rank.progress().1).max();
+                assert!(last <= started.iter().min().copied(), "through before everybody has come");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_words_say_is_bounded() {
+        let mut rank = Dissemination::<0>::new(Rank(0), 4);
+        assert_eq!(rank.hear(|_| 1), 0, "nothing is started");
+        rank.start([]);
+        for nonsense in [0, 1 + SLOTS as u32, u32::MAX, 1 << 31] {
+            assert_eq!(rank.hear(|_| nonsense), 0);
+        }
+        assert_eq!(rank.hear(|_| 4), 2, "who is ahead has told of this one, too");
+        assert_eq!(rank.hear(|_| 4), 0, "once");
+        while let Some(round) = rank.poll_send() {
+            rank.on_sent(round.sequence);
+        }
+        assert_eq!(rank.progress(), (1, 1), "nothing that was not started is complete");
     }
 }

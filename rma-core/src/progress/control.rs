@@ -18,24 +18,6 @@ use crate::wire::{BatchFlags, Header, PacketKind, Reader, WireError};
 pub(crate) const NO_WINDOW: WindowId = WindowId(NONE);
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// Sends the rounds of the window's barrier that are ready.
-    #[inline]
-    pub(crate) fn send_barrier_rounds(&mut self, w: &mut Window<E::Region>) {
-        if !w.barrier.is_idle() {
-            self.send_rounds_of_barrier(w);
-        }
-    }
-
-    #[inline(never)]
-    fn send_rounds_of_barrier(&mut self, w: &mut Window<E::Region>) {
-        while let Some(round) = w.barrier.poll_send() {
-            if !self.send_round(PacketKind::Barrier, w.id, &round) {
-                return;
-            }
-            w.barrier.on_sent(round.sequence);
-        }
-    }
-
     /// Sends the rounds of the reduction that are ready.
     #[inline]
     pub(crate) fn send_reduce_rounds(&mut self) {
@@ -54,7 +36,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    fn send_round<const K: usize>(&mut self, kind: PacketKind, window: WindowId, round: &Round<K>) -> bool {
+    pub(super) fn send_round<const K: usize>(
+        &mut self,
+        kind: PacketKind,
+        window: WindowId,
+        round: &Round<K>,
+    ) -> bool {
         let header =
             Header { kind, flags: 0, count: round.round, window, sender: self.rank, token: round.sequence };
         let mut payload = [0u8; 8 * REDUCE_VALUES];

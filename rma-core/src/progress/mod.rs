@@ -10,6 +10,7 @@ mod issue_message;
 mod issue_native;
 mod issue_vector;
 mod marks;
+mod neighbours;
 mod notes;
 mod origin_role;
 mod peers;

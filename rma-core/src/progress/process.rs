@@ -32,7 +32,7 @@ use crate::window::Window;
 use crate::wire::{Header, PacketKind, WireError};
 
 /// Numbers in the reduction with which windows are made.
-pub(crate) const REDUCE_VALUES: usize = 15;
+pub(crate) const REDUCE_VALUES: usize = 17;
 
 /// The reason in errors about a rank whose address cannot be had; the bootstrap's own message is
 /// reported once beside it.
@@ -103,7 +103,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) seat_cells: LockCells,
     /// In some window somebody may have to look again for such a lock.
     pub(crate) wants_looks: bool,
-    /// Steps of such locks that were complete at once since progress was made last: no completion tells of them.
+    /// Steps of such locks that were complete at once, and what neighbours have told by words, since progress was made
+    /// last: no completion tells of them.
     pub(crate) steps_at_once: usize,
     pub(crate) peers: PeerTable,
     pub(crate) replies: Replies,

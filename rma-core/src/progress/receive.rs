@@ -68,7 +68,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.settle(w);
         self.settle_revokes(w);
         self.advance_pscw(w);
-        self.send_barrier_rounds(w);
+        self.advance_barrier(w);
         if w.fence_sequence.is_some_and(|sequence| w.barrier.is_complete(sequence)) {
             w.fence_sequence = None;
             // Not a fence epoch any more when NOSUCCEED or another epoch came meanwhile.

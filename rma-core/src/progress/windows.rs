@@ -6,17 +6,18 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::ids::WindowId;
-use crate::window::Window;
+use crate::window::{Boards, Window};
 
 /// All windows.
 #[derive(Debug)]
 pub(crate) struct Windows<R> {
     entries: Vec<Option<Box<Window<R>>>>,
+    pub(crate) boards: Boards<R>,
 }
 
 impl<R> Windows<R> {
     pub(crate) const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self { entries: Vec::new(), boards: Boards::new() }
     }
 
     /// The id that the next window gets.
@@ -35,7 +36,14 @@ impl<R> Windows<R> {
     }
 
     pub(crate) fn remove(&mut self, id: WindowId) -> Option<Box<Window<R>>> {
-        self.entries.get_mut(id.0 as usize)?.take()
+        let mut window = self.entries.get_mut(id.0 as usize)?.take()?;
+        window.line = None;
+        Some(window)
+    }
+
+    /// Drops the boards on which no window has its line any more.
+    pub(crate) fn drop_boards(&mut self) {
+        self.boards.keep_of(self.entries.iter().flatten().map(|window| window.id));
     }
 
     #[inline]

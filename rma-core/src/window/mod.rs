@@ -1,5 +1,6 @@
 //! A window at this rank: its memory, its operation table, and its part of every protocol.
 
+mod board;
 mod checking;
 mod dynamic;
 mod memory;
@@ -8,6 +9,7 @@ mod words;
 use alloc::boxed::Box;
 use core::sync::atomic::{fence, Ordering};
 
+pub(crate) use board::{Boards, Line};
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use memory::OwnedMemory;
 pub(crate) use words::{
@@ -107,6 +109,8 @@ pub(crate) struct Window<R> {
     /// Where the window is locked by the fabric's atomics: who holds the lock is said there, and those two serve the
     /// ranks that ask by packets.
     pub(crate) words: Option<Box<Words<R>>>,
+    /// The words by which neighbours are told, and tell, how far they are.
+    pub(crate) line: Option<Line>,
     pub(crate) self_lock: SelfLock,
     pub(crate) lock_all_no_check: bool,
     /// A thread is in unlock_all or free: no other one may be.
@@ -182,6 +186,7 @@ impl<R> Window<R> {
             lock: WindowLock::new(config.lock_waiters),
             deferred: DeferredRing::new(config.deferred_bytes),
             words: None,
+            line: None,
             self_lock: SelfLock::None,
             lock_all_no_check: false,
             is_closing: false,

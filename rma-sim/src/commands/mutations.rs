@@ -15,6 +15,7 @@ const KNOWN: [(Mutation, u32, &str); 9] = [
     (Mutation::DataOvertakePuts, 2, "put with data, local completion"),
     (Mutation::DetachedAckIgnored, 3, "everybody to everybody"),
     (Mutation::FenceIssuesEarly, 2, "everybody to everybody"),
+    (Mutation::NeighbourHeardTwice, 2, "two epochs of neighbours"),
     (Mutation::WordHolderIgnored, 2, "lock_all against exclusive locks"),
     (Mutation::ProxyHoldsEarly, 3, "neighbours against a long epoch"),
     (Mutation::WordLeftEarly, 2, "increment by words"),

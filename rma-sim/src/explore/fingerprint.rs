@@ -34,6 +34,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("LockCells", "blocks"),
     // The fabric changes them: they are hashed with the rank's memory.
     ("Words", "kept"),
+    ("Board", "kept"),
+    ("Line", "page"),
     ("TargetElement", "phases"),
     ("SyncCall", "counted"),
     // Who is forgotten when the table is full: it has room for every rank of a scenario.

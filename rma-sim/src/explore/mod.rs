@@ -13,6 +13,7 @@ mod act;
 mod deaths;
 pub mod fingerprint;
 mod memo;
+mod neighbours;
 mod parts;
 mod scenario;
 mod search;

@@ -8,7 +8,7 @@ use rma_core::provider::{CompletionScope, NativeOps, Order};
 
 use super::act::Act;
 use super::deaths::deaths;
-use super::words;
+use super::{neighbours, words};
 use crate::fabric::FabricConfig;
 
 /// What a scenario is about.
@@ -198,6 +198,7 @@ pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
     lock_alls(ranks, pool, &mut all);
     fences(ranks, pool, &mut all);
     exposures(ranks, pool, &mut all);
+    neighbours::neighbours(ranks, pool, &mut all);
     if ranks > 2 {
         restores(pool, &mut all);
     }

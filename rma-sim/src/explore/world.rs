@@ -272,6 +272,7 @@ impl World {
             let mut hasher = DefaultHasher::new();
             let program = &self.programs[rank];
             (self.memory[rank].bytes(), program.engine.lock_words(program.window)).hash(&mut hasher);
+            program.engine.neighbours_words(program.window).for_each(|word| word.hash(&mut hasher));
             parts.set_memory(rank, hasher.finish());
             parts.set_endpoint(rank, fabric.endpoints[rank]);
             parts.set_credits(rank, fabric.credits[rank]);

@@ -374,6 +374,10 @@ unsafe impl Endpoint for SimEndpoint {
         endpoint.route_of(peer).is_some_and(|route| state.is_near(self.index, endpoint.routes[route].target))
     }
 
+    fn may_complete_at_once(&self) -> bool {
+        self.fabric.state().config.near_ranks > 0
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let mut state = self.fabric.state();
         let found = state.poll(self.index, out);

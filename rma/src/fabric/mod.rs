@@ -295,6 +295,10 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &self.0, endpoint => endpoint.completes_at_once(peer))
     }
 
+    fn may_complete_at_once(&self) -> bool {
+        each!(Fabric, &self.0, endpoint => endpoint.may_complete_at_once())
+    }
+
     #[inline(always)]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         each!(Fabric, &mut self.0, endpoint => endpoint.poll(out))

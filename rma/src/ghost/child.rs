@@ -159,7 +159,7 @@ impl Server {
                 return Ok(());
             }
             match &sleeper {
-                Some(sleeper) if rounds < ROUNDS && engine.endpoint().arm_wait() => sleeper.sleep(SLEEP),
+                Some(sleeper) if rounds < ROUNDS && engine.arm_wait() => sleeper.sleep(SLEEP),
                 None if rounds < ROUNDS => {
                     nap = if rounds > 0 { NAP_FIRST } else { (2 * nap).min(NAP_LONGEST) };
                     std::thread::sleep(nap);

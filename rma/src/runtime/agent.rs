@@ -18,8 +18,6 @@
 use std::hint;
 use std::time::Duration;
 
-use rma_core::provider::Endpoint;
-
 use super::{Core, Guarded};
 use crate::error::{Error, Result};
 use crate::platform::{
@@ -215,7 +213,7 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
         core.hear(&mut guarded);
         let is_quiet = rounds < ROUNDS;
         let length = if guarded.engine.wants_looks() { SLEEP_TO_LOOK } else { SLEEP };
-        let may_sleep = is_quiet && (sleeper.is_none() || guarded.engine.endpoint().arm_wait());
+        let may_sleep = is_quiet && (sleeper.is_none() || guarded.engine.arm_wait());
         drop(guarded);
         match (may_sleep, sleeper) {
             (false, _) => yield_now(),

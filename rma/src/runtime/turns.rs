@@ -9,8 +9,6 @@
 
 use std::time::Duration;
 
-use rma_core::provider::Endpoint;
-
 use super::{Core, Guarded, Held, Sleeping};
 use crate::platform::{yield_now, Ordering, Sleeper};
 
@@ -124,7 +122,7 @@ impl Core {
         sleeper: &Sleeper,
         length: Duration,
     ) -> Held<'core, Guarded> {
-        if !guarded.engine.endpoint().arm_wait() {
+        if !guarded.engine.arm_wait() {
             self.give_turn(guarded);
             yield_now();
             return self.enter_anyway();

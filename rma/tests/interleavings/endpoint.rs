@@ -175,6 +175,10 @@ unsafe impl Endpoint for ModelEndpoint {
         self.inner.completes_at_once(peer)
     }
 
+    fn may_complete_at_once(&self) -> bool {
+        self.inner.may_complete_at_once()
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.inner.poll(out)
     }

@@ -310,6 +310,10 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         !self.fabric.disorders() && self.inner.completes_at_once(peer)
     }
 
+    fn may_complete_at_once(&self) -> bool {
+        !self.fabric.disorders() && self.inner.may_complete_at_once()
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.post_held(None);
         let mut added = 0;

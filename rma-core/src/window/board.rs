@@ -1,0 +1,200 @@
+//! Words in which ranks whose memory is in this processor's reach tell each other how far they are, instead of by packets:
+//! a line of them for each window, at the same place of every rank.
+#![allow(unsafe_code)] // registers memory
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::config::Config;
+use crate::dtype::Dtype;
+use crate::ids::{RemoteKey, WindowId};
+use crate::op::ReduceOp;
+use crate::provider::{Allocation, Endpoint, Mapping, MemoryRegion, NativeOps, RemoteAddr};
+
+/// Rounds of a barrier that have a word. Later ones, which reach further than neighbours are apart, are packets.
+const ROUNDS: u16 = 16;
+
+/// Words of a window.
+const LINE: usize = ROUNDS as usize;
+
+/// Words of a board: a page of most processors.
+const WORDS: usize = 512;
+
+/// Windows whose lines are on one board.
+const WINDOWS: u32 = (WORDS / LINE) as u32;
+
+/// First key of the boards: apart from those of windows, dynamic windows' regions and locks.
+const KEY_BASE: u64 = 0x3000_0000;
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Page([AtomicU64; WORDS]);
+
+/// The words: memory that the fabric reaches best, if it makes a difference.
+#[derive(Debug)]
+struct Kept {
+    page: NonNull<Page>,
+    /// Keeps it mapped; none where the page is this process's own.
+    mapping: Option<Box<dyn Mapping>>,
+}
+
+// SAFETY: the page belongs to this value alone, is made of atomics, and is not bound to a thread; neither is what keeps it
+// mapped.
+unsafe impl Send for Kept {}
+
+impl Kept {
+    /// A page of zeros.
+    fn new(endpoint: &mut impl Endpoint) -> Option<Self> {
+        match endpoint.allocate(size_of::<Page>(), align_of::<Page>()) {
+            Allocation::Here { base, mapping } => Some(Self { page: base.cast(), mapping: Some(mapping) }),
+            Allocation::Anywhere => {
+                let page = Box::new(Page([const { AtomicU64::new(0) }; WORDS]));
+                Some(Self { page: NonNull::from(Box::leak(page)), mapping: None })
+            }
+            Allocation::OutOfMemory => None,
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.mapping.is_none() {
+            // SAFETY: it is the box's that `new` has made, and is freed once.
+            drop(unsafe { Box::from_raw(self.page.as_ptr()) });
+        }
+    }
+}
+
+/// The lines of some windows at this rank.
+#[derive(Debug)]
+pub(crate) struct Board<R> {
+    /// Dropped before what it registers.
+    _region: R,
+    kept: Kept,
+    own: RemoteAddr,
+}
+
+impl<R: MemoryRegion> Board<R> {
+    /// Registers a board; `None`: the fabric does not reach it within a call.
+    fn new<E: Endpoint<Region = R>>(endpoint: &mut E, key: RemoteKey) -> Option<Self> {
+        let is_able = NativeOps::has(&endpoint.native_allocated().atomic, Dtype::U64, ReduceOp::Sum);
+        if !is_able || !endpoint.may_complete_at_once() {
+            return None;
+        }
+        let kept = Kept::new(endpoint)?;
+        let base = kept.page.cast::<u8>();
+        // SAFETY: the words stay where they are until the region is dropped, with this, and are atomics for everybody.
+        let region = unsafe { endpoint.register(base, size_of::<Page>(), key) }.ok()?;
+        let own = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
+        Some(Self { _region: region, kept, own })
+    }
+}
+
+/// The boards of a process: made when the first of their windows is, and dropped when the last one, and those of later
+/// boards, are gone.
+#[derive(Debug)]
+pub(crate) struct Boards<R> {
+    made: Vec<Option<Board<R>>>,
+}
+
+impl<R> Boards<R> {
+    pub(crate) const fn new() -> Self {
+        Self { made: Vec::new() }
+    }
+
+    /// Drops the boards on which none of these windows has its line.
+    pub(crate) fn keep_of(&mut self, windows: impl Iterator<Item = WindowId>) {
+        let boards = windows.map(|window| (window.0 / WINDOWS) as usize + 1).max().unwrap_or(0);
+        self.made.truncate(boards);
+    }
+}
+
+impl<R: MemoryRegion> Boards<R> {
+    /// The line of a new window, as if nobody had ever told anything; `None`: everybody is told by packets.
+    pub(crate) fn line<E: Endpoint<Region = R>>(
+        &mut self,
+        endpoint: &mut E,
+        config: &Config,
+        window: WindowId,
+    ) -> Option<Line> {
+        if config.force_message_path {
+            return None;
+        }
+        let (board, place) = (window.0 / WINDOWS, window.0 % WINDOWS);
+        while self.made.len() <= board as usize {
+            let key = RemoteKey(KEY_BASE + self.made.len() as u64);
+            self.made.push(Board::new(endpoint, key));
+        }
+        let Board { kept, own, .. } = self.made[board as usize].as_ref()?;
+        let line = Line { page: kept.page, own: *own, first: place as usize * LINE, by_packet: 0 };
+        line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        Some(line)
+    }
+}
+
+/// A window's words at this rank, and at its neighbours.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Of the board, which is there as long as the window is one of the process's.
+    page: NonNull<Page>,
+    /// Where the board begins.
+    own: RemoteAddr,
+    /// Its first word on the board.
+    first: usize,
+    /// The rounds of which packets have told the partner before: a word would overtake them.
+    by_packet: u32,
+}
+
+// SAFETY: the page is made of atomics, is not bound to a thread, and stays as long as the window.
+unsafe impl Send for Line {}
+
+impl Line {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the memory is as large, aligned, and of zeros when it came, by the contract; the board keeps it, and of
+        // everybody's accesses to it all are atomic.
+        let page = unsafe { self.page.as_ref() };
+        &page.0[self.first..self.first + LINE]
+    }
+
+    /// What the words of this rank say at this moment.
+    pub(crate) fn look(&self) -> impl Iterator<Item = u64> + '_ {
+        self.words().iter().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// A number for the agreement, not 0: others with the same one have their words at the same place, by the same
+    /// key. Where they differ the chance is 1 in 2^63 that this does not show.
+    pub(crate) fn digest(&self) -> u64 {
+        // FNV-1a, by 64 bits.
+        let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x100_0000_01b3).rotate_left(23);
+        mix(mix(0xcbf2_9ce4_8422_2325, self.own.addr), self.own.key.0) | 1
+    }
+
+    fn place_of(&self, word: usize) -> RemoteAddr {
+        let own = self.own;
+        RemoteAddr { addr: own.addr.wrapping_add(8 * (self.first + word) as u64), ..own }
+    }
+
+    /// The partner's word of a barrier's round, if it may be told so.
+    #[inline]
+    pub(crate) fn place_of_round(&self, round: u16) -> Option<RemoteAddr> {
+        let may_be = round < ROUNDS && self.by_packet & 1 << round == 0;
+        may_be.then(|| self.place_of(round.into()))
+    }
+
+    /// The partner was told of the round by a packet.
+    pub(crate) fn on_packet_of_round(&mut self, round: u16) {
+        self.by_packet |= 1u32.checked_shl(round.into()).unwrap_or(0);
+    }
+
+    /// How often the partner of a round has told of it, modulo 2^32. What it did before is seen then.
+    #[inline]
+    pub(crate) fn told_of_round(&self, round: u16) -> u32 {
+        match self.words().get(usize::from(round)) {
+            Some(word) if round < ROUNDS => word.load(Ordering::Acquire) as u32,
+            _ => 0,
+        }
+    }
+}

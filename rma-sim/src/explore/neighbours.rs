@@ -1,0 +1,33 @@
+//! Programs of fences, and of post and start, whose ranks do the operations on each other themselves, all or some: these
+//! tell each other by words how far they are, and the others by packets.
+
+use rma_core::dtype::Dtype;
+use rma_core::op::ReduceOp;
+
+use super::scenario::Scenario;
+
+/// Which programs, how many ranks are neighbours of each other (0: all), and what they are called then.
+const PROGRAMS: [(&str, u32, &str); 4] = [
+    ("two epochs", 0, "two epochs of neighbours"),
+    ("two epochs", 2, "two epochs, two of the ranks are neighbours"),
+    ("four barriers without operations", 0, "four barriers of neighbours"),
+    ("four barriers without operations", 2, "four barriers, two of the ranks are neighbours"),
+];
+
+/// Adds them to those of which they are variants.
+pub(super) fn neighbours(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
+    for (of, near, name) in PROGRAMS {
+        let is_new = pool == 1 && near < ranks;
+        let Some(scenario) = all.iter().find(|scenario| scenario.name == of).filter(|_| is_new) else {
+            continue;
+        };
+        let scenario = scenario.clone().with(|scenario| {
+            scenario.name = name;
+            scenario.fabric.near_ranks = if near == 0 { ranks } else { near };
+            let native = &mut scenario.fabric.native;
+            (native.put, native.get) = (true, true);
+            native.atomic[Dtype::U64 as usize] = 1 << ReduceOp::Sum as u16;
+        });
+        all.push(scenario);
+    }
+}
