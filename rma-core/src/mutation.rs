@@ -68,6 +68,8 @@ mutations! {
     BarrierSlotReused,
     /// What a neighbour's word said of a barrier counts for the next one, too.
     NeighbourHeardTwice,
+    /// What a neighbour's word said of an epoch of post and start counts for the next one, too.
+    NeighbourWordKept,
     /// Everything with a result goes to the end of the packet, not only gets.
     AccumulatesToTail,
     /// Operations are pending in reverse order.

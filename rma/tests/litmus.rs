@@ -107,3 +107,27 @@ fn what_was_put_before_a_fence_is_read_behind_it() {
         window.free().map(drop)
     });
 }
+
+/// What an origin has put is read by the target whose wait returns, and what the target has stored before it posted is got by
+/// the origin; what it stores behind wait is not got before.
+#[test]
+fn what_was_put_before_complete_is_read_behind_wait() {
+    ranks("what_was_put_before_complete_is_read_behind_wait", 2, |job| {
+        let other = Rank(1 - job.rank().0);
+        let group = job.group(&[other])?;
+        let window = job.allocate::<u64>(2 * PUT)?;
+        for number in 1..=FENCES {
+            let (source, mut got) = ([number; PUT], [0; PUT]);
+            window.local().write(PUT, &source)?;
+            let exposure = window.post(&group)?;
+            window.start(&group, |epoch| {
+                epoch.put(other, 0, &source)?;
+                epoch.get(other, PUT as u64, &mut got)
+            })?;
+            exposure.wait()?;
+            let read = window.local().to_vec()?;
+            assert!(read[..PUT] == source && got == source, "epoch {number}: {read:?}, {got:?}");
+        }
+        window.free().map(drop)
+    });
+}

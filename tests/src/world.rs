@@ -193,6 +193,12 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
         self.driver.now_ns()
     }
 
+    /// Whether the one, which knows the other, tells it of epochs by words of its memory.
+    pub fn are_neighbours(&mut self, rank: u32, other: u32, window: WindowId) -> bool {
+        let has_words = self.engines[rank as usize].neighbours_words(window).next().is_some();
+        has_words && self.completes_at_once(rank, other)
+    }
+
     /// Whether the fabric does the operations of a rank to this target while they are posted.
     pub fn completes_at_once(&mut self, rank: u32, target: u32) -> bool {
         let engine = &mut self.engines[rank as usize];

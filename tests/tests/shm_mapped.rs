@@ -14,7 +14,8 @@ use heap::Heap;
 use rma_conformance::behaviour::word_locks;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
-use rma_core::engine::FenceAssert;
+use rma_core::engine::{FenceAssert, PostAssert, StartAssert};
+use rma_core::group::Group;
 use rma_core::ids::Rank;
 use rma_core::info::LockProtocol;
 use rma_core::lock::LockType;
@@ -162,6 +163,80 @@ fn who_sleeps_in_a_fence_is_woken() {
         world.engines[1].progress();
     }
     world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Post, start, complete and wait of ranks that reach each other's memory are a word each way, and no packet: around, where each
+/// is origin and target, and again.
+///
+/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait.
+#[test]
+fn neighbours_post_and_complete_without_packets() {
+    for ranks in [2u32, 4] {
+        let mut world = world(Spec::ranks(ranks));
+        let window = world.allocate(64);
+        world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+        for number in 1..=3u8 {
+            let before: Vec<_> = world.ranks().map(|rank| world.counters(rank)).collect();
+            let (next, last) = (|rank: u32| (rank + 1) % ranks, |rank: u32| (rank + ranks - 1) % ranks);
+            let group = |rank: u32| Group::new(&[Rank(rank)], ranks).unwrap();
+            for rank in world.ranks() {
+                let engine = &mut world.engines[rank as usize];
+                let started = engine.start_post(window, &group(last(rank)), PostAssert::default());
+                world.wait(rank, started).unwrap();
+            }
+            for rank in world.ranks() {
+                let engine = &mut world.engines[rank as usize];
+                let started = engine.start_start(window, &group(next(rank)), StartAssert::default());
+                world.wait(rank, started).unwrap();
+                world.put(rank, window, next(rank), 0, &[number]).unwrap();
+                let started = world.engines[rank as usize].start_complete(window);
+                world.wait(rank, started).unwrap();
+            }
+            for rank in world.ranks() {
+                let started = world.engines[rank as usize].start_wait(window);
+                world.wait(rank, started).unwrap();
+                assert_eq!(world.memory(rank, window)[0], number);
+                let counters = world.counters(rank).since(&before[rank as usize]);
+                let packets: u64 = counters.packets_sent.iter().sum();
+                assert_eq!((packets, counters.words_told, counters.native_puts), (0, 2, 1));
+            }
+        }
+        world.free(window).unwrap();
+        world.check_idle();
+    }
+}
+
+/// Who sleeps in wait is woken by the word that says that the epoch is complete, and who sleeps in complete by the post.
+#[test]
+fn who_sleeps_in_complete_or_wait_is_woken() {
+    let mut world = world(Spec::ranks(2));
+    let window = world.allocate(64);
+    world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    let (origin, target) = (Group::new(&[Rank(0)], 2).unwrap(), Group::new(&[Rank(1)], 2).unwrap());
+    let started = world.engines[0].start_start(window, &target, StartAssert::default());
+    world.wait(0, started).unwrap();
+    let data = [7; 100];
+    world.put(0, window, 1, 0, &data[..64]).unwrap();
+    let mut completes = world.engines[0].start_complete(window).unwrap();
+    let _ = world.engines[0].poll(&mut completes);
+    world.settle();
+    assert!(world.engines[0].arm_wait() && !would_wake(&mut world, 0), "nobody has posted");
+    let started = world.engines[1].start_post(window, &origin, PostAssert::default());
+    let mut posts = started.unwrap();
+    assert_eq!(world.engines[1].poll(&mut posts), Poll::Ready(Ok(())));
+    assert!(would_wake(&mut world, 0), "it was posted to");
+    let mut waits = world.engines[1].start_wait(window).unwrap();
+    assert_eq!(world.engines[1].poll(&mut waits), Poll::Pending);
+    assert!(world.engines[1].arm_wait() && !would_wake(&mut world, 1), "nobody has completed");
+    let is_over = (0..100).any(|_| {
+        world.engines[0].progress();
+        world.engines[0].poll(&mut completes).is_ready() && world.engines[0].elements_in_use() == (0, 0)
+    });
+    assert!(is_over && would_wake(&mut world, 1), "it is complete");
+    assert_eq!(world.engines[1].poll(&mut waits), Poll::Ready(Ok(())), "without any progress");
+    assert_eq!(world.memory(1, window), data[..64]);
     world.free(window).unwrap();
     world.check_idle();
 }

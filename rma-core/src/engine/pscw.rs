@@ -136,6 +136,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(window) else {
             return Poll::Ready(Err(RmaError::Window { call, window }));
         };
+        self.process.hear_epochs(w);
         if !w.exposure.is_over() {
             return Poll::Pending;
         }
@@ -206,6 +207,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if w.access.is_completing() {
             return Err(epoch_error(call, None, state, Rule::Busy));
         }
+        self.process.hear_epochs(w);
         w.access.complete();
         self.process.set_sync_all(w, Sync::Complete);
         self.process.make_rma_progress_win(w);

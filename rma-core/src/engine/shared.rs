@@ -167,6 +167,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
+        self.process.hear_epochs(w);
         if w.state() == WindowState::PscwIssued {
             // Who is gone is not waited for: complete says so.
             return Poll::Pending;

@@ -142,6 +142,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 return if apart && self.targets[t].needs_done { self.send_done(w, t) } else { Ok(()) };
             }
             let flags = closing | self.done_for_errors(w, t, closing, false);
+            if flags == BatchFlags::COMPLETE {
+                let rank = self.targets[t].rank;
+                if let Some(told) = self.tell_complete(w, rank) {
+                    told.map_err(|error| self.refused(w, t, error))?;
+                    self.after_flags(w, t, flags);
+                    return Ok(());
+                }
+            }
             return self.send_control(w, t, flags);
         }
         if self.targets[t].needs_done {

@@ -8,12 +8,12 @@ use super::tag::LockSeat;
 use super::{Failure, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
-use crate::epoch::Round;
-use crate::ids::PeerAddr;
+use crate::epoch::{PostSeen, Round};
+use crate::ids::{PeerAddr, Rank};
 use crate::lock::words::Word;
 use crate::op::ReduceOp;
 use crate::provider::{Endpoint, PostError, RemoteAddr};
-use crate::window::Window;
+use crate::window::{Told, Window};
 use crate::wire::PacketKind;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -69,11 +69,84 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         posted.map(|_| self.counters.words_told += 1)
     }
 
+    /// The word by which a rank is told of an epoch of post and start, if it is a neighbour. Where ghosts serve, or epochs are
+    /// judged at the target, packets keep what belongs together in order; and a notice has to say where the window is, unless
+    /// it is at the same place everywhere.
+    pub(super) fn word_to_tell(&self, w: &Window<E::Region>, told: Told, to: Rank) -> Option<RemoteAddr> {
+        let is_plain = !w.is_served && w.checker.is_none() && w.symmetric.is_some();
+        w.line.as_ref().filter(|_| is_plain)?.place_to_tell(told, self.rank, to)
+    }
+
+    /// Tells a neighbour; `None`: a packet has to.
+    pub(super) fn tell_of_epoch(
+        &mut self,
+        w: &Window<E::Region>,
+        told: Told,
+        to: Rank,
+    ) -> Option<Result<(), PostError>> {
+        let word = self.word_to_tell(w, told, to)?;
+        match self.peer(to) {
+            Ok(Some(peer)) if self.endpoint.completes_at_once(peer) => Some(self.tell(peer, word)),
+            // Once it was a packet it always is.
+            Ok(None) => Some(Err(PostError::Again)),
+            Ok(Some(_)) | Err(_) => None,
+        }
+    }
+
+    /// Tells a neighbour that the epoch is complete; `None`: a packet has to, behind those that are under way. Operations of
+    /// a neighbour's own doing are complete by now.
+    pub(super) fn tell_complete(&mut self, w: &Window<E::Region>, to: Rank) -> Option<Result<(), PostError>> {
+        let is_behind = w.acks.contains(to)
+            || w.slots.find(&self.targets, to).is_some_and(|t| self.targets[t].has_more_under_way());
+        // Who has not posted, against the user's word, refuses a packet. A word would wait there for its next epoch.
+        if is_behind || w.access.is_unchecked() {
+            return None;
+        }
+        self.tell_of_epoch(w, Told::Complete, to)
+    }
+
+    /// Takes in which neighbours have posted, and which have completed.
+    pub(crate) fn hear_epochs(&mut self, w: &mut Window<E::Region>) {
+        if w.exposure.is_open() {
+            self.hear_completes(w);
+        }
+        if w.access.is_open() && !w.access.all_granted() {
+            self.hear_posts(w);
+        }
+    }
+
+    pub(super) fn hear_posts(&mut self, w: &mut Window<E::Region>) {
+        let (me, size) = (self.rank, self.size);
+        loop {
+            let Window { line: Some(line), access, .. } = &mut *w else { return };
+            let mut tellers = line.tellers(Told::Post, me, size);
+            let Some(from) = tellers.find(|&from| access.on_post(from) == PostSeen::Granted) else { return };
+            drop(tellers);
+            line.take(Told::Post, from, me);
+            self.steps_at_once += 1;
+            self.on_granted(w, from, None);
+        }
+    }
+
+    fn hear_completes(&mut self, w: &mut Window<E::Region>) {
+        let Window { line: Some(line), exposure, .. } = w else { return };
+        for from in line.tellers(Told::Complete, self.rank, self.size) {
+            // Nothing is said of one that cannot be: whatever is there may be a broken peer's.
+            if exposure.on_complete(from) {
+                line.take(Told::Complete, from, self.rank);
+                self.steps_at_once += 1;
+            }
+        }
+    }
+
     /// Whether neighbours have told something that was not taken in yet. Who wants to sleep asks when whoever tells would
     /// wake it.
     pub(crate) fn has_been_told(&mut self, windows: &mut Windows<E::Region>) -> bool {
         let before = self.steps_at_once;
-        windows.iter_mut().for_each(|w| self.advance_barrier(w));
+        for w in windows.iter_mut() {
+            self.advance_barrier(w);
+            self.hear_epochs(w);
+        }
         self.steps_at_once != before
     }
 }

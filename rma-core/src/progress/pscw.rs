@@ -11,7 +11,7 @@ use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError};
 use crate::state::{TargetLockState, WindowState};
 use crate::table::{Sync, TargetError};
-use crate::window::Window;
+use crate::window::{Told, Window};
 use crate::wire::{BatchFlags, Header, Metadata, PacketKind, PostFlags, Reader, WireError};
 
 /// Notices, or questions, that one call of progress sends on one window at most.
@@ -31,6 +31,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn advance_pscw(&mut self, w: &mut Window<E::Region>) {
         if w.exposure.poll_notice().is_some() {
             self.send_notices(w);
+        }
+        if w.line.is_some() {
+            self.hear_epochs(w);
         }
         if w.access.is_open() {
             self.advance_access(w);
@@ -69,14 +72,22 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    fn send_notice(&mut self, w: &Window<E::Region>, rank: Rank) -> Result<(), NotSent> {
+    fn send_notice(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Result<(), NotSent> {
+        if let Some(told) = self.tell_of_epoch(w, Told::Post, rank) {
+            return self.sent(rank, told);
+        }
         let (flags, metadata) = match w.symmetric {
             Some(_) => (PostFlags::default(), None),
             None => (PostFlags::METADATA, Some(w.own.to_bytes())),
         };
         let header = self.header_about(w, PacketKind::Post, flags.0, 0);
         let payload = metadata.as_ref().map_or(&[][..], |bytes| &bytes[..]);
-        self.send_to_rank(rank, &header, payload)
+        self.send_to_rank(rank, &header, payload)?;
+        let from = self.rank;
+        if let Some(line) = &mut w.line {
+            line.on_packet_of_post(from, rank);
+        }
+        Ok(())
     }
 
     /// A header without records.
@@ -90,7 +101,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(None) => return Err(NotSent::Again),
             Err(code) => return Err(NotSent::Lost(code)),
         };
-        match self.send(peer, header.kind, &header.encode(), payload) {
+        let posted = self.send(peer, header.kind, &header.encode(), payload);
+        self.sent(rank, posted)
+    }
+
+    fn sent(&mut self, rank: Rank, posted: Result<(), PostError>) -> Result<(), NotSent> {
+        match posted {
             Ok(()) => Ok(()),
             Err(PostError::Again) => Err(NotSent::Again),
             Err(PostError::Failed(code)) => {
@@ -128,7 +144,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Operations to the member may leave now.
-    fn on_granted(&mut self, w: &mut Window<E::Region>, rank: Rank, metadata: Option<Metadata>) {
+    pub(super) fn on_granted(&mut self, w: &mut Window<E::Region>, rank: Rank, metadata: Option<Metadata>) {
         if let Some(t) = w.slots.find(&self.targets, rank) {
             if let Some(metadata) = metadata {
                 self.targets[t].metadata = Some(metadata);
@@ -160,6 +176,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.exposure.is_exposed_to(self.rank) {
             w.access.on_post(self.rank);
         }
+        self.hear_posts(w);
         let has_losses = self.lose_the_dead(w);
         // Who was found dead before this epoch says nothing any more; asking finds the others out.
         if w.notices.has_dropped() || has_losses {
@@ -187,7 +204,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// An origin asks whether the window is exposed to it. If not, its notice is yet to come.
     pub(crate) fn on_post_query(&mut self, w: &Window<E::Region>, query: &Header) {
-        if w.exposure.is_exposed_to(query.sender) {
+        // A neighbour's word says so, or will: an answer would be one notice more.
+        let is_told = self.word_to_tell(w, Told::Post, query.sender).is_some();
+        if !is_told && w.exposure.is_exposed_to(query.sender) {
             let flags = PostFlags::ANSWER | PostFlags::METADATA;
             let header = self.header_about(w, PacketKind::Post, flags.0, query.token);
             self.answer_with_metadata(w, query.sender, &header);
@@ -216,7 +235,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 continue;
             }
             let header = self.header_about(w, PacketKind::Batch, BatchFlags::COMPLETE.0, 0);
-            match self.send_to_rank(rank, &header, &[]) {
+            let sent = match self.tell_complete(w, rank) {
+                Some(told) => self.sent(rank, told),
+                None => self.send_to_rank(rank, &header, &[]),
+            };
+            match sent {
                 Ok(()) => self.close_member(w, rank),
                 Err(NotSent::Again) => return,
                 Err(NotSent::Lost(code)) => self.lose_member(w, rank, code),

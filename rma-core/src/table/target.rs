@@ -244,6 +244,12 @@ impl TargetElement {
         self.native_puts + self.native_gets + self.native_atomics
     }
 
+    /// Whether anything that was posted may not be complete at the target, native or by packet.
+    pub(crate) fn has_more_under_way(&self) -> bool {
+        let is_acked = !self.needs_done && self.done_acked == self.done_sent && self.requests == 0;
+        !is_acked || self.native_outstanding() > 0
+    }
+
     /// Whether every operation posted so far is complete at origin and target.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_locally_complete()

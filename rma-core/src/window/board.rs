@@ -9,15 +9,19 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::Config;
 use crate::dtype::Dtype;
-use crate::ids::{RemoteKey, WindowId};
+use crate::ids::{Rank, RemoteKey, WindowId};
+use crate::mutation::Mutation;
 use crate::op::ReduceOp;
 use crate::provider::{Allocation, Endpoint, Mapping, MemoryRegion, NativeOps, RemoteAddr};
 
 /// Rounds of a barrier that have a word. Later ones, which reach further than neighbours are apart, are packets.
 const ROUNDS: u16 = 16;
 
-/// Words of a window.
-const LINE: usize = ROUNDS as usize;
+/// Ranks that may have words for post and complete: those with the same number divided by this.
+const NEIGHBOURS: u32 = 32;
+
+/// Words of a window: those of the rounds, and two for each neighbour.
+const LINE: usize = ROUNDS as usize + 2 * NEIGHBOURS as usize;
 
 /// Words of a board: a page of most processors.
 const WORDS: usize = 512;
@@ -128,7 +132,13 @@ impl<R: MemoryRegion> Boards<R> {
             self.made.push(Board::new(endpoint, key));
         }
         let Board { kept, own, .. } = self.made[board as usize].as_ref()?;
-        let line = Line { page: kept.page, own: *own, first: place as usize * LINE, by_packet: 0 };
+        let line = Line {
+            page: kept.page,
+            own: *own,
+            first: place as usize * LINE,
+            by_packet: 0,
+            posts_by_packet: 0,
+        };
         line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
         Some(line)
     }
@@ -145,6 +155,18 @@ pub(crate) struct Line {
     first: usize,
     /// The rounds of which packets have told the partner before: a word would overtake them.
     by_packet: u32,
+    /// The neighbours that were told of a post by a packet before, a bit for each.
+    posts_by_packet: u32,
+}
+
+/// What one neighbour tells another of an epoch of post and start, in a word that the other one empties: it can tell no more
+/// before the other one has acted on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// The window is exposed to it.
+    Post = 0,
+    /// The epoch is complete.
+    Complete = 1,
 }
 
 // SAFETY: the page is made of atomics, is not bound to a thread, and stays as long as the window.
@@ -195,6 +217,68 @@ impl Line {
         match self.words().get(usize::from(round)) {
             Some(word) if round < ROUNDS => word.load(Ordering::Acquire) as u32,
             _ => 0,
+        }
+    }
+
+    /// The word in which the rank `from` tells another one, if they may be neighbours.
+    fn word_of(told: Told, from: Rank, to: Rank) -> Option<usize> {
+        let is_near = from.0 / NEIGHBOURS == to.0 / NEIGHBOURS;
+        let word = usize::from(ROUNDS) + 2 * (from.0 % NEIGHBOURS) as usize + told as usize;
+        is_near.then_some(word)
+    }
+
+    /// The word of the rank `to` in which the rank `from` tells it so, if it may be told so.
+    #[inline]
+    pub(crate) fn place_to_tell(&self, told: Told, from: Rank, to: Rank) -> Option<RemoteAddr> {
+        let word = Self::word_of(told, from, to)?;
+        let is_by_packet = told == Told::Post && self.posts_by_packet & 1 << (to.0 % NEIGHBOURS) != 0;
+        (!is_by_packet).then(|| self.place_of(word))
+    }
+
+    /// The rank `to`, a neighbour or not, was told of a post by a packet.
+    pub(crate) fn on_packet_of_post(&mut self, from: Rank, to: Rank) {
+        if Self::word_of(Told::Post, from, to).is_some() {
+            self.posts_by_packet |= 1 << (to.0 % NEIGHBOURS);
+        }
+    }
+
+    /// The ranks that have told `to`, which is this one, so, lowest first. What they did before is seen then.
+    #[inline]
+    pub(crate) fn tellers(&self, told: Told, to: Rank, size: u32) -> impl Iterator<Item = Rank> + '_ {
+        let first = to.0 - to.0 % NEIGHBOURS;
+        let ranks = (first..size.min(first.saturating_add(NEIGHBOURS))).map(Rank);
+        ranks.filter(move |&from| {
+            let word = Self::word_of(told, from, to).and_then(|word| self.words().get(word));
+            word.is_some_and(|word| word.load(Ordering::Acquire) != 0)
+        })
+    }
+
+    /// Empties the word of one that has told: it was acted upon.
+    #[inline]
+    pub(crate) fn take(&self, told: Told, from: Rank, to: Rank) {
+        let word = Self::word_of(told, from, to).and_then(|word| self.words().get(word));
+        if let Some(word) = word.filter(|_| !Mutation::NeighbourWordKept.is_on()) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    #[test]
+    fn each_neighbour_has_words_of_its_own() {
+        let to = Rank(NEIGHBOURS + 3);
+        let ranks = (NEIGHBOURS..2 * NEIGHBOURS).map(Rank);
+        let told = |from| [Told::Post, Told::Complete].map(|told| Line::word_of(told, from, to).unwrap());
+        let words: BTreeSet<usize> = ranks.flat_map(told).collect();
+        assert_eq!(words.len(), 2 * NEIGHBOURS as usize);
+        assert_eq!(words.first(), Some(&usize::from(ROUNDS)), "behind those of the rounds");
+        assert_eq!(words.last(), Some(&(LINE - 1)));
+        for stranger in [0, NEIGHBOURS - 1, 2 * NEIGHBOURS, u32::MAX] {
+            assert_eq!(Line::word_of(Told::Post, Rank(stranger), to), None);
         }
     }
 }

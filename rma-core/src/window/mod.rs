@@ -9,7 +9,7 @@ mod words;
 use alloc::boxed::Box;
 use core::sync::atomic::{fence, Ordering};
 
-pub(crate) use board::{Boards, Line};
+pub(crate) use board::{Boards, Line, Told};
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use memory::OwnedMemory;
 pub(crate) use words::{

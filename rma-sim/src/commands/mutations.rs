@@ -8,7 +8,7 @@ use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
 use rma_sim::swarm::{plan, run, run_survival, Bounds, Verdict};
 
 /// Mistakes that few random programs show, and where: ranks and scenario.
-const KNOWN: [(Mutation, u32, &str); 9] = [
+const KNOWN: [(Mutation, u32, &str); 10] = [
     (Mutation::NoOvertaking, 4, "two, past two who wait"),
     (Mutation::RetryLosesOperations, 3, "one packet"),
     (Mutation::TakeBackReversed, 2, "operations in order, nothing kept"),
@@ -16,6 +16,7 @@ const KNOWN: [(Mutation, u32, &str); 9] = [
     (Mutation::DetachedAckIgnored, 3, "everybody to everybody"),
     (Mutation::FenceIssuesEarly, 2, "everybody to everybody"),
     (Mutation::NeighbourHeardTwice, 2, "two epochs of neighbours"),
+    (Mutation::NeighbourWordKept, 2, "one to all, twice, of neighbours"),
     (Mutation::WordHolderIgnored, 2, "lock_all against exclusive locks"),
     (Mutation::ProxyHoldsEarly, 3, "neighbours against a long epoch"),
     (Mutation::WordLeftEarly, 2, "increment by words"),

@@ -7,11 +7,15 @@ use rma_core::op::ReduceOp;
 use super::scenario::Scenario;
 
 /// Which programs, how many ranks are neighbours of each other (0: all), and what they are called then.
-const PROGRAMS: [(&str, u32, &str); 4] = [
+const PROGRAMS: [(&str, u32, &str); 8] = [
     ("two epochs", 0, "two epochs of neighbours"),
     ("two epochs", 2, "two epochs, two of the ranks are neighbours"),
     ("four barriers without operations", 0, "four barriers of neighbours"),
     ("four barriers without operations", 2, "four barriers, two of the ranks are neighbours"),
+    ("each to the next", 0, "each to the next, of neighbours"),
+    ("each to the next", 2, "each to the next, two of the ranks are neighbours"),
+    ("one to all, twice", 0, "one to all, twice, of neighbours"),
+    ("all to one", 0, "all to one, of neighbours"),
 ];
 
 /// Adds them to those of which they are variants.

@@ -318,9 +318,7 @@ pub fn closing_fence<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
         // Where time is real, what is waited for may have come before anybody looks.
         assert!(waited == (1, 1) || world.now_ns().is_none() && waited.0 <= 1 && waited.1 <= 1, "{waited:?}");
         let rounds = (counters.packets_sent[PacketKind::Barrier as usize], counters.words_told);
-        let has_words = world.engines[rank as usize].neighbours_words(window).next().is_some();
-        let tells_by_words =
-            has_words && [1, 2].map(|next| world.completes_at_once(rank, (rank + next) % 4)) == [true; 2];
+        let tells_by_words = [1, 2].iter().all(|next| world.are_neighbours(rank, (rank + next) % 4, window));
         assert_eq!(rounds, if tells_by_words { (0, 2) } else { (2, 0) }, "log2 of 4 ranks");
         let puts = counters.packets_sent[PacketKind::Batch as usize] + counters.native_puts;
         assert_eq!(puts, 1);

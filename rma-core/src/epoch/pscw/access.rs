@@ -74,6 +74,11 @@ impl Access {
         self.sequence
     }
 
+    /// Whether every member has posted by the user's word alone.
+    pub fn is_unchecked(&self) -> bool {
+        self.no_check
+    }
+
     /// complete was called.
     pub fn complete(&mut self) {
         self.is_completing = true;
