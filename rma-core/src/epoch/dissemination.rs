@@ -91,12 +91,6 @@ impl<const K: usize> Dissemination<K> {
         true
     }
 
-    /// Whether none is under way, so that there is nothing to send.
-    #[inline]
-    pub fn is_idle(&self) -> bool {
-        self.started == self.completed
-    }
-
     /// Takes in what partners have written down: `told(round)` is how often the one below has told of the round, modulo
     /// 2^32, which is the sequence that it has come to. Nothing is asked of sequences that are not started. Returns how
     /// much was news.

@@ -21,7 +21,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Sends the rounds of the reduction that are ready.
     #[inline]
     pub(crate) fn send_reduce_rounds(&mut self) {
-        if !self.reduce.is_idle() {
+        if self.reduce.is_running() {
             self.send_rounds_of_reduction();
         }
     }
