@@ -2,6 +2,7 @@
 //! [`Engine::poll`]; whoever calls makes [`Engine::progress`] between two polls. An operation that needs
 //! resources that are not there answers `Poll::Pending`, has no effect, and is called again.
 
+mod agreement;
 mod attributes;
 mod direct;
 mod dynamic;
@@ -373,8 +374,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     fn poll_barrier(&mut self, sync: &mut SyncCall, sequence: Option<u32>) -> Poll<Result<(), RmaError>> {
-        match self.poll_reduce(sequence, |_| window::come_for(window::BARRIER)) {
-            Ok(()) => Poll::Ready(window::all_came_for_one(sync.call, self.process.reduce.values())),
+        match self.poll_reduce(sequence, |_| agreement::come_for(agreement::BARRIER)) {
+            Ok(()) => Poll::Ready(agreement::all_came_for_one(sync.call, self.process.reduce.values())),
             Err(sequence) => {
                 sync.stage = Stage::Barrier { sequence };
                 self.process.failure(sync.call)

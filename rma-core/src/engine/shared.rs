@@ -8,7 +8,8 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::task::Poll;
 
-use super::window::{self, Making};
+use super::agreement;
+use super::window::Making;
 use super::{Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError};
@@ -56,12 +57,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sequence: Option<u32>,
     ) -> Poll<Result<(), RmaError>> {
         let result = self.poll_reduce(sequence, |engine| {
-            let mut values = window::come_for(window::AGREEMENT);
+            let mut values = agreement::come_for(agreement::AGREEMENT);
             values[..AGREE_VALUES].copy_from_slice(&engine.agreeing);
             values
         });
         match result {
-            Ok(()) => Poll::Ready(window::all_came_for_one(sync.call, self.process.reduce.values())),
+            Ok(()) => Poll::Ready(agreement::all_came_for_one(sync.call, self.process.reduce.values())),
             Err(sequence) => {
                 sync.stage = Stage::Agree { sequence };
                 self.process.failure(sync.call)

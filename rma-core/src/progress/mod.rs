@@ -9,6 +9,7 @@ mod issue_layout;
 mod issue_message;
 mod issue_native;
 mod issue_vector;
+mod lock_choice;
 mod marks;
 mod neighbours;
 mod notes;

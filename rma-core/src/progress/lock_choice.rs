@@ -1,0 +1,73 @@
+//! How a window's locks are had, and each lock of one whose locks are words (docs/locks.md).
+
+use super::issue::Again;
+use super::Process;
+use crate::bootstrap::Bootstrap;
+use crate::ids::Rank;
+use crate::info::{LockProtocol, WindowOptions};
+use crate::lock::words::Tickets;
+use crate::provider::Endpoint;
+use crate::table::Sync;
+use crate::window::{has_atomics, Window};
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Whether this rank would lock a window with these options by atomics: by what it would choose where it has a
+    /// choice, and whether all ranks reach its words, or its neighbours alone.
+    pub(crate) fn offers_words(&self, options: &WindowOptions) -> Option<(LockProtocol, bool)> {
+        // The words are memory of the fabric's choice.
+        let native = self.endpoint.native_allocated();
+        let reaches_all = has_atomics(native);
+        let is_reached = reaches_all || has_atomics(self.endpoint.native_near());
+        // The checker at the target has to see where epochs end.
+        let is_refused = options.no_locks || options.check == Some(true) || self.config.force_message_path;
+        let protocol = options.lock_protocol.unwrap_or_default();
+        let is_wanted = match protocol {
+            LockProtocol::Nic => true,
+            // Where all reach them though operations are packets, or need the target's process, LOCK and UNLOCK ride
+            // with them.
+            LockProtocol::Auto => {
+                !reaches_all || (native.put && native.get && !self.limits.needs_target_progress)
+            }
+            LockProtocol::Message => false,
+        };
+        let is_offered = is_wanted && is_reached && !is_refused && self.size <= Tickets::RANKS_MAX;
+        is_offered.then_some((protocol, reaches_all))
+    }
+
+    /// Whether a target's lock, which was called, is to be had by its words; else it is by a packet, which the target
+    /// answers when it has drawn a ticket itself. `Err`: not known yet.
+    pub(crate) fn locks_by_words(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<bool, Again> {
+        let Some((choice, reaches_all)) = w.words.as_ref().map(|words| (words.choice, words.reaches_all))
+        else {
+            return Ok(false);
+        };
+        if choice == LockProtocol::Nic && reaches_all {
+            return Ok(true);
+        }
+        if !self.resolve(w, t) {
+            return Err(Again);
+        }
+        let te = &self.targets[t];
+        if te.peer.is_some_and(|peer| self.endpoint.completes_at_once(peer)) {
+            return Ok(true);
+        }
+        // All that is to be done fits the request, which is one round trip. Of lock_all, whether a rank was locked by a
+        // packet must follow from the rank, as elements come and go.
+        let is_small = te.sync == Sync::Unlock && !te.lock_wanted && !w.state().is_lock_all();
+        Ok(reaches_all && !is_small)
+    }
+
+    /// The same of a rank that the walk of lock_all has come to.
+    pub(super) fn walks_by_words(&mut self, w: &Window<E::Region>, rank: Rank) -> Result<bool, Again> {
+        let Some(words) = &w.words else { return Ok(false) };
+        if words.reaches_all {
+            return Ok(true);
+        }
+        match self.target_peer(w, rank) {
+            Ok(Some(peer)) => Ok(self.endpoint.completes_at_once(peer)),
+            Ok(None) => Err(Again),
+            // Found out again by what is posted.
+            Err(_) => Ok(false),
+        }
+    }
+}
