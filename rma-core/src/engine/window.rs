@@ -20,14 +20,11 @@ use crate::progress::{Failure, NO_WINDOW};
 use crate::provider::{Allocation, Endpoint, MemoryRegion};
 use crate::state::WindowState;
 use crate::table::Shortcut;
-use crate::window::{Dynamic, OwnedMemory, SelfLock, Window, Words};
+use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
 use crate::wire::Metadata;
 
 /// First registration key of windows: fabrics treat the lowest ones specially.
 pub(super) const KEY_BASE: u64 = 0x1000;
-
-/// First key of the words with which windows are locked: apart from those of windows and of dynamic windows' regions.
-const WORDS_KEY_BASE: u64 = 0x2000_0000;
 
 /// A window that is about to be made at this rank.
 pub(super) struct Making<'a> {
@@ -213,13 +210,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             disp_unit: disp_unit.max(1),
             misalignment: memory.misalignment(),
         };
-        let words = match error {
-            None if remote.is_none() => process.offers_words(&options).and_then(|offer| {
-                let key = RemoteKey(WORDS_KEY_BASE + u64::from(id.0));
-                Words::new(&mut process.endpoint, key, own, offer)
-            }),
-            _ => None,
-        };
+        let has_own = error.is_none() && remote.is_none();
+        let words = if has_own { process.make_words(&options, id, own) } else { None };
         let operations = process.operations.reserve(process.config.operation_pool);
         let targets = process.targets.reserve(process.config.target_pool);
         let mut w = Window::new(

@@ -3,17 +3,21 @@
 use super::issue::Again;
 use super::Process;
 use crate::bootstrap::Bootstrap;
-use crate::ids::Rank;
+use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{LockProtocol, WindowOptions};
 use crate::lock::words::Tickets;
 use crate::provider::Endpoint;
 use crate::table::Sync;
-use crate::window::{has_atomics, Window};
+use crate::window::{has_atomics, Window, Words};
+use crate::wire::Metadata;
+
+/// First key of the words with which windows are locked: apart from those of windows and of dynamic windows' regions.
+const WORDS_KEY_BASE: u64 = 0x2000_0000;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether this rank would lock a window with these options by atomics: by what it would choose where it has a
     /// choice, and whether all ranks reach its words, or its neighbours alone.
-    pub(crate) fn offers_words(&self, options: &WindowOptions) -> Option<(LockProtocol, bool)> {
+    fn offers_words(&self, options: &WindowOptions) -> Option<(LockProtocol, bool)> {
         // The words are memory of the fabric's choice.
         let native = self.endpoint.native_allocated();
         let reaches_all = has_atomics(native);
@@ -32,6 +36,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         let is_offered = is_wanted && is_reached && !is_refused && self.size <= Tickets::RANKS_MAX;
         is_offered.then_some((protocol, reaches_all))
+    }
+
+    /// The words of a new window's lock, if this rank has some to offer.
+    pub(crate) fn make_words(
+        &mut self,
+        options: &WindowOptions,
+        id: WindowId,
+        own: Metadata,
+    ) -> Option<Words<E::Region>> {
+        let offer = self.offers_words(options)?;
+        Words::new(&mut self.endpoint, RemoteKey(WORDS_KEY_BASE + u64::from(id.0)), own, offer)
     }
 
     /// Whether a target's lock, which was called, is to be had by its words; else it is by a packet, which the target
