@@ -8,7 +8,7 @@ use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
 use rma_sim::swarm::{plan, run, run_survival, Bounds, Verdict};
 
 /// Mistakes that few random programs show, and where: ranks and scenario.
-const KNOWN: [(Mutation, u32, &str); 10] = [
+const KNOWN: [(Mutation, u32, &str); 12] = [
     (Mutation::NoOvertaking, 4, "two, past two who wait"),
     (Mutation::RetryLosesOperations, 3, "one packet"),
     (Mutation::TakeBackReversed, 2, "operations in order, nothing kept"),
