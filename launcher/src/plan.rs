@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use rma_bootstrap::description::{HostTask, JobTask, ProgramTask, RankTask};
 use rma_bootstrap::environment::Environment;
-use rma_bootstrap::settings::{find, Audience, Settings, Source};
+use rma_bootstrap::settings::{find, Audience};
 
 use crate::cli::Cli;
 use crate::failure::Failure;
@@ -179,11 +179,6 @@ fn program(part: &Cli, cli: &Cli, environment: &Environment, is_alone: bool) -> 
     // An address is one host's, and says only where agents connect.
     if let Some(iface) = cli.iface.as_ref().filter(|iface| iface.parse::<IpAddr>().is_err()) {
         variables.extend(IFACE_VARIABLES.map(|name| (name.into(), iface.into())));
-    }
-    // What a dead rank holds by words is lost, and by messages it is given back.
-    let says = |settings: Settings| *settings.source("RMA_LOCK_PROTOCOL") != Source::Default;
-    if cli.keep_going && !Settings::load_from(environment).is_ok_and(says) {
-        variables.push(("RMA_LOCK_PROTOCOL".into(), "message".into()));
     }
     let of_all = cli.genv.chunks_exact(2).map(|pair| (OsString::from(&pair[0]), OsString::from(&pair[1])));
     // On this host a rank has every variable of the launcher anyway: those without a value are there.

@@ -210,7 +210,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             disp_unit: disp_unit.max(1),
             misalignment: memory.misalignment(),
         };
-        let has_own = error.is_none() && remote.is_none();
+        let has_failed = error.is_some();
+        let has_own = !has_failed && remote.is_none();
         let words = if has_own { process.make_words(&options, id, own) } else { None };
         let operations = process.operations.reserve(process.config.operation_pool);
         let targets = process.targets.reserve(process.config.target_pool);
@@ -230,7 +231,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.is_served = remote.is_some();
         process.make_lock_cells(id, words.is_some());
         w.words = words.map(Box::new);
-        w.line = self.windows.boards.line(&mut process.endpoint, &process.config, id);
+        // What the provider says of memory that could not be had is to stay the last that it has said.
+        if !has_failed {
+            w.line = self.windows.boards.line(&mut process.endpoint, &process.config, id);
+        }
         w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);
         self.windows.insert(w);

@@ -63,7 +63,8 @@ pub fn both_ways_wait_in_one_line<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
         assert_eq!(world.engines[rank as usize].poll(&mut sync), Poll::Pending);
         calls.push((rank, sync));
     }
-    world.put(1, window, 1, 0, &99u64.to_le_bytes()).unwrap();
+    let first = 99u64.to_le_bytes();
+    world.put(1, window, 1, 0, &first).unwrap();
     world.unlock(1, window, 1).unwrap();
     world.wait_all(calls).unwrap();
     assert_eq!(old.map(u64::from_le_bytes), [99, 2, 0]);
@@ -199,8 +200,8 @@ pub fn an_epoch_chooses<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
         assert_eq!((cost.packets_sent.iter().sum::<u64>(), cost.lock_atomics), (1, 0));
         let before = world.counters(0);
         world.lock(0, window, 2, Exclusive).unwrap();
-        for value in 2..4 {
-            world.put(0, window, 2, 0, &[value; 8]).unwrap();
+        for value in [[2; 8], [3; 8]] {
+            world.put(0, window, 2, 0, &value).unwrap();
             world.flush(0, window, 2).unwrap();
         }
         world.unlock(0, window, 2).unwrap();
