@@ -37,7 +37,8 @@ fn is_usable(job: &Job, words: usize) -> Result<(), Error> {
 }
 
 /// Shows: MPI_ERR_NO_MEM, MPI_Win_allocate.
-/// The page of words by which neighbours tell each other of fences (docs/shared-memory.md), beside a window's own.
+/// The page of words by which neighbours tell each other of fences (docs/shared-memory.md), beside a window's own:
+/// taken when the first of them is told.
 const BOARD: u64 = 4096;
 
 #[test]
@@ -68,7 +69,8 @@ fn windows_are_reserved_if_that_is_wished() {
         let said = job.provider_description();
         assert!(said.contains("memory of a window   reserved when it is made"), "{said}");
         let window = RawWindow::allocate(job, 1 << 20, 1)?;
-        assert_eq!(taken(), (1 << 20) + BOARD, "before anybody has touched a page");
+        let taken = taken();
+        assert!((1 << 20..=(1 << 20) + BOARD).contains(&taken), "{taken} before anybody has touched a page");
         window.free()?;
         is_usable(job, 100_000)
     });
@@ -80,7 +82,8 @@ fn windows_are_not_touched_otherwise() {
         let said = job.provider_description();
         assert!(said.contains("taken when it is touched, ordinary pages"), "{said}");
         let window = RawWindow::allocate(job, 64 << 20, 1)?;
-        assert_eq!(taken(), 0);
+        let taken = taken();
+        assert!(taken <= BOARD, "{taken}");
         window.free()
     });
 }
