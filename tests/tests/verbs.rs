@@ -57,7 +57,8 @@ fn locked_by_words(spec: Spec) -> VerbsWorld {
 // accumulates are packets under a lock that is none: the first asks for the target's ranges, which no lock has brought, and
 // none carries the end of the epoch.
 suite!(verbs_word_locks, VerbsWorld, locked_by_words, differ:
-    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, large_puts_carry_unlock,
+    every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
     locked_or_exposed, ranges_known_late,
     order_among_packets_is_free, results_without_order_carry_the_acknowledgement, small_blocks_are_packed);
