@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use rma_core::config::Config;
 use rma_core::mutation::Mutation;
 use rma_sim::explore::{explore, scenarios, Limits, Outcome, Scenario};
-use rma_sim::swarm::{plan, run, run_survival, Bounds, Verdict};
+use rma_sim::swarm::{plan, run, run_survival, Bounds, Plan, Verdict};
 
 /// Mistakes that few random programs show, and where: ranks and scenario.
 const KNOWN: [(Mutation, u32, &str); 12] = [
@@ -23,9 +24,8 @@ const KNOWN: [(Mutation, u32, &str); 12] = [
     (Mutation::DeathIgnored, 2, "locks of the next rank"),
 ];
 
-/// The same for random programs: the seed, and the fewest and most ranks. It shows in one of thousands, as only operations
-/// that are under way for some time, and not those on neighbours, use a record while it is asked back.
-const KNOWN_PROGRAMS: [(Mutation, u64, (u32, u32)); 1] = [(Mutation::RevokeAnsweredEarly, 2763, (7, 33))];
+/// Mistakes that only programs with regions show, where natives use records of them for some time.
+const OF_REGIONS: [Mutation; 1] = [Mutation::RevokeAnsweredEarly];
 
 /// Mistakes that nobody sees as long as everybody lives: only programs with deaths are asked.
 const OF_DEATHS: [Mutation; 4] = [
@@ -49,6 +49,9 @@ pub(crate) struct Mutations {
     /// Most seeds of the swarm with more ranks, where few ranks do not show the mistake.
     #[arg(long, default_value_t = 1200)]
     more_seeds: u64,
+    /// Most seeds of programs with regions.
+    #[arg(long, default_value_t = 6000)]
+    region_seeds: u64,
     /// Most states of each scenario that is explored.
     #[arg(long, default_value_t = 1500)]
     limit: usize,
@@ -82,7 +85,8 @@ impl Mutations {
             let swarmed = match known {
                 Some(_) if !self.both => None,
                 _ if OF_DEATHS.contains(&mutation) => self.deaths(),
-                _ => self.swarm(mutation),
+                _ if OF_REGIONS.contains(&mutation) => self.regions(),
+                _ => self.swarm(),
             };
             let is_found = (known.is_some() || swarmed.is_some()) && !self.both;
             let explored = known.or_else(|| if is_found { None } else { self.explore() });
@@ -127,23 +131,34 @@ impl Mutations {
         None
     }
 
-    /// The first seed in which it shows, or the one that is known to show it.
-    fn swarm(&self, mutation: Mutation) -> Option<String> {
+    /// The first seed in which it shows.
+    fn swarm(&self) -> Option<String> {
         let few = Bounds::of(2, 6);
         // Some show only where many wait for one.
         let more = Bounds::of(7, 33);
-        let known = KNOWN_PROGRAMS.iter().filter(|(known, ..)| *known == mutation);
-        let known = known.map(|&(_, seed, (fewest, most))| (seed, Bounds::of(fewest, most)));
-        let drawn =
+        let mut drawn =
             (0..self.seeds).map(|seed| (seed, few)).chain((0..self.more_seeds).map(|seed| (seed, more)));
-        let mut failed = known.chain(drawn).filter(|&(seed, bounds)| {
-            let mut plan = plan(seed, bounds);
-            plan.schedule.turns_max = plan.schedule.turns_max.min(50_000);
-            !matches!(run(&plan, |_| {}).verdict, Verdict::Passed)
-        });
-        failed.next().map(|(seed, Bounds { ranks_min, ranks_max, .. })| {
+        let failed = drawn.find(|&(seed, bounds)| fails(plan(seed, bounds)));
+        failed.map(|(seed, Bounds { ranks_min, ranks_max, .. })| {
             format!("seed {seed}, {ranks_min} to {ranks_max} ranks")
         })
+    }
+
+    /// The same of programs with dynamic windows alone, where nobody is a neighbour and every region is for natives:
+    /// of those that are drawn for everything, only one in thousands has a record asked back in time.
+    fn regions(&self) -> Option<String> {
+        let bounds = Bounds::of(2, 33);
+        let plans = (0..self.region_seeds).map(|seed| plan(seed, bounds));
+        let mut plans = plans.filter(|plan| plan.windows.iter().any(|window| window.is_dynamic));
+        let failed = plans.find_map(|mut plan| {
+            (plan.fabric.near_ranks, plan.fabric.near_locks) = (0, false);
+            let seed = plan.seed;
+            let records =
+                Config { native_region_bytes_min: 1, region_records: 64, region_holders: 64, ..plan.config };
+            plan.config = Config { force_message_path: false, ..records };
+            fails(plan).then_some(seed)
+        });
+        failed.map(|seed| format!("seed {seed}, 2 to 33 ranks, regions for natives"))
     }
 
     /// The first seed of a program with a death in which it shows.
@@ -152,4 +167,10 @@ impl Mutations {
         let failed = (0..self.seeds).find(|&seed| run_survival(seed, few).verdict != Verdict::Passed);
         failed.map(|seed| format!("with deaths: seed {seed}, 2 to 6 ranks"))
     }
+}
+
+/// Whether the engine, with its mistake, does wrong in a program.
+fn fails(mut plan: Plan) -> bool {
+    plan.schedule.turns_max = plan.schedule.turns_max.min(50_000);
+    !matches!(run(&plan, |_| {}).verdict, Verdict::Passed)
 }

@@ -9,7 +9,7 @@ use super::super::draw::numbers;
 use super::super::library::{Library, OriginBuffers, Posted, Progress};
 use super::super::memory::Buffer;
 use super::super::oracle::Expectation;
-use super::super::plan::{OperationPlan, Payload, Role, Verb};
+use super::super::plan::{Form, OperationPlan, Payload, Role, Verb};
 use super::super::shape::Shape;
 use super::{RankScript, Section, Stage};
 use crate::random::Random;
@@ -131,6 +131,10 @@ impl<L: Library> RankScript<L> {
         }
         let posted = posted.map_err(|error| self.blame_post(plan, &error))?;
         if posted == Posted::NotNow {
+            // A notified put to oneself may have been made, and will be again.
+            if matches!(plan.form, Form::Notified { .. }) && plan.target == self.rank {
+                self.last_posted.insert(plan.span, stamp);
+            }
             return self.progress(Step::Waiting);
         }
         let expectation = shared.borrow_mut().oracle.on_post(plan, &payload, &compare);
