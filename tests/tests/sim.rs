@@ -193,6 +193,7 @@ fn locks_are_words_for_some() {
     chosen_locks::all(&|spec: Spec| each_elsewhere(spec, beside_a_network));
     chosen_locks::an_epoch_chooses(&|spec: Spec| world(spec, |_| ()));
     chosen_locks::an_epoch_chooses(&|spec: Spec| each_elsewhere(spec, |_| ()));
+    chosen_locks::a_busy_target_is_spared(&|spec: Spec| world(spec, |_| ()));
 }
 
 #[test]

@@ -295,6 +295,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.endpoint.arm_wait() && !self.process.has_been_told(&mut self.windows)
     }
 
+    /// The caller has polled in vain for as long as it spins, and will sleep, in a call on this window. Targets that owe an
+    /// answer to a lock request are taken for busy: their locks are had without them for some epochs, where both ways are
+    /// open ([`LockProtocol::Auto`](crate::info::LockProtocol::Auto)).
+    #[cold]
+    pub fn on_kept_waiting(&mut self, window: WindowId) {
+        if let Some(w) = self.windows.get_mut(window) {
+            self.process.on_kept_waiting(w);
+        }
+    }
+
     /// Bytes that the engine holds beside its windows; independent of the number of ranks beyond
     /// `RMA_PEERS`.
     pub fn shared_bytes(&self) -> usize {

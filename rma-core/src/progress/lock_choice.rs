@@ -6,7 +6,9 @@ use crate::bootstrap::Bootstrap;
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{LockProtocol, WindowOptions};
 use crate::lock::words::Tickets;
+use crate::pool::NONE;
 use crate::provider::Endpoint;
+use crate::state::TargetLockState;
 use crate::table::Sync;
 use crate::window::{has_atomics, Window, Words};
 use crate::wire::Metadata;
@@ -63,13 +65,30 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Err(Again);
         }
         let te = &self.targets[t];
+        let rank = te.rank;
         if te.peer.is_some_and(|peer| self.endpoint.completes_at_once(peer)) {
             return Ok(true);
         }
         // All that is to be done fits the request, which is one round trip. Of lock_all, whether a rank was locked by a
         // packet must follow from the rank, as elements come and go.
         let is_small = te.sync == Sync::Unlock && !te.lock_wanted && !w.state().is_lock_all();
-        Ok(reaches_all && !is_small)
+        let is_asked = is_small && !w.words.as_mut().is_some_and(|words| words.busy.is_spared(rank));
+        Ok(reaches_all && !is_asked)
+    }
+
+    /// A caller is about to sleep, because what it waits for on the window does not come: the targets that have not
+    /// answered its lock requests are busy elsewhere, and have words that can be taken without them.
+    #[cold]
+    pub(crate) fn on_kept_waiting(&self, w: &mut Window<E::Region>) {
+        let Some(words) = w.words.as_mut().filter(|words| words.reaches_all) else { return };
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            let te = &self.targets[index];
+            if te.lock == TargetLockState::Issued && te.words.is_idle() {
+                words.busy.on_kept_waiting(te.rank);
+            }
+            t = w.slots.next(&self.targets, index);
+        }
     }
 
     /// The same of a rank that the walk of lock_all has come to.

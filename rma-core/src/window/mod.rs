@@ -1,6 +1,7 @@
 //! A window at this rank: its memory, its operation table, and its part of every protocol.
 
 mod board;
+mod busy;
 mod checking;
 mod dynamic;
 mod memory;

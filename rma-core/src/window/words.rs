@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::busy::BusyTargets;
 use crate::dtype::Dtype;
 use crate::ids::{PeerAddr, Rank, RemoteKey};
 use crate::info::LockProtocol;
@@ -136,6 +137,8 @@ pub(crate) struct Words<R> {
     pub(crate) reaches_all: bool,
     /// What this rank prefers where it may choose.
     pub(crate) choice: LockProtocol,
+    /// Who has kept a request waiting.
+    pub(crate) busy: BusyTargets,
     /// Locks to be given back for ranks that held them by packets, together with others: shared, and under lock_all.
     owed: [u32; 2],
     known: Box<[Known]>,
@@ -166,6 +169,7 @@ impl<R: MemoryRegion> Words<R> {
             has_waiters: false,
             reaches_all,
             choice,
+            busy: BusyTargets::NONE,
             owed: [0; 2],
             known: alloc::vec![nobody; KNOWN].into_boxed_slice(),
             seats: alloc::vec![Seat::FREE; SEATS].into_boxed_slice(),

@@ -45,7 +45,12 @@ struct Thread {
     requests: Vec<(u64, Request)>,
     finished: Vec<u64>,
     awaiting: Option<Which>,
+    /// Times in a row that its call was not over.
+    patience: u32,
 }
+
+/// Polls in vain after which a process would sleep, had it a clock.
+const PATIENCE: u32 = 64;
 
 impl EngineLibrary {
     /// Opens the endpoint of `rank` and an engine on it.
@@ -265,12 +270,20 @@ impl Library for EngineLibrary {
         let Some(sync) = &mut self.threads[thread].under_way else { return Ok(Progress::Returned) };
         match self.engine.poll(sync) {
             Poll::Ready(result) => {
-                self.threads[thread].under_way = None;
+                (self.threads[thread].under_way, self.threads[thread].patience) = (None, 0);
                 result.map_err(say)?;
                 self.check_options()?;
                 Ok(Progress::Returned)
             }
-            Poll::Pending => self.progress(),
+            Poll::Pending => {
+                let window = sync.window();
+                let patience = &mut self.threads[thread].patience;
+                *patience = (*patience + 1) % PATIENCE;
+                if let (0, Some(window)) = (*patience, window) {
+                    self.engine.on_kept_waiting(window);
+                }
+                self.progress()
+            }
         }
     }
 

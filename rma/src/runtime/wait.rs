@@ -396,7 +396,12 @@ impl Core {
                     yield_now();
                     self.enter_to_poll()
                 }
-                Pause::Sleep => self.sleep(guarded, &mut patience),
+                Pause::Sleep => {
+                    if let (0, Some(window)) = (patience.sleeps, awaited.window()) {
+                        guarded.engine.on_kept_waiting(window);
+                    }
+                    self.sleep(guarded, &mut patience)
+                }
             };
         }
     }

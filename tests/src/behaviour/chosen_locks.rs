@@ -215,6 +215,37 @@ pub fn an_epoch_chooses<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     world.check_idle();
 }
 
+/// A target that keeps a request waiting is spared the next ones, and asked again later. Where all ranks reach the words.
+pub fn a_busy_target_is_spared<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(spec());
+    let window = world.allocate(64);
+    let epoch = |world: &mut World<E, B>, is_kept_waiting: bool| {
+        let before = world.counters(0);
+        world.lock(0, window, 2, Exclusive).unwrap();
+        world.put(0, window, 2, 0, &[1; 8]).unwrap();
+        let mut sync = world.engines[0].start_unlock(window, Rank(2)).unwrap();
+        assert_eq!(world.engines[0].poll(&mut sync), Poll::Pending);
+        if is_kept_waiting {
+            world.engines[0].on_kept_waiting(window);
+            world.engines[0].on_kept_waiting(window);
+        }
+        world.wait_all(vec![(0, sync)]).unwrap();
+        u64::from(world.counters(0).since(&before).lock_atomics == 0)
+    };
+    assert_eq!(epoch(&mut world, false), 1);
+    assert_eq!(epoch(&mut world, true), 1);
+    let asked: Vec<_> = (0..20).map(|_| epoch(&mut world, false)).collect();
+    assert_eq!(asked, [[0; 16].as_slice(), &[1; 4]].concat());
+    // As busy as before: for longer, though each answer in time makes it shorter.
+    assert_eq!(epoch(&mut world, true), 1);
+    for spared in [16, 32] {
+        assert_eq!((0..200).take_while(|_| epoch(&mut world, false) == 0).count(), spared);
+        assert_eq!(epoch(&mut world, true), 1);
+    }
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
 /// What was asked for by a packet is given back by the target when its holder dies, and others come in; what a neighbour
 /// held that dies is lost for those who ask by packets, too. The last rank is killed.
 pub fn deaths_of_both_kinds<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>, kill: &dyn Fn()) {
