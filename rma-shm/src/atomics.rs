@@ -2,6 +2,7 @@
 //! engine.
 
 use core::slice;
+use core::sync::atomic::{fence, Ordering};
 
 use rma_core::dtype::Dtype;
 use rma_core::mem::WindowMemory;
@@ -51,8 +52,13 @@ pub(crate) unsafe fn execute(
         // SAFETY: inside of a region, whose owner has agreed to such accesses, for as long as the guard is
         // held.
         let memory = unsafe { WindowMemory::new(place, len) };
+        // The atomics themselves order nothing. Words of locks and notifications are changed by them, and must be seen
+        // behind what was put before, and before what is got next: nothing on x86, a barrier each on ARM.
+        fence(Ordering::Release);
         // SAFETY: by the caller's promise.
-        unsafe { apply(&memory, atomic, len, dtype, op) }
+        let done = unsafe { apply(&memory, atomic, len, dtype, op) };
+        fence(Ordering::Acquire);
+        done
     })?;
     if let (Atomic::Reduce { .. }, Dtype::U64) = (atomic, dtype) {
         peer.notify();
