@@ -24,12 +24,13 @@ declare -A parts=(
     [hosts]="contract and suite in extracts between two devices, as if they were two hosts"
     [lossy]="some of them on a network that loses and delays"
     [down]="cables that are cut and ports that are down, for a while and for good, and peers that are killed"
+    [contract_ofi]="the provider contract on libfabric's verbs;ofi_rxm, with other processes that sleep and die"
     [ofi]="the conformance suite on libfabric's verbs;ofi_rxm"
     [jobs]="real processes under rmarun on rma-verbs, and on verbs;ofi_rxm"
     [table]="what each optimization gains on rma-verbs with 1 and 16 operations, and locks by atomics beside locks by message"
     [perftest]="latency and rate of rma-verbs beside perftest's, and memory for each connection"
 )
-order=(contract conformance messages hosts lossy down ofi jobs table perftest)
+order=(contract conformance messages hosts lossy down contract_ofi ofi jobs table perftest)
 
 limit="${RMA_SOFTROCE_LIMIT:-1800}"
 tests="${RMA_SOFTROCE_TESTS:-}"
@@ -126,11 +127,21 @@ build() {
     if has perftest; then
         cargo build --locked --release -p rma-verbs --example measure >>"$log" 2>&1 || failed_build
     fi
-    sed -nE 's/^ *Executable .*tests\/([a-z_]+)(\/main)?\.rs \((.*)\)$/\1 \3/p' "$log" >"$shared/executables"
+    note_executables "$log" "" >"$shared/executables"
+    if has contract_ofi; then
+        log="$directory/build_ofi.log"
+        cargo test --locked --no-run -p rma-ofi --test contract --features device >"$log" 2>&1 || failed_build "$log"
+        note_executables "$log" ofi_ >>"$shared/executables"
+    fi
+}
+
+# note_executables LOG PREFIX: what cargo has built, with the names of the tests behind this prefix.
+note_executables() {
+    sed -nE "s/^ *Executable .*tests\/([a-z_]+)(\/main)?\.rs \((.*)\)$/$2\1 \3/p" "$1"
 }
 
 failed_build() {
-    tail -n 40 "$directory/build.log" >&2
+    tail -n 40 "${1:-$directory/build.log}" >&2
     exit 1
 }
 
@@ -295,6 +306,11 @@ part_down() {
 
 # libfabric sizes its queues for a job of this many ranks; the usual 256 are more than the device takes.
 export FI_UNIVERSE_SIZE=16 FI_OFI_RXM_MSG_RX_SIZE=256
+
+part_contract_ofi() {
+    export RMA_INTERFACE=veth0
+    suite ofi_contract 1 verbs_rxm::
+}
 
 # An extract: the whole suite runs on ofi_rxm over another fabric, and an endpoint is slow to open here. One test at a
 # time: of two at a time one once ended in a segmentation fault, whose cause is not known; alone they never did.

@@ -170,8 +170,8 @@ lane clippy 600 cargo clippy --locked --workspace --all-targets -- -D warnings
 # What the workspace is not built with: no verbs, but events.
 lane features 600 cargo clippy --locked -p rma --no-default-features --features tracing --all-targets -- -D warnings
 # What only the guest of lane softroce runs: found here in a minute, and where there is no guest.
-lane features-device 600 cargo clippy --locked -p rma-verbs -p rma-conformance \
-    --features rma-verbs/device,rma-conformance/verbs --all-targets -- -D warnings
+lane features-device 600 cargo clippy --locked -p rma-verbs -p rma-ofi -p rma-conformance \
+    --features rma-verbs/device,rma-ofi/device,rma-conformance/verbs --all-targets -- -D warnings
 lane doc 600 env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 lane tidy 300 cargo run --locked --quiet -p tidy
 lane coverage 300 cargo run --locked --quiet -p tidy -- coverage

@@ -68,13 +68,19 @@ impl Setup {
     }
 
     fn options(&self) -> Options {
+        let common = if self.needs_device() { Options::from_env() } else { Options::default() };
         Options {
             library: self.library.clone(),
             provider: Some(self.provider.to_owned()),
-            single_host: true,
+            single_host: !self.needs_device(),
             remote_completion: self.remote_completion,
-            ..Options::default()
+            ..common
         }
+    }
+
+    /// A device has addresses of its own, and not the loopback's.
+    fn needs_device(&self) -> bool {
+        self.provider.starts_with("verbs")
     }
 
     pub(crate) fn endpoint(&self) -> OfiEndpoint {
@@ -188,4 +194,10 @@ contract! {
     tcp_rxm_reading_back: read_back("tcp;ofi_rxm");
     version_2_tcp: second("tcp");
     version_2_tcp_rxm: second("tcp;ofi_rxm");
+}
+
+// Built with feature `device`, and then there must be one; ci/softroce.sh makes one in software.
+#[cfg(feature = "device")]
+contract! {
+    verbs_rxm: system("verbs;ofi_rxm");
 }
