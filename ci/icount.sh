@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Counts the instructions of the engine's calls above the provider (valgrind's callgrind, the null
-# provider) and compares them with benches/icount.json: a rise fails.
+# provider) and compares them with benches/icount.json: a rise fails, and so does a case that only one side has.
 #
 #   ci/icount.sh            compare
 #   ci/icount.sh --update   write the file

@@ -16,6 +16,14 @@ enum Verdict {
     /// Higher, but by no more than another compiler may make of the same source.
     Tolerated,
     New,
+    /// Of the file only.
+    Missing,
+}
+
+impl Verdict {
+    fn is_failure(self) -> bool {
+        matches!(self, Self::Higher | Self::New | Self::Missing)
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -25,12 +33,14 @@ impl fmt::Display for Verdict {
             Self::Lower => "lower: update the file",
             Self::Higher => "HIGHER",
             Self::Tolerated => "higher, tolerated (other compiler)",
-            Self::New => "not in the file: update it",
+            Self::New => "NOT IN THE FILE",
+            Self::Missing => "NOT MEASURED",
         })
     }
 }
 
-/// Counts every case and compares with the file, or writes it. `false`: something costs more.
+/// Counts every case and compares with the file, or writes it. `false`: something costs more, is not in the file, or
+/// only there.
 pub(crate) fn check(file: &Path, update: bool, compiler: &str) -> Result<bool, String> {
     let mut counts = Vec::new();
     for case in CASES {
@@ -50,21 +60,39 @@ pub(crate) fn check(file: &Path, update: bool, compiler: &str) -> Result<bool, S
         println!("counted with {compiler}, the file with {recorded_with}: small rises are tolerated");
     }
     println!("{:>8} {:>8}  case", "file", "now");
-    let mut verdicts = Vec::new();
-    for (name, count) in counts {
-        let before = recorded.get(name).and_then(Value::as_f64);
-        let verdict = judge(before, count, same_compiler);
-        let before = before.map_or_else(|| "-".to_owned(), |before| before.to_string());
-        println!("{before:>8} {count:>8}  {name:<24} {verdict}");
-        verdicts.push(verdict);
+    let rows = compare(&recorded, &counts, same_compiler);
+    let show = |count: Option<f64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    for (name, before, now, verdict) in &rows {
+        println!("{:>8} {:>8}  {name:<24} {verdict}", show(*before), show(*now));
     }
-    let is_higher = verdicts.contains(&Verdict::Higher);
-    if is_higher {
-        println!("instructions rose: see `rma-icount show CASE`; where it is meant, `ci/icount.sh --update`");
-    } else if verdicts.contains(&Verdict::Lower) || verdicts.contains(&Verdict::New) {
+    let has_failed = rows.iter().any(|(.., verdict)| verdict.is_failure());
+    if has_failed {
+        println!(
+            "instructions rose, are new or were not measured: see `rma-icount show CASE`; \
+             where it is meant, run ci/icount.sh --update"
+        );
+    } else if rows.iter().any(|(.., verdict)| *verdict == Verdict::Lower) {
         println!("update the file: ci/icount.sh --update");
     }
-    Ok(!is_higher)
+    Ok(!has_failed)
+}
+
+/// The name of a case, its count in the file, and now.
+type Row<'a> = (&'a str, Option<f64>, Option<f64>, Verdict);
+
+/// A row for every count of either side.
+fn compare<'a>(
+    recorded: &'a Map<String, Value>,
+    counts: &[(&'a str, f64)],
+    same_compiler: bool,
+) -> Vec<Row<'a>> {
+    let measured = counts.iter().map(|&(name, now)| {
+        let before = recorded.get(name).and_then(Value::as_f64);
+        (name, before, Some(now), judge(before, now, same_compiler))
+    });
+    let gone = recorded.iter().filter(|(name, _)| counts.iter().all(|(measured, _)| measured != name));
+    let gone = gone.map(|(name, before)| (name.as_str(), before.as_f64(), None, Verdict::Missing));
+    measured.chain(gone).collect()
 }
 
 fn judge(before: Option<f64>, now: f64, same_compiler: bool) -> Verdict {
@@ -124,6 +152,29 @@ mod tests {
         assert_eq!(judge(Some(400.0), 420.0, false), Verdict::Tolerated);
         assert_eq!(judge(Some(40.0), 39.0, false), Verdict::Lower);
         assert_eq!(judge(None, 1.0, true), Verdict::New);
+    }
+
+    #[test]
+    fn what_only_one_side_has_fails() {
+        let file = json!({ "put": 40.0, "get": 41, "flush": "many" });
+        let file = file.as_object().unwrap();
+        let verdicts = |counts: &[(&'static str, f64)]| -> Vec<_> {
+            let rows = compare(file, counts, true).into_iter();
+            rows.map(|(name, .., verdict)| (name.to_owned(), verdict)).collect()
+        };
+        let row = |name: &str, verdict| (name.to_owned(), verdict);
+        assert_eq!(
+            verdicts(&[("put", 40.0), ("flush", 1.0), ("lock", 2.0)]),
+            [
+                row("put", Verdict::Same),
+                row("flush", Verdict::New),
+                row("lock", Verdict::New),
+                row("get", Verdict::Missing)
+            ]
+        );
+        let failures = [Verdict::Higher, Verdict::New, Verdict::Missing].map(Verdict::is_failure);
+        let others = [Verdict::Same, Verdict::Lower, Verdict::Tolerated].map(Verdict::is_failure);
+        assert_eq!((failures, others), ([true; 3], [false; 3]));
     }
 
     #[test]
