@@ -17,7 +17,7 @@ use rma_core::wire::OpKind;
 use super::library::{Call, Library, OriginBuffers, Place, Posted, Progress};
 use super::memory::Exposed;
 use super::plan::{FenceAssertions, Form, Members, OperationPlan, Verb, Which};
-use super::shape::layouts_of;
+use super::shape::Shapes;
 use crate::bootstrap::SimBootstrap;
 use crate::fabric::{SimEndpoint, SimFabric};
 
@@ -33,6 +33,8 @@ pub struct EngineLibrary {
     threads: Vec<Thread>,
     /// What the window being made was said to be.
     said: Option<WindowOptions>,
+    /// Of the operation that is being posted.
+    shapes: Shapes,
 }
 
 /// The calls of one thread.
@@ -77,7 +79,8 @@ impl EngineLibrary {
             }
         };
         let engine = engine.map_err(say)?;
-        Ok(Self { engine, windows: Vec::new(), threads: vec![Thread::default()], said: None })
+        let threads = vec![Thread::default()];
+        Ok(Self { engine, windows: Vec::new(), threads, said: None, shapes: Shapes::default() })
     }
 
     /// The engine.
@@ -297,7 +300,8 @@ impl Library for EngineLibrary {
     ) -> Result<Posted, String> {
         let window = self.windows[plan.window];
         let operation = operation(plan, place.disp(plan.offset), buffers);
-        let (engine, layouts) = (&mut self.engine, layouts_of(plan));
+        let shape = self.shapes.of(plan);
+        let (engine, layouts) = (&mut self.engine, shape.as_ref().map(|shape| &shape.layouts));
         let posted = match (plan.form, layouts) {
             (Form::Notified { word, change }, _) => {
                 let notification = Notification { disp: place.disp(word), change };
@@ -309,7 +313,7 @@ impl Library for EngineLibrary {
                 let requested = match layouts {
                     Some(layouts) => {
                         // SAFETY: the caller's promise is the engine's; the buffers were made for the layouts.
-                        unsafe { engine.post_request_with_layouts(window, &operation, &layouts) }
+                        unsafe { engine.post_request_with_layouts(window, &operation, layouts) }
                     }
                     // SAFETY: the caller's promise is the engine's.
                     None => unsafe { engine.post_request(window, &operation) },
@@ -318,7 +322,7 @@ impl Library for EngineLibrary {
             }
             (Form::Plain, Some(layouts)) => {
                 // SAFETY: the caller's promise is the engine's; the buffers were made for the layouts.
-                unsafe { engine.post_with_layouts(window, &operation, &layouts) }
+                unsafe { engine.post_with_layouts(window, &operation, layouts) }
             }
             // SAFETY: the caller's promise is the engine's.
             (Form::Plain, None) => unsafe { post_plain(engine, window, &operation) },

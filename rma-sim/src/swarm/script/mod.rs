@@ -17,6 +17,7 @@ use self::threads::Thread;
 use super::library::{Call, Library, Place, Progress};
 use super::memory::Buffer;
 use super::plan::{Action, Over};
+use super::shape::Shapes;
 use super::shared::Shared;
 use crate::random::Random;
 use crate::world::{Fault, RankProgram, Step};
@@ -57,6 +58,8 @@ pub(super) struct RankScript<L> {
     /// Which is stepped next.
     turns: Random,
     in_flight: Vec<InFlight>,
+    /// Of the operation that is being posted.
+    shapes: Shapes,
     flush_requests: Vec<FlushRequest>,
     /// How many operations and requests there were: their names.
     names: u64,
@@ -90,6 +93,7 @@ impl<L: Library> RankScript<L> {
             current: 0,
             turns: Random::new(seed ^ u64::from(rank + 1).rotate_right(16)),
             in_flight: Vec::new(),
+            shapes: Shapes::default(),
             flush_requests: Vec::new(),
             names: 0,
             clock: 0,

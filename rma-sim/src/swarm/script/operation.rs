@@ -103,7 +103,8 @@ impl<L: Library> RankScript<L> {
         let role = self.role(plan);
         let (payload, compare) = self.payload(plan, role);
         let result_len = if plan.verb.has_result() { plan.len } else { 0 };
-        let (origin, result) = match self.shape(plan) {
+        let shape = if self.library.takes_layouts() { self.shapes.of(plan) } else { None };
+        let (origin, result) = match shape {
             Some(shape) => {
                 let origin = if payload.is_empty() { Vec::new() } else { shape.scatter(&payload) };
                 (Buffer::of(&origin), Buffer::of(&shape.empty_result(result_len)))
