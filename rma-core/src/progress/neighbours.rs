@@ -12,7 +12,7 @@ use crate::epoch::{PostSeen, Round};
 use crate::ids::{PeerAddr, Rank};
 use crate::lock::words::Word;
 use crate::op::ReduceOp;
-use crate::provider::{Endpoint, PostError, RemoteAddr};
+use crate::provider::{Accepted, Endpoint, PostError, RemoteAddr};
 use crate::window::{Told, Window};
 use crate::wire::PacketKind;
 
@@ -40,7 +40,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(line) = &mut w.line else { return self.send_round(PacketKind::Barrier, w.id, round) };
         let Ok(Some(peer)) = self.peer(round.to) else { return false };
         let word = line.place_of_round(round.round).filter(|_| self.endpoint.completes_at_once(peer));
-        match word.map(|word| self.tell(peer, word)) {
+        match word.and_then(|word| self.tell(peer, word)) {
             Some(Ok(())) => true,
             Some(Err(PostError::Again)) => false,
             Some(Err(PostError::Failed(code))) => {
@@ -57,16 +57,22 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Adds 1 to a neighbour's word, which wakes it if it sleeps.
-    fn tell(&mut self, peer: PeerAddr, word: RemoteAddr) -> Result<(), PostError> {
+    /// Adds 1 to a neighbour's word, which wakes it if it sleeps; `None`: a packet has to.
+    fn tell(&mut self, peer: PeerAddr, word: RemoteAddr) -> Option<Result<(), PostError>> {
         // What this rank has done, and what it has learnt of others, is seen by whoever sees the word.
         fence(Ordering::Release);
         let (one, dtype) = (1u64, Dtype::U64);
         let (operand, tag) = ((&raw const one).cast(), LockSeat::Waiters.tag(Word::Tickets, 0));
         // SAFETY: the operand is free when the call returns, also where it has failed, by line 12.
         let posted = unsafe { self.endpoint.atomic(peer, operand, 1, word, dtype, ReduceOp::Sum, tag) };
-        // What is tracked has failed, as at a rank that has given its part up: nobody there waits for it.
-        posted.map(|_| self.counters.words_told += 1)
+        match posted {
+            Ok(Accepted::Complete) => self.counters.words_told += 1,
+            // It has failed and changes nothing, by line 12, now or later: the word is out of this rank's reach, or gone with
+            // what it was for.
+            Ok(Accepted::Tracked) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+        Some(Ok(()))
     }
 
     /// The word by which a rank is told of an epoch of post and start, if it is a neighbour. Where ghosts serve, or epochs are
@@ -86,7 +92,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> Option<Result<(), PostError>> {
         let word = self.word_to_tell(w, told, to)?;
         match self.peer(to) {
-            Ok(Some(peer)) if self.endpoint.completes_at_once(peer) => Some(self.tell(peer, word)),
+            Ok(Some(peer)) if self.endpoint.completes_at_once(peer) => self.tell(peer, word),
             // Once it was a packet it always is.
             Ok(None) => Some(Err(PostError::Again)),
             Ok(Some(_)) | Err(_) => None,
