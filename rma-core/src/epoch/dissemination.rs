@@ -43,8 +43,9 @@ pub struct Dissemination<const K: usize> {
     rank: u32,
     size: u32,
     rounds: u16,
-    started: u32,
-    completed: u32,
+    /// How many sequences were started, and how many of them are complete. Packets name a sequence by the lower half.
+    started: u64,
+    completed: u64,
     slots: [Sequence<K>; SLOTS],
     last: [u64; K],
 }
@@ -68,18 +69,19 @@ impl<const K: usize> Dissemination<K> {
 
     /// Begins the next sequence with this rank's numbers, and names it; `None` while too many run.
     pub fn start(&mut self, values: [u64; K]) -> Option<u32> {
-        if self.started.wrapping_sub(self.completed) >= IN_FLIGHT_MAX {
+        if self.running() >= IN_FLIGHT_MAX {
             return None;
         }
-        self.started = self.started.wrapping_add(1);
-        self.fold(self.started, values);
+        self.started += 1;
+        let sequence = self.started as u32;
+        self.fold(sequence, values);
         self.advance();
-        Some(self.started)
+        Some(sequence)
     }
 
     /// A round's packet arrived. `false`: it cannot belong to this job's sequences.
     pub fn on_round(&mut self, sequence: u32, round: u16, values: [u64; K]) -> bool {
-        let ahead = sequence.wrapping_sub(self.completed);
+        let ahead = sequence.wrapping_sub(self.completed as u32);
         let valid = (1..=SLOTS as u32).contains(&ahead) && round < self.rounds;
         let bit = 1u32.checked_shl(round.into()).unwrap_or(0);
         if !valid || self.slots[sequence as usize % SLOTS].arrived & bit != 0 {
@@ -91,19 +93,19 @@ impl<const K: usize> Dissemination<K> {
         true
     }
 
-    /// Takes in what partners have written down: `told(round)` is how often the one below has told of the round, modulo
-    /// 2^32, which is the sequence that it has come to. Nothing is asked of sequences that are not started. Returns how
-    /// much was news.
+    /// Takes in what partners have written down: `told(round)` is how often the one below has told of the round, which is the
+    /// sequence that it has come to, unless it tells by packets. Then it is one that is over, and stays so, also when sequences
+    /// have the same lower halves again. Nothing is asked of those that are not started. Returns how much was news.
     #[inline]
-    pub fn hear(&mut self, told: impl Fn(u16) -> u32) -> usize {
+    pub fn hear(&mut self, told: impl Fn(u16) -> u64) -> usize {
         let (mut news, mut ahead) = (0, 1);
-        while ahead <= self.started.wrapping_sub(self.completed) {
-            let sequence = self.completed.wrapping_add(ahead);
+        while ahead <= self.running() {
+            let sequence = self.completed + u64::from(ahead);
             // Of those behind it none would be of use yet.
             let round = self.slots[sequence as usize % SLOTS].arrived.trailing_ones() as u16;
-            let early = u32::from(Mutation::NeighbourHeardTwice.is_on());
-            let is_told = |told: u32| told.wrapping_add(early).wrapping_sub(sequence) < SLOTS as u32;
-            if round < self.rounds && is_told(told(round)) && self.on_round(sequence, round, [0; K]) {
+            let early = u64::from(Mutation::NeighbourHeardTwice.is_on());
+            let is_told = |told: u64| told.wrapping_add(early).wrapping_sub(sequence) < SLOTS as u64;
+            if round < self.rounds && is_told(told(round)) && self.on_round(sequence as u32, round, [0; K]) {
                 (news, ahead) = (news + 1, 1);
             } else {
                 ahead += 1;
@@ -114,8 +116,8 @@ impl<const K: usize> Dissemination<K> {
 
     /// The next packet to send, if any; it is offered again until [`Dissemination::on_sent`].
     pub fn poll_send(&self) -> Option<Round<K>> {
-        (1..=self.started.wrapping_sub(self.completed)).find_map(|ahead| {
-            let sequence = self.completed.wrapping_add(ahead);
+        (1..=self.running()).find_map(|ahead| {
+            let sequence = (self.completed as u32).wrapping_add(ahead);
             let slot = &self.slots[sequence as usize % SLOTS];
             let ready =
                 slot.sent < self.rounds && (slot.sent == 0 || slot.arrived & (1 << (slot.sent - 1)) != 0);
@@ -135,12 +137,18 @@ impl<const K: usize> Dissemination<K> {
 
     /// Whether the sequence is complete: every rank has started it.
     pub fn is_complete(&self, sequence: u32) -> bool {
-        self.completed.wrapping_sub(sequence) < u32::MAX / 2
+        (self.completed as u32).wrapping_sub(sequence) < u32::MAX / 2
     }
 
     /// Sequences started and completed so far, modulo 2^32.
     pub fn progress(&self) -> (u32, u32) {
-        (self.started, self.completed)
+        (self.started as u32, self.completed as u32)
+    }
+
+    /// How many that were started are not complete.
+    #[inline]
+    fn running(&self) -> u32 {
+        (self.started - self.completed) as u32
     }
 
     /// Whether anything that was started is not complete.
@@ -163,7 +171,7 @@ impl<const K: usize> Dissemination<K> {
     fn advance(&mut self) {
         let all = if self.rounds == 0 { 0 } else { u32::MAX >> (32 - u32::from(self.rounds)) };
         while self.is_running() {
-            let next = self.completed.wrapping_add(1);
+            let next = self.completed + 1;
             let slot = &mut self.slots[next as usize % SLOTS];
             if slot.sent < self.rounds || slot.arrived != all {
                 return;
@@ -260,7 +268,7 @@ mod tests {
         for size in 2..20u32 {
             let mut ranks: Vec<_> = (0..size).map(|rank| Dissemination::<0>::new(Rank(rank), size)).collect();
             let near = 1 + chance(size.into()) as u32;
-            let mut words = alloc::vec![[0u32; 5]; size as usize];
+            let mut words = alloc::vec![[0u64; 5]; size as usize];
             let (mut started, mut wire) = (alloc::vec![0u32; size as usize], Vec::<Round<0>>::new());
             while ranks.iter().any(|rank| rank.progress() != (6, 6)) {
                 let at = chance(size.into()) as usize;
@@ -286,12 +294,35 @@ mod tests {
         }
     }
 
+    /// Whose partner tells it by packets has a word that says what it said long ago, or nothing.
+    #[test]
+    fn no_word_is_heard_when_sequences_begin_again() {
+        for stale in [0, 2] {
+            let mut rank = Dissemination::<0>::new(Rank(0), 2);
+            let first = (1 << 32) - 6;
+            (rank.started, rank.completed) = (first, first);
+            for sequence in first + 1..first + 16 {
+                assert_eq!(rank.start([]), Some(sequence as u32));
+                while let Some(round) = rank.poll_send() {
+                    rank.on_sent(round.sequence);
+                }
+                assert_eq!(rank.hear(|_| stale), 0, "sequence {sequence:#x}, the word says {stale}");
+                assert!(!rank.is_complete(sequence as u32));
+                match sequence % 2 {
+                    0 => assert!(rank.on_round(sequence as u32, 0, [])),
+                    _ => assert_eq!(rank.hear(|_| sequence), 1, "sequence {sequence:#x}"),
+                }
+                assert!(rank.is_complete(sequence as u32) && !rank.is_running());
+            }
+        }
+    }
+
     #[test]
     fn whatever_words_say_is_bounded() {
         let mut rank = Dissemination::<0>::new(Rank(0), 4);
         assert_eq!(rank.hear(|_| 1), 0, "nothing is started");
         rank.start([]);
-        for nonsense in [0, 1 + SLOTS as u32, u32::MAX, 1 << 31] {
+        for nonsense in [0, 1 + SLOTS as u64, 1 << 32 | 1, u64::MAX, 1 << 63] {
             assert_eq!(rank.hear(|_| nonsense), 0);
         }
         assert_eq!(rank.hear(|_| 4), 2, "who is ahead has told of this one, too");

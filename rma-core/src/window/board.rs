@@ -211,11 +211,11 @@ impl Line {
         self.by_packet |= 1u32.checked_shl(round.into()).unwrap_or(0);
     }
 
-    /// How often the partner of a round has told of it, modulo 2^32. What it did before is seen then.
+    /// How often the partner of a round has told of it by its word. What it did before is seen then.
     #[inline]
-    pub(crate) fn told_of_round(&self, round: u16) -> u32 {
+    pub(crate) fn told_of_round(&self, round: u16) -> u64 {
         match self.words().get(usize::from(round)) {
-            Some(word) if round < ROUNDS => word.load(Ordering::Acquire) as u32,
+            Some(word) if round < ROUNDS => word.load(Ordering::Acquire),
             _ => 0,
         }
     }
