@@ -146,7 +146,7 @@ impl WindowLock {
 
     /// Puts a request that [`WindowLock::try_acquire`] did not grant into the queue.
     pub fn enqueue(&mut self, waiter: Waiter) -> Request {
-        if self.waiters.len() == self.capacity {
+        if !self.has_room() {
             return Request::Full;
         }
         self.waiters.push_back(waiter);
@@ -378,5 +378,19 @@ mod tests {
         assert_eq!(lock.release(Rank(1), false), Err(NotHeld));
         assert_eq!(lock.enqueue(waiter(1, LockType::Shared)), Request::Queued);
         assert_eq!(lock.enqueue(waiter(2, LockType::Shared)), Request::Full);
+    }
+
+    #[test]
+    fn more_may_have_asked_early_than_may_wait_later() {
+        let mut lock = WindowLock::new(64);
+        assert!((0..20).all(|rank| lock.enqueue(waiter(rank, LockType::Exclusive)) == Request::Queued));
+        lock.follow_words(16);
+        assert!((20..100).all(|rank| lock.enqueue(waiter(rank, LockType::Exclusive)) == Request::Full));
+        lock.on_lost(Rank(0), 2, |_| (), |_| ());
+        assert_eq!(lock.enqueue(waiter(20, LockType::Exclusive)), Request::Full, "19 still wait");
+        (0..4).for_each(|rank| lock.forget(Rank(rank)));
+        assert_eq!(lock.enqueue(waiter(20, LockType::Exclusive)), Request::Full, "16 do");
+        lock.forget(Rank(4));
+        assert_eq!(lock.enqueue(waiter(20, LockType::Exclusive)), Request::Queued);
     }
 }

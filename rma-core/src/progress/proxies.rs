@@ -28,12 +28,12 @@ pub(super) enum Proxy {
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Draws a ticket for a request that came in a packet.
     pub(super) fn ask_by_proxy(&mut self, w: &mut Window<E::Region>, origin: Rank, claim: Claim) -> Proxy {
+        if !w.lock.has_room() {
+            return Proxy::Full;
+        }
         // Others may have agreed on the window before this rank knows whether its lock is words.
         if !w.usable || w.lock.unseated().is_some() {
             return Proxy::InLine;
-        }
-        if !w.lock.has_room() {
-            return Proxy::Full;
         }
         let Some(seat) = self.take_proxy_seat(w, claim) else { return Proxy::Full };
         let is_held = w.words.as_ref().is_some_and(|words| words.seat(seat).lock.is_held());
