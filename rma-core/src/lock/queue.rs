@@ -241,9 +241,16 @@ impl WindowLock {
         Some(waiter)
     }
 
-    /// The first waiter whose seat has what it waited for, or never will; out of the queue.
+    /// The first waiter whose seat has what it waited for, or never will; out of the queue. Kept operations leave in the
+    /// order in which they came ([`DeferredRing`](super::DeferredRing)), also where locks are lost in another.
     pub fn poll_seated(&mut self, is_over: impl Fn(u8) -> bool) -> Option<Waiter> {
-        let place = self.waiters.iter().position(|waiter| waiter.seat.is_some_and(&is_over))?;
+        let mut is_behind = false;
+        let place = self.waiters.iter().position(|waiter| {
+            let is_kept = waiter.payload.is_some();
+            let is_next = waiter.seat.is_some_and(&is_over) && !(is_kept && is_behind);
+            is_behind |= is_kept;
+            is_next
+        })?;
         self.waiters.remove(place)
     }
 
@@ -285,6 +292,7 @@ impl WindowLock {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DeferredRing;
     use super::*;
 
     fn waiter(origin: u32, lock_type: LockType) -> Waiter {
@@ -378,6 +386,24 @@ mod tests {
         assert_eq!(lock.release(Rank(1), false), Err(NotHeld));
         assert_eq!(lock.enqueue(waiter(1, LockType::Shared)), Request::Queued);
         assert_eq!(lock.enqueue(waiter(2, LockType::Shared)), Request::Full);
+    }
+
+    /// The locks of those who wait may be lost in any order.
+    #[test]
+    fn kept_operations_leave_in_the_order_in_which_they_came() {
+        let (mut lock, mut ring) = (WindowLock::new(8), DeferredRing::new(32));
+        lock.follow_words(8);
+        for seat in 0..4u8 {
+            let payload = if seat == 2 { None } else { ring.keep(&[seat; 8]) };
+            let waits = waiter(seat.into(), LockType::Exclusive);
+            lock.enqueue(Waiter { seat: Some(seat), payload, ..waits });
+        }
+        let poll = |lock: &mut WindowLock, over: &[u8]| {
+            lock.poll_seated(|seat| over.contains(&seat)).and_then(|waiter| waiter.seat)
+        };
+        assert_eq!(poll(&mut lock, &[1, 3]), None, "the operations of seat 0 are older");
+        assert_eq!(poll(&mut lock, &[1, 2, 3]), Some(2), "it has none");
+        assert_eq!([(); 4].map(|()| poll(&mut lock, &[0, 1, 3])), [Some(0), Some(1), Some(3), None]);
     }
 
     #[test]
