@@ -95,17 +95,19 @@ impl WindowLock {
     }
 
     /// The lock is words, and who comes when is decided there: this only knows who holds, and who waits, which are at
-    /// most so many.
+    /// most so many, and one under lock_all that has a seat of its own.
     pub fn follow_words(&mut self, waiters_max: usize) {
         self.everywhere = Some(Sharers::new(self.capacity > 0));
         self.capacity = self.capacity.min(waiters_max);
         // Somebody may have asked already.
-        self.waiters.shrink_to(self.capacity);
+        self.waiters.shrink_to(self.capacity + 1);
+        self.waiters.reserve_exact((self.capacity + 1).saturating_sub(self.waiters.len()));
     }
 
-    /// The first waiter for whom no lock on the words waits yet.
-    pub fn unseated(&mut self) -> Option<&mut Waiter> {
-        self.waiters.iter_mut().find(|waiter| waiter.seat.is_none())
+    /// The first waiter for whom no lock on the words waits yet; the first under lock_all, if only those are meant.
+    pub fn unseated(&mut self, only_everywhere: bool) -> Option<&mut Waiter> {
+        let is_meant = |waiter: &Waiter| !only_everywhere || waiter.claim() == Claim::Everywhere;
+        self.waiters.iter_mut().find(|waiter| waiter.seat.is_none() && is_meant(waiter))
     }
 
     fn admits(&self, lock_type: LockType) -> bool {
@@ -144,9 +146,10 @@ impl WindowLock {
         granted
     }
 
-    /// Puts a request that [`WindowLock::try_acquire`] did not grant into the queue.
+    /// Puts a request that [`WindowLock::try_acquire`] did not grant into the queue. There is room for whoever has a seat,
+    /// as there are not many.
     pub fn enqueue(&mut self, waiter: Waiter) -> Request {
-        if !self.has_room() {
+        if !self.has_room() && waiter.seat.is_none() {
             return Request::Full;
         }
         self.waiters.push_back(waiter);
@@ -158,7 +161,7 @@ impl WindowLock {
         self.exclusive.is_some() || self.shared_count > 0
     }
 
-    /// Whether [`WindowLock::enqueue`] has room.
+    /// Whether [`WindowLock::enqueue`] has room for who has no seat.
     pub fn has_room(&self) -> bool {
         self.waiters.len() < self.capacity
     }
@@ -416,7 +419,9 @@ mod tests {
         assert_eq!(lock.enqueue(waiter(20, LockType::Exclusive)), Request::Full, "19 still wait");
         (0..4).for_each(|rank| lock.forget(Rank(rank)));
         assert_eq!(lock.enqueue(waiter(20, LockType::Exclusive)), Request::Full, "16 do");
-        lock.forget(Rank(4));
+        let seated = Waiter { seat: Some(3), overtakes: true, ..waiter(21, LockType::Shared) };
+        assert_eq!(lock.enqueue(seated), Request::Queued, "it takes no room that others may need");
+        (4..6).for_each(|rank| lock.forget(Rank(rank)));
         assert_eq!(lock.enqueue(waiter(20, LockType::Exclusive)), Request::Queued);
     }
 }

@@ -28,11 +28,13 @@ pub(super) enum Proxy {
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Draws a ticket for a request that came in a packet.
     pub(super) fn ask_by_proxy(&mut self, w: &mut Window<E::Region>, origin: Rank, claim: Claim) -> Proxy {
-        if !w.lock.has_room() {
+        // Under lock_all one passes those who wait to be alone, and takes no room that they could fill.
+        let may_pass = w.usable && claim == Claim::Everywhere;
+        if !may_pass && !w.lock.has_room() {
             return Proxy::Full;
         }
         // Others may have agreed on the window before this rank knows whether its lock is words.
-        if !w.usable || w.lock.unseated().is_some() {
+        if !w.usable || (!may_pass && w.lock.unseated(false).is_some()) {
             return Proxy::InLine;
         }
         let Some(seat) = self.take_proxy_seat(w, claim) else { return Proxy::Full };
@@ -46,18 +48,22 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     fn take_proxy_seat(&mut self, w: &mut Window<E::Region>, claim: Claim) -> Option<usize> {
         let (me, words) = (self.rank, w.words.as_mut()?);
-        let seat = words.free_proxy()?;
+        let seat = words.free_proxy(claim, w.lock.has_room())?;
         words.sit(seat, me, WordLock::asked(claim, me));
         w.dirty |= self.issue_seat(w, seat).is_err();
         Some(seat)
     }
 
-    /// Draws the tickets of those who have asked too early, in their order.
+    /// Draws the tickets of those who have asked too early, in their order, which lock_all does not wait for.
     fn seat_waiters(&mut self, w: &mut Window<E::Region>) {
-        while let Some(claim) = w.lock.unseated().filter(|_| w.usable).map(|waiter| waiter.claim()) {
-            let Some(seat) = self.take_proxy_seat(w, claim) else { return };
-            if let Some(waiter) = w.lock.unseated() {
-                waiter.seat = Some(seat as u8);
+        for only_everywhere in [true, false] {
+            while let Some(claim) =
+                w.lock.unseated(only_everywhere).filter(|_| w.usable).map(|waiter| waiter.claim())
+            {
+                let Some(seat) = self.take_proxy_seat(w, claim) else { break };
+                if let Some(waiter) = w.lock.unseated(only_everywhere) {
+                    waiter.seat = Some(seat as u8);
+                }
             }
         }
     }

@@ -25,8 +25,12 @@ pub(crate) const FIRST_PROXY: usize = 1 + crate::epoch::DETACHED_IN_FLIGHT;
 /// Packets whose locks may be waited for at one time, or held alone.
 pub(crate) const PROXIES: usize = 16;
 
+/// The seat for one more packet, if it asks under lock_all: whoever does may hold locks elsewhere, for which those wait who
+/// have the other seats. It waits for nobody but who is alone, and for those before it that have asked the same.
+const PASSING_SEAT: usize = FIRST_PROXY + PROXIES;
+
 /// The seat from which locks of those are given back that were held together with others.
-pub(crate) const RELEASE_SEAT: usize = FIRST_PROXY + PROXIES;
+pub(crate) const RELEASE_SEAT: usize = PASSING_SEAT + 1;
 
 /// All seats.
 pub(crate) const SEATS: usize = RELEASE_SEAT + 1;
@@ -251,9 +255,14 @@ impl<R> Words<R> {
         (OWN_SEAT + 1..FIRST_PROXY).find(|&seat| self.seats[seat].rank == Rank(NONE))
     }
 
-    /// A seat for a lock that a packet asks for.
-    pub(crate) fn free_proxy(&self) -> Option<usize> {
-        (FIRST_PROXY..RELEASE_SEAT).find(|&seat| self.seats[seat].rank == Rank(NONE))
+    /// A seat for a lock that a packet asks for; `has_room`: there is room for one more who waits.
+    pub(crate) fn free_proxy(&self, claim: Claim, has_room: bool) -> Option<usize> {
+        let mut seats = match claim {
+            Claim::Exclusive | Claim::Shared => FIRST_PROXY..PASSING_SEAT,
+            Claim::Everywhere if has_room => FIRST_PROXY..RELEASE_SEAT,
+            Claim::Everywhere => PASSING_SEAT..RELEASE_SEAT,
+        };
+        seats.find(|&seat| self.seats[seat].rank == Rank(NONE))
     }
 
     /// The seat of the rank that was asked by a packet, and holds the lock alone.

@@ -20,6 +20,7 @@ pub fn all<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     both_ways_wait_in_one_line(make);
     shared_holders_of_both_kinds(make);
     lock_all_passes_by_both_ways(make);
+    lock_all_passes_who_fill_the_line(make);
     more_ask_than_may_wait(make);
     who_asks_early_waits(make);
 }
@@ -126,6 +127,50 @@ pub fn lock_all_passes_by_both_ways<E: Endpoint, B: Bootstrap>(make: &impl Make<
         world.wait_all(vec![(alone, waits)]).unwrap();
     }
     assert_eq!(world.word(1, window, 0), 6);
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Two ranks that hold lock_all in part, each at another target, want the other's target as well, where others wait to be
+/// alone, as many as may wait: they wait for both, and pass none of them on.
+///
+/// Shows: MPI_Win_lock_all.
+pub fn lock_all_passes_who_fill_the_line<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec { ranks: 8, ..spec() }.with(|config| config.lock_waiters = 1));
+    let window = world.allocate(64);
+    let one = 1u64.to_le_bytes();
+    let passing = [(4, [0, 2]), (6, [2, 0])];
+    let add = |world: &mut World<E, B>, rank: u32, target: u32| {
+        world.accumulate(rank, window, target, 0, &one, Dtype::U64, ReduceOp::Sum).unwrap();
+        world.engines[rank as usize].start_flush(window, Rank(target))
+    };
+    for (rank, [first, _]) in passing {
+        let all = world.engines[rank as usize].start_lock_all(window, false);
+        world.wait(rank, all).unwrap();
+        let flush = add(&mut world, rank, first);
+        world.wait(rank, flush).unwrap();
+    }
+    let mut waiting = Vec::new();
+    for (rank, target) in [(1, 2), (5, 2), (3, 0), (7, 0)] {
+        waiting.push(ask(&mut world, (window, target), rank));
+    }
+    steps(&mut world, 100);
+    let mut flushes = Vec::new();
+    for (rank, [_, second]) in passing {
+        flushes.push((rank, add(&mut world, rank, second).unwrap()));
+    }
+    world.wait_all(flushes).unwrap();
+    for (rank, sync) in &mut waiting {
+        assert_eq!(world.engines[*rank as usize].poll(sync), Poll::Pending, "rank {rank} is not alone");
+    }
+    for (rank, _) in passing {
+        let end = world.engines[rank as usize].start_unlock_all(window);
+        world.wait(rank, end).unwrap();
+    }
+    world.wait_all(waiting).unwrap();
+    for target in [0, 2] {
+        assert_eq!((world.word(target, window, 0), world.word(target, window, 8)), (2, 2));
+    }
     world.free(window).unwrap();
     world.check_idle();
 }
