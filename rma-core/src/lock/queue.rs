@@ -169,8 +169,8 @@ impl WindowLock {
     /// Releases what `origin` holds, `overtakes` being what it has asked with; says what that was.
     ///
     /// # Errors
-    /// When `origin` cannot be a holder. (Shared holders are only counted, so a wrong release is
-    /// found when nobody holds the lock shared.)
+    /// When `origin` is no holder. (Shared holders of higher ranks than are known are only counted, so a wrong release of
+    /// theirs is found when nobody holds the lock shared.)
     pub fn release(&mut self, origin: Rank, overtakes: bool) -> Result<Claim, NotHeld> {
         if Mutation::ReleaseForgotten.is_on() {
             return Ok(Claim::Shared);
@@ -180,12 +180,23 @@ impl WindowLock {
             return Ok(Claim::Exclusive);
         }
         let claim = Claim::of(LockType::Shared, overtakes && self.everywhere.is_some());
+        if self.is_sharer(origin, claim) == Some(false) {
+            return Err(NotHeld);
+        }
         self.share_less(claim)?;
         match (claim, &mut self.everywhere) {
             (Claim::Everywhere, Some(everywhere)) => everywhere.remove(origin),
             _ => self.sharers.remove(origin),
         };
         Ok(claim)
+    }
+
+    /// Whether a rank shares the lock in this way, as far as that is known.
+    pub fn is_sharer(&self, origin: Rank, claim: Claim) -> Option<bool> {
+        match (claim, &self.everywhere) {
+            (Claim::Everywhere, Some(everywhere)) => everywhere.has(origin),
+            _ => self.sharers.has(origin),
+        }
     }
 
     /// There is one shared holder less of this kind.
@@ -273,7 +284,9 @@ impl WindowLock {
         }
         let is_shared =
             (self.shared_count > 0 && !Mutation::NoOvertaking.is_on()) || Mutation::OvertakesHolder.is_on();
-        self.waiters.iter().position(|waiter| waiter.overtakes).filter(|_| is_shared)
+        // Whoever wants to be alone passes nobody, whatever its flags say.
+        let may_pass = |waiter: &Waiter| waiter.overtakes && waiter.lock_type == LockType::Shared;
+        self.waiters.iter().position(may_pass).filter(|_| is_shared)
     }
 
     /// Whether nobody holds the lock and nobody waits.
@@ -352,7 +365,10 @@ mod tests {
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(3)));
         assert!(lock.poll_grant().is_none(), "rank 4 holds nothing and waits its turn");
         assert!(lock.try_acquire(Rank(5), LockType::Shared, true));
-        (0..3).for_each(|_| assert!(lock.release(Rank(1), false).is_ok()));
+        assert!(!lock.try_acquire(Rank(6), LockType::Exclusive, true));
+        lock.enqueue(Waiter { overtakes: true, ..waiter(6, LockType::Exclusive) });
+        assert!(lock.poll_grant().is_none(), "exclusive is exclusive");
+        [1, 3, 5].map(|rank| assert!(lock.release(Rank(rank), false).is_ok()));
         assert_eq!(lock.poll_grant().map(|w| w.origin), Some(Rank(2)));
         assert!(!lock.try_acquire(Rank(6), LockType::Shared, true));
     }
@@ -407,6 +423,27 @@ mod tests {
         assert_eq!(poll(&mut lock, &[1, 3]), None, "the operations of seat 0 are older");
         assert_eq!(poll(&mut lock, &[1, 2, 3]), Some(2), "it has none");
         assert_eq!([(); 4].map(|()| poll(&mut lock, &[0, 1, 3])), [Some(0), Some(1), Some(3), None]);
+    }
+
+    #[test]
+    fn nobody_gives_back_what_is_anothers() {
+        for is_words in [false, true] {
+            let mut lock = WindowLock::new(8);
+            if is_words {
+                lock.follow_words(8);
+            }
+            lock.hold(Rank(1), Claim::Shared);
+            lock.hold(Rank(2), Claim::Everywhere);
+            assert_eq!(lock.release(Rank(3), false), Err(NotHeld));
+            assert_eq!(lock.release(Rank(3), true), Err(NotHeld));
+            if is_words {
+                assert_eq!(lock.release(Rank(1), true), Err(NotHeld));
+            }
+            assert_eq!(lock.holders(), (2, None));
+            assert!(lock.release(Rank(1), false).is_ok() && lock.release(Rank(2), true).is_ok());
+            assert_eq!(lock.release(Rank(1), false), Err(NotHeld));
+            assert!(lock.is_free());
+        }
     }
 
     #[test]
