@@ -180,14 +180,14 @@ impl WindowLock {
             return Ok(Claim::Exclusive);
         }
         let claim = Claim::of(LockType::Shared, overtakes && self.everywhere.is_some());
-        if self.is_sharer(origin, claim) == Some(false) {
+        let sharers = match (claim, &mut self.everywhere) {
+            (Claim::Everywhere, Some(everywhere)) => everywhere,
+            _ => &mut self.sharers,
+        };
+        if !sharers.remove(origin) && sharers.has(origin).is_some() {
             return Err(NotHeld);
         }
         self.share_less(claim)?;
-        match (claim, &mut self.everywhere) {
-            (Claim::Everywhere, Some(everywhere)) => everywhere.remove(origin),
-            _ => self.sharers.remove(origin),
-        };
         Ok(claim)
     }
 

@@ -20,9 +20,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Takes in what neighbours have told of the window's barrier, and tells the rounds that are ready.
     #[inline]
     pub(crate) fn advance_barrier(&mut self, w: &mut Window<E::Region>) {
-        if !w.barrier.is_running() {
-            return;
+        if w.barrier.is_running() {
+            self.advance_rounds(w);
         }
+    }
+
+    #[inline(never)]
+    fn advance_rounds(&mut self, w: &mut Window<E::Region>) {
         loop {
             if let Some(line) = &w.line {
                 self.steps_at_once += w.barrier.hear(|round| line.told_of_round(round));
