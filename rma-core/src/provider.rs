@@ -35,8 +35,9 @@
 //! 13. The data of [`Endpoint::put_with_data`] arrive once, as a request that is the [`Endpoint::data_bytes`] bytes of
 //!     them, the low one first, and lines 5, 8 and 9 hold for it. It comes behind the bytes of its own put, which are
 //!     visible then to the target's CPU, whatever [`Limits::put_completes`] is, and behind earlier puts as
-//!     [`Limits::order`] says. It finds room as requests do: a shortage of buffers delays it. Of a put that failed it
-//!     may come or not.
+//!     [`Limits::order`] says. Whoever is handed it releases it before the next poll, as not every fabric can hold it back;
+//!     a shortage of buffers, or requests that wait for one, may delay it and lose none. Of a put that failed it may come
+//!     or not.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod completion;

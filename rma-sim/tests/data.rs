@@ -5,7 +5,7 @@ mod pair;
 
 use pair::Pair;
 use rma_core::ids::Tag;
-use rma_core::provider::{CompletionScope, Endpoint, Post, PostError};
+use rma_core::provider::{Completion, CompletionBatch, CompletionScope, Endpoint, Post, PostError};
 use rma_sim::{FabricConfig, Faults, Sabotage};
 
 /// Bytes of a put.
@@ -116,4 +116,18 @@ fn data_are_refused_where_they_are_not_carried() {
         assert!(matches!(put_with_data(&mut pair, 1), Err(PostError::Failed(_))));
         assert_eq!(pair.fabric.violations().len(), 1);
     }
+}
+
+#[test]
+fn data_that_are_kept_over_a_poll_are_found() {
+    let mut pair = Pair::new(FabricConfig { data_bytes: 8, ..FabricConfig::unit(2) });
+    put_with_data(&mut pair, 1).unwrap();
+    while pair.fabric.advance().is_some() {}
+    let mut batch = CompletionBatch::new();
+    pair.endpoints[1].poll(&mut batch);
+    let Some(Completion::Packet(packet)) = batch.pop() else { panic!("the data have come") };
+    assert_eq!(pair.fabric.violations(), []);
+    pair.endpoints[1].poll(&mut batch);
+    assert_eq!(pair.fabric.violations().len(), 1);
+    pair.endpoints[1].release(packet);
 }

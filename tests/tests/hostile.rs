@@ -5,18 +5,19 @@ use std::sync::OnceLock;
 
 use rma_conformance::constructors;
 use rma_conformance::hostile::feed;
+use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
 use rma_core::engine::Engine;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::layout::Run;
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Endpoint, SendClass};
+use rma_core::provider::{Completion, CompletionBatch, Endpoint, SendClass};
 use rma_core::wire::{
     encode_data, BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Record, ReplyFlags,
     ResultRecord, RunTable, Writer,
 };
-use rma_sim::{FabricConfig, Random, SimFabric};
+use rma_sim::{FabricConfig, Random, SimEndpoint, SimFabric};
 
 #[test]
 fn the_corpus_is_harmless() {
@@ -87,6 +88,61 @@ fn data_that_make_no_sense_are_counted() {
         assert_eq!(counters.malformed_packets, index as u64 + 1, "{data:?}");
         assert_eq!(counters.packets_received.iter().sum::<u64>(), 0, "they are no packets");
     }
+}
+
+/// Data that come while requests wait for reply buffers wait too, one for each rank and window; the others are dropped
+/// and counted, and the room for those that wait does not grow.
+#[test]
+fn data_without_end_do_not_pile_up() {
+    const RANKS: u32 = 3;
+    let mut limits = FabricConfig::unit(RANKS);
+    limits.limits.receive_buffers = 8;
+    let fabric = SimFabric::new(limits);
+    let config = Config { reply_buffers: 1, ..Config::default() };
+    let mut victim =
+        Engine::open(fabric.open(0).expect("it opens"), fabric.bootstrap(0), config).expect("opens");
+    let (window, _sync) = victim.start_allocate(64, 1).expect("the window starts");
+    let room = victim.shared_bytes();
+    let mut attacker = fabric.open(1).expect("the endpoint opens");
+    fabric.bootstrap(1).publish(&attacker.address()).expect("the attacker publishes");
+    let peer = attacker.connect(&victim.endpoint().address()).expect("the victim is there");
+    let ask =
+        Header { kind: PacketKind::MetadataRequest, flags: 0, count: 0, window, sender: Rank(1), token: 0 };
+    let data =
+        encode_data(BatchFlags::UNLOCK, WindowId(window.0 + 7), Rank(1), 4).expect("it fits").to_le_bytes();
+    let step = |victim: &mut Engine<_, _>| {
+        while fabric.advance().is_some() {}
+        victim.progress();
+    };
+    // Nobody takes the answers, so at last none can be given, and what comes then waits.
+    let mut sent = 0;
+    let mut flood = |victim: &mut Engine<_, _>, attacker: &mut SimEndpoint| {
+        sent += u64::from(attacker.send(peer, &data[..4], &[], SendClass::Request).is_ok());
+        step(victim);
+        (sent, sent - victim.counters().malformed_packets)
+    };
+    for requests in 0.. {
+        assert!(requests < 1000, "answers are always given");
+        attacker.send(peer, &ask.encode(), &[], SendClass::Request).expect("there is room");
+        if flood(&mut victim, &mut attacker).1 > 0 {
+            break;
+        }
+    }
+    let (sent, waiting) = (0..500).map(|_| flood(&mut victim, &mut attacker)).last().expect("some were sent");
+    assert!(sent > 400);
+    assert_eq!(waiting, u64::from(RANKS), "one for each rank");
+    assert_eq!(victim.shared_bytes(), room);
+    let mut batch = CompletionBatch::new();
+    for _ in 0..1000 {
+        attacker.poll(&mut batch);
+        while let Some(completion) = batch.pop() {
+            if let Completion::Packet(packet) = completion {
+                attacker.release(packet);
+            }
+        }
+        step(&mut victim);
+    }
+    assert_eq!(victim.counters().malformed_packets, sent, "those that waited have been served");
 }
 
 fn nearly_right(random: &mut Random) -> Vec<u8> {

@@ -314,6 +314,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             + self.process.limits.send_bytes_max * (config.reply_buffers + 1)
             + config.operation_pool_global as usize * OperationArena::element_bytes()
             + config.target_pool_global as usize * Arena::<TargetElement>::element_bytes()
+            + self.process.held.bytes()
             + self.process.lock_cells.bytes()
             + self.process.seat_cells.bytes()
     }

@@ -234,7 +234,7 @@ impl<E: Endpoint> Engine<E, Introduced> {
         let (rank, size, config) = (process.rank, process.size, &process.config);
         let mut w = Window::new(id, rank, size, config, memory, owned, region, own, operations, targets);
         (w.usable, w.flavor) = (true, Flavor::Allocate);
-        self.windows.insert(w);
+        self.insert_window(w);
         Ok(Registered { base: own.base, key: own.key.0 })
     }
 

@@ -16,7 +16,7 @@ use crate::info::{Flavor, WindowOptions};
 use crate::mem::WindowMemory;
 use crate::path::Paths;
 use crate::pool::NONE;
-use crate::progress::{Failure, NO_WINDOW};
+use crate::progress::{Failure, Process, NO_WINDOW};
 use crate::provider::{Allocation, Endpoint, MemoryRegion};
 use crate::state::WindowState;
 use crate::table::Shortcut;
@@ -237,7 +237,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);
-        self.windows.insert(w);
+        self.insert_window(w);
         let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
         sync.error = error;
         Ok((id, sync))
@@ -384,6 +384,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.remove_window(sync.window);
         self.process.failure(sync.call)
+    }
+
+    /// Keeps a window, with room for what may have to wait for it.
+    pub(super) fn insert_window(&mut self, w: Window<E::Region>) {
+        self.windows.insert(w);
+        let Process { held, config, size, .. } = &mut self.process;
+        held.make_room(self.windows.iter().count(), *size as usize, config.peers);
     }
 
     /// Drops a window and keeps its elements for the next one.

@@ -4,6 +4,7 @@
 mod cleanup;
 mod control;
 mod deaths;
+mod held;
 mod issue;
 mod issue_layout;
 mod issue_message;

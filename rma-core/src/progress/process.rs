@@ -1,13 +1,13 @@
 //! What all windows of this process share: the endpoint, the shared pools, peers, replies, counters.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec;
 use core::sync::atomic::{fence, Ordering};
 
 use super::control::NO_WINDOW;
 use super::deaths::Losses;
+use super::held::HeldRequests;
 use super::issue::Again;
 use super::peers::{PeerTable, Place};
 use super::replies::Replies;
@@ -21,9 +21,7 @@ use crate::ids::{PeerAddr, Rank};
 use crate::info::WindowOptions;
 use crate::mutation::Mutation;
 use crate::pool::{Arena, NONE};
-use crate::provider::{
-    CompletionBatch, CompletionScope, Endpoint, Limits, NativeOps, PostError, ReceivedPacket, SendClass,
-};
+use crate::provider::{CompletionBatch, CompletionScope, Endpoint, Limits, NativeOps, PostError, SendClass};
 use crate::state::TargetLockState;
 use crate::table::{
     Direct, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement, TargetError,
@@ -111,7 +109,7 @@ pub(crate) struct Process<E: Endpoint, B> {
     /// Numbers the access epochs of start, on all windows.
     pub(crate) access_sequence: u32,
     /// Requests that arrived while no reply buffer was free, in order.
-    pub(crate) held: VecDeque<ReceivedPacket>,
+    pub(crate) held: HeldRequests,
     pub(crate) batch: CompletionBatch,
     /// Where packets are put together.
     pub(crate) stage: Box<[u8]>,
@@ -160,7 +158,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             peers: PeerTable::new(config.peers.min(size as usize + 1)),
             replies: Replies::new(config.reply_buffers, limits.send_bytes_max),
             access_sequence: 0,
-            held: VecDeque::with_capacity(limits.receive_buffers),
+            held: HeldRequests::new(limits.receive_buffers),
             batch: CompletionBatch::new(),
             stage: vec![0; limits.send_bytes_max].into_boxed_slice(),
             reduce: Dissemination::new(rank, size),

@@ -1,6 +1,7 @@
 //! MAKE_RMA_PROGRESS_*: poll the endpoint, act on what it says, issue what can go. Bounded work per call.
 #![allow(unsafe_code)] // reads packets that the provider lends
 
+use super::held::Held;
 use super::issue::Again;
 use super::tag::{LockSeat, TagKind};
 use super::{Failure, Place, Process, Windows};
@@ -197,18 +198,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         // News of deaths need no room: the room may be waiting for the dead.
         let is_request = matches!(kind, Ok(kind) if kind.is_request() && kind != PacketKind::Losses);
         if is_request && !(self.held.is_empty() && self.replies.has_room()) {
-            self.held.push_back(packet);
+            self.held.keep_packet(packet);
             return;
         }
         self.serve_packet(windows, packet);
     }
 
-    /// The data of a put, which are a request, or nothing.
+    /// The data of a put, which are a request, or nothing. What is kept of them is a copy: the loan ends now.
     #[cold]
     #[inline(never)]
     fn on_short_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
         if is_data(packet.len) && !(self.held.is_empty() && self.replies.has_room()) {
-            self.held.push_back(packet);
+            // SAFETY: the packet came from this endpoint's poll just now, and is released below.
+            let bytes = unsafe { packet.bytes() };
+            if !self.held.keep_data(bytes) {
+                self.counters.malformed_packets += 1;
+            }
+            self.endpoint.release(packet);
             return;
         }
         self.serve_packet(windows, packet);
@@ -217,18 +223,29 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Requests that had to wait for a reply buffer.
     fn serve_held(&mut self, windows: &mut Windows<E::Region>) {
         while self.replies.has_room() {
-            let Some(packet) = self.held.pop_front() else { return };
-            self.serve_packet(windows, packet);
+            match self.held.pop() {
+                Some(Held::Packet(packet)) => self.serve_packet(windows, packet),
+                Some(Held::Data { word, len }) => {
+                    let bytes = word.get(..usize::from(len)).unwrap_or_default();
+                    self.serve_bytes(windows, bytes);
+                }
+                None => return,
+            }
         }
     }
 
     fn serve_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
         // SAFETY: the packet came from this endpoint's poll and is released only after this use.
         let bytes = unsafe { packet.bytes() };
+        self.serve_bytes(windows, bytes);
+        self.endpoint.release(packet);
+    }
+
+    #[inline]
+    fn serve_bytes(&mut self, windows: &mut Windows<E::Region>, bytes: &[u8]) {
         if self.dispatch(windows, bytes).is_err() {
             self.counters.malformed_packets += 1;
         }
-        self.endpoint.release(packet);
     }
 
     /// Whether such a packet can come from such a sender. Nobody sends packets to himself, but a rank and its

@@ -380,6 +380,10 @@ unsafe impl Endpoint for SimEndpoint {
 
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let mut state = self.fabric.state();
+        let kept = state.endpoints[self.index].lent_data;
+        if kept > 0 {
+            state.violation(self.index, "data are released before the next poll", format!("{kept} are kept"));
+        }
         let found = state.poll(self.index, out);
         if found == 0 && state.config.auto_advance {
             state.advance();
@@ -500,6 +504,7 @@ impl State {
         let buffer = endpoint.lent.iter().position(Option::is_none)?;
         let data = NonNull::new(packet.bytes.as_mut_ptr())?;
         // Moving the vector does not move its heap memory, which nobody touches until `release`.
+        endpoint.lent_data += usize::from(packet.put.is_some());
         endpoint.lent[buffer] = Some(packet);
         endpoint.lent_counts[class as usize] += 1;
         Some(Completion::Packet(ReceivedPacket { data, len, buffer: buffer as u32 }))
@@ -509,11 +514,12 @@ impl State {
         let endpoint = &mut self.endpoints[index];
         let lent = endpoint.lent.get_mut(packet.buffer as usize).and_then(Option::take);
         let is_ours = |lent: &Packet| lent.bytes.as_ptr() == packet.data.as_ptr().cast_const();
-        let Some(Packet { class, mut bytes, .. }) = lent.filter(is_ours) else {
+        let Some(Packet { class, mut bytes, put, .. }) = lent.filter(is_ours) else {
             let detail = format!("buffer {} of {} bytes", packet.buffer, packet.len);
             return self.violation(index, "only a packet that was lent can be released", detail);
         };
         endpoint.lent_counts[class as usize] -= 1;
+        endpoint.lent_data -= usize::from(put.is_some());
         bytes.fill(POISON);
         self.give_buffer(bytes);
     }

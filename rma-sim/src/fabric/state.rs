@@ -64,6 +64,8 @@ pub(super) struct EndpointState {
     pub(super) lent: Vec<Option<Packet>>,
     /// Of each class: a loan of requests never keeps a reply waiting.
     pub(super) lent_counts: [usize; 2],
+    /// How many of them are the data of puts.
+    pub(super) lent_data: usize,
     /// Tracked operations without completion yet.
     pub(super) outstanding: usize,
     pub(super) injected: usize,
@@ -463,6 +465,7 @@ impl EndpointState {
             work: VecDeque::new(),
             lent: (0..2 * receive_buffers).map(|_| None).collect(),
             lent_counts: [0; 2],
+            lent_data: 0,
             outstanding: 0,
             injected: 0,
             sends: 0,
