@@ -112,6 +112,14 @@ calls! {
     /// `fi_inject`.
     fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, to: fi_addr_t) -> isize
         = msg => fi_ops_msg.inject(ep, buf, len, to);
+    /// `fi_senddata`.
+    fn senddata(
+        ep: *mut fid_ep, buf: *const c_void, len: usize, desc: *mut c_void, data: u64, to: fi_addr_t,
+        context: *mut c_void
+    ) -> isize = msg => fi_ops_msg.senddata(ep, buf, len, desc, data, to, context);
+    /// `fi_injectdata`.
+    fn injectdata(ep: *mut fid_ep, buf: *const c_void, len: usize, data: u64, to: fi_addr_t) -> isize
+        = msg => fi_ops_msg.injectdata(ep, buf, len, data, to);
     /// `fi_recv`.
     fn recv(
         ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void, from: fi_addr_t, context: *mut c_void

@@ -1,9 +1,12 @@
 //! Puts that carry data, and where the data that arrive are lent from.
 //!
-//! libfabric says them with a completion at the target that takes no receive buffer. So a target has *cells*, as many as
-//! it has buffers for requests; who keeps more data than that gets more cells, which takes memory, and the order of what
-//! comes behind is kept.
+//! libfabric says them with a completion at the target that takes no receive buffer, so nothing holds them back. Not to
+//! read the queue would hold back what it says beside them, such as that a reply has left, and who keeps data may
+//! wait for that. A queue of their own that nobody reads would grow inside libfabric instead, whose progress is one for
+//! all queues. So whoever is handed data is done with them before he polls again, and a target has as many *cells* as
+//! one poll reads entries.
 
+use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 use ofi_sys as fi;
@@ -14,72 +17,29 @@ use rma_core::provider::{Completion, CompletionBatch, Post, PostError, ReceivedP
 use crate::endpoint::OfiEndpoint;
 use crate::error::fabric_code;
 use crate::lane::CLASSES;
+use crate::poll::BATCH;
 
-/// Places for data, at addresses that do not change.
+/// Places for the data of one poll, taken in turn.
 #[derive(Debug)]
 pub(crate) struct Cells {
-    rows: Vec<NonNull<u64>>,
-    /// Cells of a row.
-    row: usize,
-    free: Vec<u32>,
+    places: Box<[UnsafeCell<u64>; BATCH]>,
+    next: usize,
 }
-
-// SAFETY: the rows are owned, and used by whoever has the endpoint.
-unsafe impl Send for Cells {}
 
 impl Cells {
-    /// So many.
-    pub(crate) fn new(row: usize) -> Self {
-        let mut cells = Self { rows: Vec::new(), row: row.max(1), free: Vec::new() };
-        cells.add_row();
-        cells
+    pub(crate) fn new() -> Self {
+        Self { places: Box::new([const { UnsafeCell::new(0) }; BATCH]), next: 0 }
     }
 
-    /// None.
-    pub(crate) fn none() -> Self {
-        Self { rows: Vec::new(), row: 1, free: Vec::new() }
-    }
-
-    #[cold]
-    fn add_row(&mut self) {
-        let first = (self.rows.len() * self.row) as u32;
-        let row = Box::leak(vec![0_u64; self.row].into_boxed_slice());
-        self.rows.push(NonNull::from(row).cast());
-        self.free.reserve(self.rows.len() * self.row);
-        self.free.extend((first..first + self.row as u32).rev());
-    }
-
-    fn cell(&self, index: u32) -> Option<NonNull<u64>> {
-        let row = *self.rows.get(index as usize / self.row)?;
-        // SAFETY: within the row.
-        Some(unsafe { row.add(index as usize % self.row) })
-    }
-
-    /// Keeps the data; where, and in which cell.
-    fn keep(&mut self, data: u64) -> Option<(NonNull<u8>, u32)> {
-        if self.free.is_empty() {
-            self.add_row();
-        }
-        let index = self.free.pop()?;
-        let cell = self.cell(index)?;
-        // SAFETY: a cell that is free is nobody's.
-        unsafe { cell.write(data.to_le()) };
-        Some((cell.cast(), index))
-    }
-
-    /// Takes a cell back.
-    fn give(&mut self, index: u32) {
-        self.free.push(index);
-    }
-}
-
-impl Drop for Cells {
-    fn drop(&mut self) {
-        for row in self.rows.drain(..) {
-            let row = NonNull::slice_from_raw_parts(row, self.row);
-            // SAFETY: came from a leaked box of so many, and is freed once.
-            drop(unsafe { Box::from_raw(row.as_ptr()) });
-        }
+    /// Where the data are until the next poll.
+    fn keep(&mut self, data: u64) -> NonNull<u8> {
+        let place = NonNull::from(&self.places[self.next]);
+        self.next = (self.next + 1) % BATCH;
+        let place = place.cast::<u64>();
+        // SAFETY: no poll hands out more than there are, and nobody looks at those of earlier polls any more; if
+        // somebody does, he reads what is there.
+        unsafe { place.write(data.to_le()) };
+        place.cast()
     }
 }
 
@@ -124,42 +84,154 @@ impl OfiEndpoint {
         if self.data_bytes == 0 {
             return;
         }
-        let Some((bytes, index)) = self.cells.keep(data) else { return };
-        let buffer = self.first_cell() + index;
-        let packet = ReceivedPacket { data: bytes, len: self.data_bytes, buffer };
+        let packet = ReceivedPacket {
+            data: self.cells.keep(data),
+            len: self.data_bytes,
+            buffer: self.number_of_data(),
+        };
         self.say(out, Completion::Packet(packet));
     }
 
-    /// Takes back what was lent of data. `false`: the packet is in a buffer.
+    /// Whether what is given back is data. Its place is free at the next poll.
     #[inline]
-    pub(crate) fn release_data(&mut self, packet: &ReceivedPacket) -> bool {
-        let cell = packet.buffer.checked_sub(self.first_cell());
-        cell.inspect(|&index| self.cells.give(index)).is_some()
+    pub(crate) fn is_of_data(&self, packet: &ReceivedPacket) -> bool {
+        packet.buffer == self.number_of_data()
     }
 
     /// Buffers have the numbers below.
     #[inline]
-    fn first_cell(&self) -> u32 {
+    fn number_of_data(&self) -> u32 {
         (CLASSES * self.limits.receive_buffers) as u32
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use rma_core::provider::{Endpoint, SendClass};
+
     use super::*;
+    use crate::nonce::Nonce;
+    use crate::{Ofi, Options};
 
     #[test]
-    fn cells_stay_where_they_are_and_there_are_always_more() {
-        let mut cells = Cells::new(2);
-        let kept: Vec<_> = (0..7).map(|data| cells.keep(0x0102 + data).unwrap()).collect();
-        for (data, (bytes, _)) in kept.iter().enumerate() {
-            // SAFETY: lent, and not given back.
-            let read = unsafe { bytes.cast::<[u8; 8]>().read() };
-            assert_eq!(read, (0x0102 + data as u64).to_le_bytes());
+    fn a_poll_can_lend_as_many_data_as_it_reads() {
+        let mut cells = Cells::new();
+        for poll in 0..5 {
+            let first = 0x0102 + poll * BATCH as u64;
+            let kept: Vec<_> =
+                (0..BATCH as u64).map(|data| (first + data, cells.keep(first + data))).collect();
+            for (data, bytes) in kept {
+                // SAFETY: lent by this poll.
+                let read = unsafe { bytes.cast::<[u8; 8]>().read() };
+                assert_eq!(read, data.to_le_bytes());
+            }
+            cells.keep(0);
         }
-        assert_eq!((cells.rows.len(), cells.free.len()), (4, 1));
-        kept.iter().for_each(|(_, index)| cells.give(*index));
-        assert_eq!(cells.free.len(), 8);
-        assert!(cells.keep(1).is_some() && cells.rows.len() == 4);
+    }
+
+    /// Nothing that is bounded takes so long.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn open(provider: &str) -> OfiEndpoint {
+        let provider = Some(provider.to_owned());
+        let options = Options { provider, single_host: true, receive_buffers: 8, ..Options::default() };
+        OfiEndpoint::open(&Ofi::discover(&options).unwrap(), &options).unwrap()
+    }
+
+    /// Two endpoints, of which the first sends what endpoints never send.
+    struct Pair {
+        foreigner: OfiEndpoint,
+        own: OfiEndpoint,
+        to: PeerAddr,
+        packets: Vec<Vec<u8>>,
+    }
+
+    impl Pair {
+        fn new(provider: &str) -> Self {
+            let (mut foreigner, mut own) = (open(provider), open(provider));
+            let to = foreigner.connect(&own.address()).unwrap();
+            own.connect(&foreigner.address()).unwrap();
+            Self { foreigner, own, to, packets: Vec::new() }
+        }
+
+        fn poll(&mut self) {
+            let mut batch = CompletionBatch::new();
+            self.foreigner.poll(&mut batch);
+            while let Some(completion) = batch.pop() {
+                assert!(matches!(completion, Completion::Done(_)), "{completion:?}");
+            }
+            self.own.poll(&mut batch);
+            while let Some(completion) = batch.pop() {
+                let Completion::Packet(packet) = completion else { panic!("{completion:?}") };
+                // SAFETY: just polled, and not released.
+                self.packets.push(unsafe { packet.bytes() }.to_vec());
+                self.own.release(packet);
+            }
+        }
+
+        fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
+            let deadline = Instant::now() + LIMIT;
+            while !holds(self) {
+                assert!(Instant::now() < deadline, "{what}");
+                self.poll();
+            }
+        }
+
+        /// Sends bytes with data, as a message and not as a put.
+        fn send_data(&mut self, class: SendClass, bytes: &[u8], is_injected: bool) -> bool {
+            let lane = self.foreigner.lanes[class as usize].send_ep;
+            let to = self.foreigner.peers[self.to.0 as usize].entries[class as usize];
+            let (buf, len) = (bytes.as_ptr().cast(), bytes.len());
+            if is_injected {
+                // SAFETY: the endpoint is open, and the bytes are free on return.
+                return unsafe { calls::injectdata(lane, buf, len, 7, to) } == 0;
+            }
+            // A slot that is in no flight: its completion is nobody's.
+            let slot = self.foreigner.live.memory.sizes().slot_of_outgoing(0);
+            let context = self.foreigner.live.memory.slot(slot).cast();
+            // SAFETY: the endpoint is open, and the bytes outlive the world.
+            unsafe { calls::senddata(lane, buf, len, core::ptr::null_mut(), 7, to, context) == 0 }
+        }
+    }
+
+    /// Messages with data take receive buffers, which come back, and are packets for nobody.
+    fn messages_with_data_are_strays(provider: &str) {
+        let mut pair = Pair::new(provider);
+        let bytes = vec![7; pair.own.limits.send_bytes_max + Nonce::BYTES];
+        let rounds = 5 * pair.own.limits.receive_buffers as u64;
+        let mut sent = 0;
+        for round in 0..rounds {
+            for class in [SendClass::Request, SendClass::Reply] {
+                for (len, is_injected) in [(0, false), (8, round % 2 == 0), (bytes.len(), false)] {
+                    pair.until("a message", |pair| pair.send_data(class, &bytes[..len], is_injected));
+                    sent += 1;
+                }
+            }
+            let number = round.to_le_bytes();
+            pair.until("a packet", |pair| {
+                pair.foreigner.send(pair.to, &number, b"behind", SendClass::Request).is_ok()
+            });
+        }
+        pair.until("all packets", |pair| pair.packets.len() as u64 + pair.own.strays >= rounds + sent);
+        assert_eq!(pair.own.strays, sent);
+        let numbers = pair.packets.iter().map(|packet| u64::from_le_bytes(packet[..8].try_into().unwrap()));
+        assert!(numbers.eq(0..rounds), "{provider}: {:?}", pair.packets);
+    }
+
+    #[test]
+    fn messages_with_data_are_strays_over_net() {
+        messages_with_data_are_strays("net");
+    }
+
+    #[test]
+    fn messages_with_data_are_strays_over_rxm() {
+        messages_with_data_are_strays("tcp;ofi_rxm");
+    }
+
+    #[test]
+    fn messages_with_data_are_strays_over_sockets() {
+        messages_with_data_are_strays("sockets");
     }
 }

@@ -133,7 +133,7 @@ pub struct OfiEndpoint {
     /// Flags of puts and atomics.
     pub(crate) put_flags: u64,
     pub(crate) flush_reads_back: bool,
-    /// Bytes of data that puts carry, and those that have come and are lent.
+    /// Bytes of data that puts carry, and those that the last poll has lent.
     pub(crate) data_bytes: usize,
     pub(crate) cells: Cells,
     /// Slots of tracked operations that are free.
@@ -218,7 +218,7 @@ impl OfiEndpoint {
             cq: live.cq.as_ptr(),
             put_flags: put_flags(remote_completion),
             data_bytes,
-            cells: if data_bytes > 0 { Cells::new(sizes.incoming) } else { Cells::none() },
+            cells: Cells::new(),
             flush_reads_back: remote_completion == RemoteCompletion::ReadBack,
             free_tracked: (0..sizes.tracked as u32).rev().collect(),
             lanes: Lane::both(&live.links, &sizes),

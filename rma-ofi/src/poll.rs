@@ -15,7 +15,7 @@ use crate::memory::Purpose;
 use crate::nonce::Nonce;
 
 /// Entries read from the queue at a time.
-const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 
 impl OfiEndpoint {
     /// See [`rma_core::provider::Endpoint::poll`].
@@ -58,8 +58,10 @@ impl OfiEndpoint {
 
     #[inline]
     fn on_completion(&mut self, entry: &fi::fi_cq_data_entry, out: &mut CompletionBatch) {
-        // Its context may be anything.
-        if entry.flags & fi::FI_REMOTE_CQ_DATA != 0 {
+        // Of a put's data the context may be anything. A message with data, which none of ours sends, has taken a
+        // buffer: it is a packet like others.
+        const DATA: u64 = fi::FI_REMOTE_CQ_DATA | fi::FI_REMOTE_WRITE;
+        if entry.flags & DATA == DATA {
             return self.on_data(entry.data, out);
         }
         let Some(slot) = self.live.memory.index_of(entry.op_context) else { return };

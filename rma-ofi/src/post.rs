@@ -488,7 +488,7 @@ unsafe impl Endpoint for OfiEndpoint {
 
     #[inline]
     fn release(&mut self, packet: ReceivedPacket) {
-        if self.release_data(&packet) {
+        if self.is_of_data(&packet) {
             return;
         }
         let class = self.live.memory.sizes().class_of_incoming(packet.buffer as usize);
