@@ -72,9 +72,11 @@ impl Profile {
     }
 
     /// Whether data of puts have been measured to come once, behind their put, and in the order of packets: where one
-    /// stream of bytes carries both. What other providers say of themselves does not tell.
+    /// stream of bytes carries both, and a packet without a receive buffer stops the stream. `ofi_rxm` reads on: it keeps
+    /// such a packet aside, and fetches large ones later, and data pass both. What other providers say of themselves does
+    /// not tell.
     pub fn carries_data(&self) -> bool {
-        matches!(self.provider, "net" | "tcp" | "tcp;ofi_rxm")
+        matches!(self.provider, "net" | "tcp")
     }
 }
 

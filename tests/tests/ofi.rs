@@ -53,7 +53,6 @@ suite!(net, OfiWorld, |spec| world(spec, "net", |_| ()));
 suite!(net_messages, OfiWorld, |spec| world(forced(spec), "net", |_| ()));
 // What ends an epoch is no packet of its own.
 suite!(net_data, OfiWorld, |spec| world(with_data(spec), "net", |_| ()), differ: large_puts);
-suite!(tcp_rxm_data, OfiWorld, |spec| world(with_data(spec), "tcp;ofi_rxm", |_| ()), differ: large_puts);
 suite!(sockets, OfiWorld, |spec| world(spec, "sockets", |_| ()));
 suite!(sockets_messages, OfiWorld, |spec| world(forced(spec), "sockets", |_| ()));
 suite!(sockets_atomics, OfiWorld, |spec| world(spec, "sockets", |options| options.native_atomics = true));

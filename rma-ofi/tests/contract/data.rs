@@ -11,23 +11,36 @@ const LENGTHS: [usize; 4] = [8, 300, 5_000, PLACE];
 /// Puts and packets in a row, one of which in so many is a packet.
 const ROW: u32 = 60;
 const PACKET_EVERY: u32 = 5;
-/// Bytes of a packet.
+/// Refusals in a row, each with a poll of everybody, after which nothing more is accepted.
+const REFUSALS: u32 = 200;
+/// Least bytes of a packet; every second one is as large as packets get.
 const PACKET_BYTES: usize = 20;
+
+/// What fills the target's buffers before a row.
+const BEFORE: [u8; 9] = [0xff; 9];
 
 /// What the target has seen of a row.
 struct Seen {
     data_bytes: usize,
+    packet_bytes_max: usize,
     next: u32,
+    /// Packets before the row.
+    before: usize,
 }
 
 impl Seen {
     /// Takes what has come: the next numbers, and of puts the bytes are there.
     fn look<E: Endpoint>(&mut self, world: &mut World<E>, window: &Window<E>) {
         while let Some(packet) = world.nodes[1].packets.pop_front() {
+            if packet == BEFORE {
+                self.before += 1;
+                continue;
+            }
             let number = u32::from_le_bytes(packet[..4].try_into().unwrap());
             assert_eq!(number, self.next, "in the order posted, each once");
             if is_packet(number) {
-                assert_eq!(packet.len(), PACKET_BYTES);
+                assert_eq!(packet.len(), packet_bytes(number, self.packet_bytes_max));
+                assert!(packet[4..].iter().all(|&byte| byte == number as u8), "{number}");
             } else {
                 assert_eq!(packet.len(), self.data_bytes);
                 let (at, len) = (place(number), length(number));
@@ -45,6 +58,14 @@ fn is_packet(number: u32) -> bool {
     number % PACKET_EVERY == PACKET_EVERY - 1
 }
 
+fn packet_bytes(number: u32, most: usize) -> usize {
+    if number / PACKET_EVERY % 2 == 0 {
+        most
+    } else {
+        PACKET_BYTES
+    }
+}
+
 fn length(number: u32) -> usize {
     LENGTHS[number as usize % LENGTHS.len()]
 }
@@ -56,9 +77,9 @@ fn place(number: u32) -> usize {
 fn post<E: Endpoint>(world: &mut World<E>, window: &Window<E>, src: &[u8], number: u32) -> bool {
     let peer = world.nodes[0].peers[1];
     let posted = if is_packet(number) {
-        let mut packet = [0; PACKET_BYTES];
-        packet[..4].copy_from_slice(&number.to_le_bytes());
-        world.nodes[0].ep.send(peer, &packet, &[], SendClass::Request)
+        let most = world.nodes[0].ep.limits().send_bytes_max;
+        let payload = vec![number as u8; packet_bytes(number, most) - 4];
+        world.nodes[0].ep.send(peer, &number.to_le_bytes(), &payload, SendClass::Request)
     } else {
         let at = window.at(place(number));
         let (tag, data) = (Tag(number.into()), u64::from(number));
@@ -90,26 +111,57 @@ pub(crate) fn line_13_data_come_behind_their_bytes<E: Endpoint>(mut world: World
     }
     assert!(matches!(data_bytes, 4 | 8), "{data_bytes}");
     let sources: Vec<Vec<u8>> = (0..ROW).map(|number| vec![number as u8 | 0x80; PLACE]).collect();
-    let mut seen = Seen { data_bytes, next: 0 };
-    for number in 0..ROW {
-        world.until("a put with data, or a packet", |world| {
-            seen.look(world, &window);
-            post(world, &window, &sources[number as usize], number)
-        });
+    // First as they come, and then behind packets for which the target has no buffer.
+    for keeps in [false, true] {
+        world.nodes[0].outcomes.clear();
+        row(&mut world, &window, &sources, keeps);
+        (0..ROW).filter(|&number| !is_packet(number)).for_each(|number| world.finish(0, number.into()));
     }
-    world.until("what was posted", |world| {
-        seen.look(world, &window);
-        seen.next == ROW
-    });
-    (0..ROW).filter(|&number| !is_packet(number)).for_each(|number| world.finish(0, number.into()));
-    keep(&mut world, &window, data_bytes);
+    pile_up(&mut world, &window, data_bytes);
 }
 
-/// As many data as are posted while the target keeps all that comes: none is lost.
-fn keep<E: Endpoint>(world: &mut World<E>, window: &Window<E>, data_bytes: usize) {
+/// Posts a row. Where the target keeps as many packets as it has buffers, it lets them go when no more of the row
+/// is accepted.
+fn row<E: Endpoint>(world: &mut World<E>, window: &Window<E>, sources: &[Vec<u8>], keeps: bool) {
+    let data_bytes = world.nodes[0].ep.data_bytes(world.nodes[0].peers[1]);
+    let packet_bytes_max = world.nodes[0].ep.limits().send_bytes_max;
+    let before = if keeps { fill(world) } else { 0 };
+    let mut seen = Seen { data_bytes, packet_bytes_max, next: 0, before: 0 };
+    let (mut posted, mut refused) = (0, 0);
+    world.until("a row of puts with data and packets", |world| {
+        seen.look(world, window);
+        if posted == ROW || refused == REFUSALS {
+            world.nodes[1].let_go();
+        }
+        match posted < ROW && post(world, window, &sources[posted as usize], posted) {
+            true => (posted, refused) = (posted + 1, 0),
+            false => refused += 1,
+        }
+        seen.next == ROW
+    });
+    assert_eq!(seen.before, before);
+}
+
+/// Has the target keep as many packets as it can; how many were sent for that.
+fn fill<E: Endpoint>(world: &mut World<E>) -> usize {
+    world.nodes[1].holds_packets = true;
+    let (peer, mut sent, mut refused) = (world.nodes[0].peers[1], 0, 0);
+    while world.nodes[1].held.len() < world.nodes[1].ep.limits().receive_buffers && refused < REFUSALS {
+        match world.nodes[0].ep.send(peer, &BEFORE, &[], SendClass::Request) {
+            Ok(()) => (sent, refused) = (sent + 1, 0),
+            Err(_) => refused += 1,
+        }
+        world.poll();
+    }
+    // What was kept stays so; data are not kept, and of packets none finds a buffer.
+    world.nodes[1].holds_packets = false;
+    sent
+}
+
+/// More data than the target has buffers, posted while it does not look: none is lost.
+fn pile_up<E: Endpoint>(world: &mut World<E>, window: &Window<E>, data_bytes: usize) {
     let receive_buffers = world.nodes[1].ep.limits().receive_buffers as u32;
     world.nodes[0].outcomes.clear();
-    world.nodes[1].holds_packets = true;
     let (src, all) = ([9; 8], receive_buffers + 20);
     let put = |world: &mut World<E>, number: u32| {
         let (peer, at, tag) = (world.nodes[0].peers[1], window.at(8), Tag(number.into()));
@@ -119,17 +171,14 @@ fn keep<E: Endpoint>(world: &mut World<E>, window: &Window<E>, data_bytes: usize
     };
     let mut posted = 0;
     for _ in 0..20 * all {
-        if posted < all && put(world, posted) {
-            posted += 1;
-        }
-        world.poll();
+        posted += u32::from(posted < all && put(world, posted));
+        world.nodes[0].poll();
     }
-    world.nodes[1].let_go();
     world.until("room for the rest", |world| {
         posted += u32::from(posted < all && put(world, posted));
         posted == all
     });
-    world.until("what was kept and what was not", |world| world.nodes[1].packets.len() == all as usize);
+    world.until("what was not looked at", |world| world.nodes[1].packets.len() == all as usize);
     for number in 0..all {
         let packet = world.nodes[1].packets.pop_front().unwrap();
         let mut expected = u64::from(number).to_le_bytes().to_vec();

@@ -35,6 +35,7 @@ pub(crate) struct Setup {
     pub(crate) provider: &'static str,
     pub(crate) library: Option<PathBuf>,
     pub(crate) remote_completion: Option<RemoteCompletion>,
+    pub(crate) packet_bytes: Option<usize>,
 }
 
 const PROVIDER: &str = "RMA_TEST_HELPER_PROVIDER";
@@ -64,12 +65,14 @@ impl Setup {
             provider: Box::leak(provider.into_boxed_str()),
             library: std::env::var_os(LIBRARY).map(Into::into),
             remote_completion: std::env::var_os(READ_BACK).map(|_| RemoteCompletion::ReadBack),
+            packet_bytes: None,
         })
     }
 
     fn options(&self) -> Options {
         let common = if self.needs_device() { Options::from_env() } else { Options::default() };
         Options {
+            packet_bytes: self.packet_bytes.unwrap_or_else(|| Options::default().packet_bytes),
             library: self.library.clone(),
             provider: Some(self.provider.to_owned()),
             single_host: !self.needs_device(),
@@ -163,6 +166,18 @@ macro_rules! contract {
             }
 
             every_body!(body);
+
+            /// Packets that the provider sends in another way than small ones.
+            #[test]
+            fn line_13_data_come_behind_large_packets() {
+                for packet_bytes in [15_000, 17_000, 65_536] {
+                    let setup = setup("line_13_data_come_behind_their_bytes");
+                    if let Some(setup) = setup.map(|setup| Setup { packet_bytes: Some(packet_bytes), ..setup }) {
+                        data::line_13_data_come_behind_their_bytes(setup.world(2));
+                    }
+                }
+            }
+
             body!(3 strays packets_for_another_endpoint_are_dropped);
             body!(3 strays keys_of_another_endpoint_open_nothing);
         }
@@ -171,17 +186,22 @@ macro_rules! contract {
 
 /// The system's library, which must have the provider.
 fn system(provider: &'static str) -> Option<Setup> {
-    Some(Setup { provider, library: None, remote_completion: None })
+    Some(Setup { provider, library: None, remote_completion: None, packet_bytes: None })
 }
 
 fn read_back(provider: &'static str) -> Option<Setup> {
-    Some(Setup { provider, library: None, remote_completion: Some(RemoteCompletion::ReadBack) })
+    Some(Setup {
+        provider,
+        library: None,
+        remote_completion: Some(RemoteCompletion::ReadBack),
+        packet_bytes: None,
+    })
 }
 
 /// A libfabric 2.x, where the machine has one: `RMA_TEST_LIBFABRIC2` names it.
 fn second(provider: &'static str) -> Option<Setup> {
     let library = second::library("not run")?;
-    Some(Setup { provider, library: Some(library), remote_completion: None })
+    Some(Setup { provider, library: Some(library), remote_completion: None, packet_bytes: None })
 }
 
 contract! {
