@@ -106,7 +106,12 @@ impl OfiEndpoint {
 }
 
 #[cfg(test)]
+#[path = "../tests/contract/second.rs"]
+mod second;
+
+#[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::{Duration, Instant};
 
     use rma_core::provider::{Endpoint, SendClass};
@@ -134,9 +139,14 @@ mod tests {
     /// Nothing that is bounded takes so long.
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn open(provider: &str) -> OfiEndpoint {
-        let provider = Some(provider.to_owned());
-        let options = Options { provider, single_host: true, receive_buffers: 8, ..Options::default() };
+    fn open(provider: &str, library: Option<&Path>) -> OfiEndpoint {
+        let options = Options {
+            provider: Some(provider.to_owned()),
+            library: library.map(Path::to_owned),
+            single_host: true,
+            receive_buffers: 8,
+            ..Options::default()
+        };
         OfiEndpoint::open(&Ofi::discover(&options).unwrap(), &options).unwrap()
     }
 
@@ -149,8 +159,8 @@ mod tests {
     }
 
     impl Pair {
-        fn new(provider: &str) -> Self {
-            let (mut foreigner, mut own) = (open(provider), open(provider));
+        fn new(provider: &str, library: Option<&Path>) -> Self {
+            let (mut foreigner, mut own) = (open(provider, library), open(provider, library));
             let to = foreigner.connect(&own.address()).unwrap();
             own.connect(&foreigner.address()).unwrap();
             Self { foreigner, own, to, packets: Vec::new() }
@@ -197,8 +207,8 @@ mod tests {
     }
 
     /// Messages with data take receive buffers, which come back, and are packets for nobody.
-    fn messages_with_data_are_strays(provider: &str) {
-        let mut pair = Pair::new(provider);
+    fn messages_with_data_are_strays(provider: &str, library: Option<&Path>) {
+        let mut pair = Pair::new(provider, library);
         let bytes = vec![7; pair.own.limits.send_bytes_max + Nonce::BYTES];
         let rounds = 5 * pair.own.limits.receive_buffers as u64;
         let mut sent = 0;
@@ -221,17 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn version_2_messages_with_data_are_strays() {
+        let Some(library) = second::library("not run") else { return };
+        messages_with_data_are_strays("tcp", Some(&library));
+        messages_with_data_are_strays("tcp;ofi_rxm", Some(&library));
+    }
+
+    #[test]
     fn messages_with_data_are_strays_over_net() {
-        messages_with_data_are_strays("net");
+        messages_with_data_are_strays("net", None);
     }
 
     #[test]
     fn messages_with_data_are_strays_over_rxm() {
-        messages_with_data_are_strays("tcp;ofi_rxm");
+        messages_with_data_are_strays("tcp;ofi_rxm", None);
     }
 
     #[test]
     fn messages_with_data_are_strays_over_sockets() {
-        messages_with_data_are_strays("sockets");
+        messages_with_data_are_strays("sockets", None);
     }
 }
