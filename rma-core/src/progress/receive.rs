@@ -221,7 +221,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Requests that had to wait for a reply buffer.
+    #[inline]
     fn serve_held(&mut self, windows: &mut Windows<E::Region>) {
+        if !self.held.is_empty() {
+            self.serve_those_held(windows);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn serve_those_held(&mut self, windows: &mut Windows<E::Region>) {
         while self.replies.has_room() {
             match self.held.pop() {
                 Some(Held::Packet(packet)) => self.serve_packet(windows, packet),
