@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rma::raw::RawWindow;
-use rma::{LockType, Rank};
+use rma::{LockProtocol, LockType, Rank, WindowOptions};
 use rma_bench::record::{rounded, Record, Unit};
 use rma_bench::series::Series;
 use serde_json::{json, Value};
@@ -40,7 +40,9 @@ pub(crate) fn run(options: &Agent) -> Outcome<()> {
 }
 
 fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Agent) -> Outcome<()> {
-    let window = RawWindow::allocate(team.job(), size_of::<u64>(), 8)?;
+    // Locks that are words of memory are nobody's to serve.
+    let by_message = WindowOptions { lock_protocol: Some(LockProtocol::Message), ..WindowOptions::DEFAULT };
+    let window = RawWindow::allocate_with(team.job(), size_of::<u64>(), 8, &by_message)?;
     let mut measured = vec![Measured::default(); TARGETS.len()];
     // The first round warms up.
     for round in 0..=options.rounds.rounds {

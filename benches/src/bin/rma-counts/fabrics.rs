@@ -52,10 +52,8 @@ pub(crate) fn measure(fabric: &Fabric) -> Result<Vec<(&'static Epoch, Counts)>, 
 }
 
 fn measure_one(fabric: &Fabric, epoch: &Epoch) -> Result<Counts, String> {
-    let mut config = Config::default();
-    if fabric.word_locks {
-        config.lock_protocol = LockProtocol::Nic;
-    }
+    let lock_protocol = if fabric.word_locks { LockProtocol::Nic } else { LockProtocol::Message };
+    let config = Config { lock_protocol, ..Config::default() };
     let failed = |error: &dyn std::fmt::Display| format!("{} over {}: {error}", epoch.name, fabric.name);
     match fabric.kind {
         Kind::Simulated => simulated(FabricConfig::unit(epoch.ranks), fabric, epoch, &config),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use rma::Config;
+use rma::{Config, LockProtocol};
 use rma_bench::output::Format;
 use rma_bench::record::{Record, Unit};
 use rma_bench::sequence::Message;
@@ -114,8 +114,12 @@ fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
         EpochKind::LockPutsGetUnlock => Epoch::PutsAndGet(operations),
         EpochKind::FencePutFence => Epoch::Fences,
     };
-    let config =
-        Config { force_message_path: row.path == Path::Message, ..row.config(&results.job.config()) };
+    // The windows that are measured are locked by messages, too.
+    let config = Config {
+        force_message_path: row.path == Path::Message,
+        lock_protocol: LockProtocol::Message,
+        ..row.config(&results.job.config())
+    };
     let provider = results.job.provider();
     let fabric = (provider.native_allocated, &provider.limits);
     let Some(messages) = trace::of_epoch(epoch, results.point.size, &config, fabric) else {
