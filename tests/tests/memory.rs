@@ -298,13 +298,23 @@ fn a_window_of_a_million_ranks_holds_what_one_of_two_does() {
     assert_eq!(held(1 << 14, &config).1, shared_of_many);
 }
 
+/// What a window may hold more where its lock is words.
+const WORDS_BYTES: usize = 6 * 1024;
+
 /// The same of one that is locked by words, of which every rank has its own.
 ///
 /// Shows: seed: no O(P) data.
 #[test]
 fn so_does_one_that_is_locked_by_words() {
     let config = Config { lock_protocol: LockProtocol::Nic, ..Config::default() };
+    let (by_message, _) = held(1 << 10, &Config::default());
     let (window, shared) = held(1 << 10, &config);
+    println!(
+        "bytes per rank: window {window}, which is {} more than one locked by messages",
+        window - by_message
+    );
+    // The places of 48 ranks' words, a line of words, and the seats (docs/locks.md).
+    assert!(window - by_message <= WORDS_BYTES, "{window} and {by_message}");
     let (window_of_many, shared_of_many) = held(1 << 20, &config);
     assert_eq!(window_of_many, window);
     assert!(window <= 64 * 1024, "{window}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
+use rma_core::info::LockProtocol;
 use rma_shm::{Options, Reach, ShmEndpoint};
 
 type ShmWorld = World<ShmEndpoint, InProcess>;
@@ -24,6 +25,10 @@ fn forced(spec: Spec) -> Spec {
     spec.with(|config| config.force_message_path = true)
 }
 
+fn by_choice(spec: Spec) -> Spec {
+    spec.with(|config| config.lock_protocol = LockProtocol::Auto)
+}
+
 /// As little of everything as there may be.
 fn scarce(options: &mut Options) {
     (options.packet_bytes, options.ring_bytes, options.receive_buffers) = (4096, 16_384, 2);
@@ -34,5 +39,14 @@ suite!(attached, ShmWorld, |spec| world(spec, Reach::Attached, |_| ()));
 // A ring holds a few packets, so that large puts as packets wait for room.
 suite!(attached_messages, ShmWorld, |spec| world(forced(spec), Reach::Attached, |_| ()), differ: large_puts);
 suite!(allocated, ShmWorld, |spec| world(spec, Reach::Allocated, |_| ()));
+// As jobs of one host lock by default, in windows of either kind of memory.
+suite!(attached_locks, ShmWorld, |spec| world(by_choice(spec), Reach::Attached, |_| ()), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    locked_or_exposed, ranges_known_late);
+suite!(allocated_locks, ShmWorld, |spec| world(by_choice(spec), Reach::Allocated, |_| ()), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    locked_or_exposed, ranges_known_late);
 suite!(packets, ShmWorld, |spec| world(spec, Reach::Packets, |options| options.ring_bytes = 1 << 18));
 suite!(scarce_packets, ShmWorld, |spec| world(spec, Reach::Packets, scarce), differ: large_puts);

@@ -117,6 +117,14 @@ providers! {
     shm_and_net: "shm+net";
 }
 
+/// Where ranks share memory locks are words by default; here they are messages beside operations that need none.
+#[test]
+fn locks_by_message() {
+    for provider in ["shm", "shm+net"] {
+        passes(4, provider, &[("RMA_LOCK_PROTOCOL", "message")]);
+    }
+}
+
 #[test]
 fn version_2_tcp() {
     let Some(library) = libfabric_2::library("not run") else { return };
