@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use rma_bootstrap::description::{HostTask, JobTask, ProgramTask, RankTask};
 use rma_bootstrap::environment::Environment;
-use rma_bootstrap::settings::{find, Audience};
+use rma_bootstrap::settings::{find, Audience, Settings, Source};
 
 use crate::cli::Cli;
 use crate::failure::Failure;
@@ -22,6 +22,9 @@ use crate::slurm;
 /// Variables by which libfabric's providers are told their network interface.
 const IFACE_VARIABLES: [&str; 5] =
     ["FI_TCP_IFACE", "FI_NET_IFACE", "FI_SOCKETS_IFACE", "FI_UDP_IFACE", "FI_VERBS_IFACE"];
+
+/// The setting that jobs have by another default which go on after deaths.
+const LOCK_PROTOCOL: &str = "RMA_LOCK_PROTOCOL";
 
 /// What ranks on other hosts are given of this process's environment besides settings and what is asked for: where
 /// programs and libraries are.
@@ -180,6 +183,9 @@ fn program(part: &Cli, cli: &Cli, environment: &Environment, is_alone: bool) -> 
     if let Some(iface) = cli.iface.as_ref().filter(|iface| iface.parse::<IpAddr>().is_err()) {
         variables.extend(IFACE_VARIABLES.map(|name| (name.into(), iface.into())));
     }
+    if cli.keep_going && !names_lock_protocol(environment) {
+        variables.push((LOCK_PROTOCOL.into(), "message".into()));
+    }
     let of_all = cli.genv.chunks_exact(2).map(|pair| (OsString::from(&pair[0]), OsString::from(&pair[1])));
     // On this host a rank has every variable of the launcher anyway: those without a value are there.
     let value = |(name, value): &(String, Option<String>)| {
@@ -208,6 +214,13 @@ fn program(part: &Cli, cli: &Cli, environment: &Environment, is_alone: bool) -> 
             .map(OsString::into_vec)
             .collect(),
     })
+}
+
+/// Whether the user has said how windows are locked, in the environment or a file of settings. Else jobs that go on
+/// after deaths lock by messages: a lock that is words is lost with a rank that dies while it has it or waits for it.
+fn names_lock_protocol(environment: &Environment) -> bool {
+    let names_it = |settings: Settings| *settings.source(LOCK_PROTOCOL) != Source::Default;
+    Settings::load_from(environment).is_ok_and(names_it)
 }
 
 /// Variables that ranks on other hosts are given without being asked for.

@@ -194,6 +194,21 @@ fn a_job_that_keeps_going_survives_its_ranks() {
     assert!(matches!(outcome.code, Some(3 | 139)), "the first failure: {outcome:?}");
 }
 
+/// Locks that are words are lost with a rank that has them. Who says how windows are locked is heeded.
+#[test]
+fn a_job_that_keeps_going_locks_by_messages_unless_told_otherwise() {
+    let said = |arguments: &[&str], variable: Option<&str>| {
+        let mut command = shell(1, arguments, "echo ${RMA_LOCK_PROTOCOL-unset}");
+        command.envs(variable.map(|value| ("RMA_LOCK_PROTOCOL", value)));
+        finish(command).stdout
+    };
+    assert_eq!(said(&[], None), "unset\n");
+    assert_eq!(said(&["--keep-going"], None), "message\n");
+    assert_eq!(said(&["--keep-going"], Some("auto")), "auto\n");
+    assert_eq!(said(&["--keep-going", "--genv", "RMA_LOCK_PROTOCOL", "nic"], None), "nic\n");
+    assert_eq!(said(&["--keep-going", "-x", "RMA_LOCK_PROTOCOL=auto"], None), "auto\n");
+}
+
 /// Peers of a rank that is gone are answered, and do not wait for it.
 #[test]
 fn peers_of_a_lost_rank_get_errors() {

@@ -151,7 +151,7 @@ fn the_list_of_settings_shows_what_may_be_said_and_what_holds_otherwise() {
     for (name, part) in [
         ("RMA_PROGRESS", "; one of auto, none, thread, signal, ghost [auto]"),
         ("RMA_MEMORY_MODEL", "; one of unified, separate [unified]"),
-        ("RMA_LOCK_PROTOCOL", "; one of message, nic, auto [message]"),
+        ("RMA_LOCK_PROTOCOL", "; one of message, nic, auto [auto]"),
         ("RMA_COALESCE", "; 0 or 1 [1]"),
         ("RMA_TIMEOUT", "(default: no limit); a number of seconds above 0"),
         ("RMA_BOOTSTRAP_TIMEOUT", "; a number of seconds above 0 [60]"),

@@ -130,7 +130,8 @@ pub struct Config {
     pub check: bool,
     /// The memory model of windows whose options do not say (`RMA_MEMORY_MODEL`).
     pub memory_model: MemoryModel,
-    /// How windows are locked whose options do not say (`RMA_LOCK_PROTOCOL`).
+    /// How windows are locked whose options do not say (`RMA_LOCK_PROTOCOL`). By itself an engine takes messages, which
+    /// every fabric has; the setting is [`LockProtocol::Auto`] unless something else is said.
     pub lock_protocol: LockProtocol,
 }
 

@@ -209,7 +209,8 @@ mod tests {
                 setting.name
             );
         }
-        assert_eq!(options.config, Config::default());
+        // The engine by itself takes the protocol that every fabric has.
+        assert_eq!(options.config, Config { lock_protocol: LockProtocol::Auto, ..Config::default() });
         assert_eq!(options.fabric, FabricOptions::default());
         assert_eq!((options.progress, options.timeout), (Progress::Auto, None));
         assert_eq!((options.trace, options.trace_events, options.metrics), (None, EVENTS_DEFAULT, None));

@@ -5,8 +5,10 @@ mod common;
 #[path = "../../rma-shm/tests/taken/mod.rs"]
 mod taken;
 
+use std::ops::RangeInclusive;
+
 use rma::raw::RawWindow;
-use rma::{Error, ErrorClass, Job, LockType, Rank, RmaError};
+use rma::{Error, ErrorClass, Job, LockProtocol, LockType, Rank, RmaError};
 use taken::taken;
 
 /// With shared memory for the ranks of this host.
@@ -17,6 +19,11 @@ fn pairs(name: &str, variables: &[(&str, &str)], body: impl FnOnce(&Job) -> Resu
     if common::is_rank() {
         return common::run_body(body);
     }
+    launch(name, variables);
+}
+
+/// Two ranks over each.
+fn launch(name: &str, variables: &[(&str, &str)]) {
     for provider in SHARED {
         let output = common::launch(name, 2, provider, variables);
         assert!(output.status.success(), "over {provider}: {}", common::text(&output));
@@ -36,11 +43,32 @@ fn is_usable(job: &Job, words: usize) -> Result<(), Error> {
     window.free().map(drop)
 }
 
-/// Shows: MPI_ERR_NO_MEM, MPI_Win_allocate.
 /// The page of words by which neighbours tell each other of fences (docs/shared-memory.md), beside a window's own:
 /// taken when the first of them is told.
 const BOARD: u64 = 4096;
 
+/// The page of the words of a window's lock, which neighbours have by default (docs/locks.md).
+const LOCK_WORDS: u64 = 4096;
+
+/// Runs `body` with locks by message and as they are by default; it is told what a window has taken besides its own
+/// memory, at least and at most.
+fn each_protocol(
+    name: &str,
+    variables: &[(&str, &str)],
+    body: fn(&Job, RangeInclusive<u64>) -> Result<(), Error>,
+) {
+    if common::is_rank() {
+        return common::run_body(|job| {
+            let words = if job.config().lock_protocol == LockProtocol::Message { 0 } else { LOCK_WORDS };
+            body(job, words..=words + BOARD)
+        });
+    }
+    for locks in [&[("RMA_LOCK_PROTOCOL", "message")][..], &[]] {
+        launch(name, &[variables, locks].concat());
+    }
+}
+
+/// Shows: MPI_ERR_NO_MEM, MPI_Win_allocate.
 #[test]
 fn more_than_there_is_is_an_error_of_all_ranks_with_both_numbers() {
     pairs("more_than_there_is_is_an_error_of_all_ranks_with_both_numbers", &[], |job| {
@@ -65,12 +93,16 @@ fn more_than_there_is_is_an_error_of_all_ranks_with_both_numbers() {
 
 #[test]
 fn windows_are_reserved_if_that_is_wished() {
-    pairs("windows_are_reserved_if_that_is_wished", &[("RMA_SHM_RESERVE", "1")], |job| {
+    each_protocol("windows_are_reserved_if_that_is_wished", &[("RMA_SHM_RESERVE", "1")], |job, besides| {
         let said = job.provider_description();
         assert!(said.contains("memory of a window   reserved when it is made"), "{said}");
         let window = RawWindow::allocate(job, 1 << 20, 1)?;
         let taken = taken();
-        assert!((1 << 20..=(1 << 20) + BOARD).contains(&taken), "{taken} before anybody has touched a page");
+        let beyond = taken.checked_sub(1 << 20);
+        assert!(
+            beyond.is_some_and(|beyond| besides.contains(&beyond)),
+            "{taken} before anybody has touched a page"
+        );
         window.free()?;
         is_usable(job, 100_000)
     });
@@ -78,12 +110,12 @@ fn windows_are_reserved_if_that_is_wished() {
 
 #[test]
 fn windows_are_not_touched_otherwise() {
-    pairs("windows_are_not_touched_otherwise", &[], |job| {
+    each_protocol("windows_are_not_touched_otherwise", &[], |job, besides| {
         let said = job.provider_description();
         assert!(said.contains("taken when it is touched, ordinary pages"), "{said}");
         let window = RawWindow::allocate(job, 64 << 20, 1)?;
         let taken = taken();
-        assert!(taken <= BOARD, "{taken}");
+        assert!(besides.contains(&taken), "{taken}");
         window.free()
     });
 }

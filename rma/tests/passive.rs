@@ -1,4 +1,4 @@
-//! A target that stays outside of the library does not stall its origins: the agent serves them.
+//! A target that stays outside of the library does not stall its origins: the agent serves them, or nobody needs to.
 //!
 //! Nothing here is a matter of time. The target blocks in a read of a connection of its own until the origin writes
 //! to it, which the origin does after its operations: were they not served before the target comes back, neither
@@ -92,18 +92,21 @@ fn call_back(target: &mut TcpStream) {
     target.write_all(b"back").unwrap();
 }
 
+/// Locks are messages where it matters who serves them: of words, which neighbours have by default, nobody does.
+const BY_MESSAGE: (&str, &str) = ("RMA_LOCK_PROTOCOL", "message");
+
 /// Shows: notes: agent as a thread, MPI-4.1 13.7.3.
 #[test]
 fn a_target_that_is_away_does_not_stall_its_origins() {
     let name = "a_target_that_is_away_does_not_stall_its_origins";
-    ranks_with(name, 2, &[("RMA_PROGRESS", "thread")], polling_and_away);
+    ranks_with(name, 2, &[("RMA_PROGRESS", "thread"), BY_MESSAGE], polling_and_away);
 }
 
 /// Shows: notes: agent as a signal, MPI-4.1 13.7.3.
 #[test]
 fn a_target_that_is_away_is_served_by_signals() {
     let name = "a_target_that_is_away_is_served_by_signals";
-    ranks_with(name, 2, &[("RMA_PROGRESS", "signal")], polling_and_away);
+    ranks_with(name, 2, &[("RMA_PROGRESS", "signal"), BY_MESSAGE], polling_and_away);
 }
 
 /// Shows: notes: agent as a process, MPI-4.1 13.7.3.
@@ -113,11 +116,57 @@ fn a_target_that_is_away_is_served_by_its_ghost() {
     ranks_with(name, 2, &[("RMA_PROGRESS", "ghost")], polling_and_away);
 }
 
-/// Without a driver the origin waits until the target is back: what the others are compared with.
+/// The same with locks as they are by default, which are words where ranks share memory, and packets elsewhere.
+///
+/// Shows: notes: agent as a thread, MPI-4.1 13.7.3.
+#[test]
+fn a_target_that_is_away_does_not_stall_locks_of_the_default() {
+    let name = "a_target_that_is_away_does_not_stall_locks_of_the_default";
+    ranks_with(name, 2, &[("RMA_PROGRESS", "thread")], polling_and_away);
+}
+
+/// With nobody who serves them, neighbours have locks all the same, which nobody has to grant: a target that stays outside
+/// of the library is locked, written and read, by default. It has said before where the words are.
+///
+/// Shows: ours: rma_lock_protocol, MPI-4.1 13.7.3.
+#[test]
+fn without_a_driver_neighbours_take_locks_of_a_target_that_is_away() {
+    let name = "without_a_driver_neighbours_take_locks_of_a_target_that_is_away";
+    if is_rank() {
+        return run_body(lock_while_away);
+    }
+    for provider in ["shm", "shm+net"] {
+        let output = launch(name, 2, provider, &[("RMA_PROGRESS", "none")]);
+        assert!(output.status.success(), "over {provider}: {}", text(&output));
+    }
+}
+
+/// Takes every kind of lock of a target that comes back when that is done.
+fn lock_while_away(job: &Job) -> Result<(), Error> {
+    let window = job.allocate::<u64>(3)?;
+    let mut peer = meet(job, &window)?;
+    if job.rank() == TARGET {
+        stay_away(&mut peer);
+    } else {
+        wait_until_away(&mut peer);
+        for round in 0..REPEATS as u64 {
+            let value = [round];
+            window.lock(TARGET, LockType::Exclusive, |epoch| epoch.put(1, &value))?;
+            let old = window.lock(TARGET, LockType::Shared, |epoch| epoch.get_value(1))?;
+            window.lock_all(|epoch| epoch.put_value(TARGET, 2, old + 1))?;
+            assert_eq!(window.lock_all(|epoch| epoch.get_value(TARGET, 2))?, round + 1);
+        }
+        call_back(&mut peer);
+    }
+    job.barrier()?;
+    window.free().map(drop)
+}
+
+/// Without a driver the origin waits for a lock by message until the target is back: what the others are compared with.
 #[test]
 fn without_a_driver_a_target_that_is_away_serves_nobody() {
     let name = "without_a_driver_a_target_that_is_away_serves_nobody";
-    ranks_with(name, 2, &[("RMA_PROGRESS", "none")], |job| {
+    ranks_with(name, 2, &[("RMA_PROGRESS", "none"), BY_MESSAGE], |job| {
         let window = job.allocate::<u64>(3)?;
         let mut peer = meet(job, &window)?;
         if job.rank() == TARGET {

@@ -66,11 +66,13 @@ fn a_program_is_refused_what_is_above_the_limit() -> Result<(), Error> {
 fn the_environment_is_refused_the_same() {
     for (field, variable, limit, set) in SIZES {
         let Some(variable) = variable else { continue };
+        let nowhere = ("XDG_CONFIG_HOME", "/nonexistent");
         let load = |value: usize| {
-            let pairs = [("XDG_CONFIG_HOME", "/nonexistent"), (variable, &value.to_string())];
+            let pairs = [nowhere, (variable, &value.to_string())];
             Settings::load_from(&Environment::from_pairs(pairs)).map(Options::from_settings)
         };
-        let mut expected = Config::default();
+        let unset = Settings::load_from(&Environment::from_pairs([nowhere])).map(Options::from_settings);
+        let mut expected = unset.unwrap().config;
         set(&mut expected, limit);
         assert_eq!(load(limit).unwrap().config, expected, "{field}");
         let error = Error::from(load(limit + 1).unwrap_err());

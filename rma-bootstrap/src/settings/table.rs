@@ -134,7 +134,7 @@ pub const SETTINGS: &[Setting] = &[
     user(
         "RMA_LOCK_PROTOCOL",
         Kind::OneOf(&["message", "nic", "auto"]),
-        "message",
+        "auto",
         "lock windows by messages, by the fabric's atomics where it has them (nic), or by what suits target and epoch",
     ),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let a network execute accumulates, where it really can (shared memory does)"),

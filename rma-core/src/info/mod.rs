@@ -85,8 +85,9 @@ pub enum LockProtocol {
     /// By the fabric's atomics on two words of the target's memory, where every rank's fabric has them; else by
     /// packets.
     Nic,
-    /// The same where the fabric executes puts and gets by itself, too, so that an epoch may need no packet; else by
-    /// packets.
+    /// By such words as well, which each origin changes or asks for by a packet, as suits the target and the epoch: those
+    /// of a neighbour always, as in shared memory, and where all ranks reach the words those of others for epochs that
+    /// fit no packet. By packets alone where nobody reaches words, or all do but puts and gets need the target's process.
     Auto,
 }
 
@@ -228,7 +229,8 @@ pub struct WindowOptions {
     /// Whether conflicting accesses are looked for; `None`: as [`crate::config::Config::check`] says.
     pub check: Option<bool>,
     /// How the window is locked; `None`: as [`crate::config::Config::lock_protocol`] says. Of a window that exists:
-    /// how it is, which is never [`LockProtocol::Auto`]. Ranks that want different things have packets.
+    /// how it is: [`LockProtocol::Message`] where words were wanted and are not there, and [`LockProtocol::Auto`] where
+    /// only neighbours reach them. A window has packets that one rank wants to have packets.
     ///
     /// Implements: ours: rma_lock_protocol.
     pub lock_protocol: Option<LockProtocol>,
