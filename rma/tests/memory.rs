@@ -47,7 +47,7 @@ fn is_usable(job: &Job, words: usize) -> Result<(), Error> {
 /// taken when the first of them is told.
 const BOARD: u64 = 4096;
 
-/// The page of the words of a window's lock, which neighbours have by default (docs/locks.md).
+/// The page of the words of windows' locks, which neighbours have by default (docs/locks.md).
 const LOCK_WORDS: u64 = 4096;
 
 /// Runs `body` with locks by message and as they are by default; it is told what a window has taken besides its own
@@ -117,6 +117,30 @@ fn windows_are_not_touched_otherwise() {
         let taken = taken();
         assert!(besides.contains(&taken), "{taken}");
         window.free()
+    });
+}
+
+/// Each page is a file, and a process has few of these. Windows that come later have the places of those that are gone.
+#[test]
+fn windows_share_the_pages_of_the_words_of_their_locks() {
+    pairs("windows_share_the_pages_of_the_words_of_their_locks", &[], |job| {
+        let (other, value) = (Rank(1 - job.rank().0), [1]);
+        for _ in 0..2 {
+            let windows = (0..32).map(|_| job.allocate::<u64>(1)).collect::<Result<Vec<_>, _>>()?;
+            // Of the windows' own memory nothing is touched before both have looked. Six have one board.
+            let taken = taken();
+            assert!((LOCK_WORDS..=LOCK_WORDS + 6 * BOARD).contains(&taken), "{taken}");
+            job.barrier()?;
+            for window in &windows {
+                window.lock(other, LockType::Exclusive, |epoch| epoch.put(0, &value))?;
+            }
+            job.barrier()?;
+            for window in windows {
+                assert_eq!(window.local().get(0)?, 1);
+                window.free()?;
+            }
+        }
+        Ok(())
     });
 }
 

@@ -210,9 +210,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             disp_unit: disp_unit.max(1),
             misalignment: memory.misalignment(),
         };
-        let has_failed = error.is_some();
+        let (has_failed, pages) = (error.is_some(), &mut self.windows.pages);
         let has_own = !has_failed && remote.is_none();
-        let words = if has_own { process.make_words(&options, id, own) } else { None };
+        let words = if has_own { process.make_words(pages, &options, id, own) } else { None };
         let operations = process.operations.reserve(process.config.operation_pool);
         let targets = process.targets.reserve(process.config.target_pool);
         let mut w = Window::new(

@@ -10,7 +10,7 @@ use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
 use crate::table::Sync;
-use crate::window::{has_atomics, Window, Words};
+use crate::window::{has_atomics, Pages, Window, Words};
 use crate::wire::Metadata;
 
 /// First key of the words with which windows are locked: apart from those of windows and of dynamic windows' regions.
@@ -43,12 +43,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The words of a new window's lock, if this rank has some to offer.
     pub(crate) fn make_words(
         &mut self,
+        pages: &mut Pages,
         options: &WindowOptions,
         id: WindowId,
         own: Metadata,
     ) -> Option<Words<E::Region>> {
         let offer = self.offers_words(options)?;
-        Words::new(&mut self.endpoint, RemoteKey(WORDS_KEY_BASE + u64::from(id.0)), own, offer)
+        let key = RemoteKey(WORDS_KEY_BASE + u64::from(id.0));
+        Words::new(&mut self.endpoint, pages, (id, key), own, offer)
     }
 
     /// Whether a target's lock, which was called, is to be had by its words; else it is by a packet, which the target

@@ -6,18 +6,20 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::ids::WindowId;
-use crate::window::{Boards, Window};
+use crate::window::{Boards, Pages, Window};
 
 /// All windows.
 #[derive(Debug)]
 pub(crate) struct Windows<R> {
     entries: Vec<Option<Box<Window<R>>>>,
     pub(crate) boards: Boards<R>,
+    /// Where the words of their locks are.
+    pub(crate) pages: Pages,
 }
 
 impl<R> Windows<R> {
     pub(crate) const fn new() -> Self {
-        Self { entries: Vec::new(), boards: Boards::new() }
+        Self { entries: Vec::new(), boards: Boards::new(), pages: Pages::new() }
     }
 
     /// The id that the next window gets.

@@ -14,8 +14,8 @@ pub(crate) use board::{Boards, Line, Told};
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use memory::OwnedMemory;
 pub(crate) use words::{
-    has_atomics, offset_of, offset_of_waiter, Seat, Words, FIRST_PROXY, OWN_SEAT, PROXIES, RELEASE_SEAT,
-    SEATS,
+    has_atomics, offset_of, offset_of_waiter, Pages, Seat, Words, FIRST_PROXY, OWN_SEAT, PROXIES,
+    RELEASE_SEAT, SEATS,
 };
 
 use crate::check::Checker;

@@ -2,12 +2,14 @@
 #![allow(unsafe_code)] // registers memory
 
 use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::busy::BusyTargets;
 use crate::dtype::Dtype;
-use crate::ids::{PeerAddr, Rank, RemoteKey};
+use crate::ids::{PeerAddr, Rank, RemoteKey, WindowId};
 use crate::info::LockProtocol;
 use crate::lock::words::{Claim, Tickets, Word, WordLock};
 use crate::op::ReduceOp;
@@ -57,27 +59,74 @@ pub(crate) fn has_atomics(native: &NativeOps) -> bool {
         && native.compare_atomic & 1 << dtype as u32 != 0
 }
 
+/// Windows whose words are in one page. Of shared memory each is a file, and a mapping at each neighbour.
+const LINES: usize = 4096 / size_of::<Line>();
+
+/// Memory that the fabric reaches best, for the words of some windows.
+#[derive(Debug)]
+struct Page {
+    lines: NonNull<[Line; LINES]>,
+    _mapping: Box<dyn Mapping>,
+}
+
+// SAFETY: the lines are made of atomics, and are not bound to a thread; neither is what keeps them mapped.
+unsafe impl Send for Page {}
+// SAFETY: the same; of the mapping nothing is used but its end, which is one owner's.
+unsafe impl Sync for Page {}
+
+/// The pages that some window has words in.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    made: Vec<Weak<Page>>,
+}
+
+impl Pages {
+    pub(crate) const fn new() -> Self {
+        Self { made: Vec::new() }
+    }
+
+    /// The page of a window, if one of its others has words there.
+    fn find(&self, window: WindowId) -> Option<Arc<Page>> {
+        self.made.get(window.0 as usize / LINES)?.upgrade()
+    }
+
+    fn keep(&mut self, window: WindowId, page: &Arc<Page>) {
+        let at = window.0 as usize / LINES;
+        if self.made.len() <= at {
+            self.made.resize(at + 1, Weak::new());
+        }
+        self.made[at] = Arc::downgrade(page);
+    }
+}
+
 /// What keeps the words: memory that the fabric reaches best, if it makes a difference.
 #[derive(Debug)]
 enum Kept {
     Own(Box<Line>),
-    Mapped { line: NonNull<Line>, _mapping: Box<dyn Mapping> },
+    Mapped { page: Arc<Page>, line: usize },
 }
-
-// SAFETY: the line belongs to this value alone, is made of atomics, and is not bound to a thread; neither is what keeps
-// it mapped.
-unsafe impl Send for Kept {}
 
 impl Kept {
     /// A line of zeros; `None`: there is no memory on which the fabric has the atomics.
-    fn new(endpoint: &mut impl Endpoint) -> Option<Self> {
-        match endpoint.allocate(size_of::<Line>(), align_of::<Line>()) {
-            Allocation::Here { base, mapping } => {
-                Some(Self::Mapped { line: base.cast::<Line>(), _mapping: mapping })
-            }
-            Allocation::Anywhere if has_atomics(endpoint.native()) => Some(Self::Own(Box::default())),
-            Allocation::Anywhere | Allocation::OutOfMemory => None,
-        }
+    fn new(endpoint: &mut impl Endpoint, pages: &mut Pages, window: WindowId) -> Option<Self> {
+        let page = match pages.find(window) {
+            Some(page) => page,
+            None => match endpoint.allocate(size_of::<[Line; LINES]>(), align_of::<Line>()) {
+                Allocation::Here { base, mapping } => {
+                    let page = Arc::new(Page { lines: base.cast(), _mapping: mapping });
+                    pages.keep(window, &page);
+                    page
+                }
+                Allocation::Anywhere if has_atomics(endpoint.native()) => {
+                    return Some(Self::Own(Box::default()));
+                }
+                Allocation::Anywhere | Allocation::OutOfMemory => return None,
+            },
+        };
+        let kept = Self::Mapped { page, line: window.0 as usize % LINES };
+        // Another window of this number may have had the line.
+        kept.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        Some(kept)
     }
 
     fn words(&self) -> &[AtomicU64; 2 + WAITERS as usize] {
@@ -85,7 +134,7 @@ impl Kept {
             Self::Own(line) => &line.0,
             // SAFETY: the memory is as large, aligned, and of zeros when it came, by the contract; it is kept as long as
             // this, and of everybody's accesses to it all are atomic.
-            Self::Mapped { line, .. } => unsafe { &line.as_ref().0 },
+            Self::Mapped { page, line } => unsafe { &page.lines.as_ref()[*line].0 },
         }
     }
 }
@@ -153,11 +202,12 @@ impl<R: MemoryRegion> Words<R> {
     /// Registers the words of a new window; `None`: the fabric does not register such memory.
     pub(crate) fn new<E: Endpoint<Region = R>>(
         endpoint: &mut E,
-        key: RemoteKey,
+        pages: &mut Pages,
+        (id, key): (WindowId, RemoteKey),
         metadata: Metadata,
         (choice, reaches_all): (LockProtocol, bool),
     ) -> Option<Self> {
-        let kept = Kept::new(endpoint)?;
+        let kept = Kept::new(endpoint, pages, id)?;
         let words = kept.words();
         words[Word::Tickets as usize].store(Tickets::free(FIRST_TICKET).0, Ordering::Relaxed);
         let base = NonNull::from(words).cast::<u8>();
