@@ -390,7 +390,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub(super) fn insert_window(&mut self, w: Window<E::Region>) {
         self.windows.insert(w);
         let Process { held, config, size, .. } = &mut self.process;
-        held.make_room(self.windows.iter().count(), *size as usize, config.peers);
+        // Settings are alike in a job as a rule: where they are not, the first data make it.
+        let known = if config.put_data { config.peers } else { 0 };
+        held.make_room(self.windows.iter().count(), *size as usize, known);
     }
 
     /// Drops a window and keeps its elements for the next one.
