@@ -204,6 +204,10 @@ impl OfiEndpoint {
         )?;
         let live =
             Arc::new(Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode, nonce, keys });
+        if choice.profile.quirks.stays_open {
+            // The fabric uses the buffers, too, until the process ends.
+            core::mem::forget(Arc::clone(&live));
+        }
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
         let limits = limits(&claims, &sizes, remote_completion, choice.profile);

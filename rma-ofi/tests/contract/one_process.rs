@@ -404,6 +404,19 @@ pub(crate) fn misuse_is_an_error<E: Endpoint>(mut world: World<E>) {
     node.ep.disconnect(again);
 }
 
+/// Nothing but reading is done with a source.
+pub(crate) fn a_source_may_be_a_constant<E: Endpoint>(mut world: World<E>) {
+    static SOURCE: [u8; 4096] = [0x5a; 4096];
+    let window = Window::<E>::new(&mut world.nodes[1].ep, SOURCE.len(), 1);
+    for (tag, len) in (0..).zip([1, 8, 200, SOURCE.len()]) {
+        world.start_put(0, 1, &SOURCE[..len], window.at(0), tag);
+        world.until("the put", |world| world.nodes[0].outcomes.len() as u64 > tag);
+        assert!(world.nodes[0].outcomes.iter().all(|(_, outcome)| outcome.is_ok()));
+    }
+    world.flush(0, 1, 100);
+    assert!((0..SOURCE.len()).all(|at| window.byte(at) == SOURCE[at]));
+}
+
 /// A rank may be its own target.
 pub(crate) fn an_endpoint_reaches_itself<E: Endpoint>(mut world: World<E>) {
     let window = Window::<E>::new(&mut world.nodes[0].ep, 4096, 1);
