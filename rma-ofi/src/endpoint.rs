@@ -44,6 +44,15 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// For the endpoint and its regions; and for the fabric, which goes on to use the buffers where nothing is closed.
+    fn shared(self, profile: &Profile) -> Arc<Self> {
+        let live = Arc::new(self);
+        if profile.quirks.stays_open {
+            core::mem::forget(Arc::clone(&live));
+        }
+        live
+    }
+
     /// See [`Keys::salt`]; of this endpoint's memory.
     pub(crate) fn key_salt(&self) -> u64 {
         self.keys.salt(self.nonce)
@@ -202,12 +211,8 @@ impl OfiEndpoint {
             Kind { has_region: read_back.is_some(), is_text: claims.has_text_addresses, keys },
             Particulars { nonce, read_back: ReadBack::published(read_back.as_ref(), &claims) },
         )?;
-        let live =
-            Arc::new(Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode, nonce, keys });
-        if choice.profile.quirks.stays_open {
-            // The fabric uses the buffers, too, until the process ends.
-            core::mem::forget(Arc::clone(&live));
-        }
+        let live = Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode, nonce, keys };
+        let live = live.shared(choice.profile);
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
         let limits = limits(&claims, &sizes, remote_completion, choice.profile);
