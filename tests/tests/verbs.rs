@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use rma_conformance::behaviour::word_locks;
+use rma_conformance::behaviour::{chosen_locks, word_locks};
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
 use rma_core::info::LockProtocol;
@@ -67,6 +67,21 @@ suite!(verbs_word_locks, VerbsWorld, locked_by_words, differ:
 fn verbs_word_locks_are_words() {
     let make = |spec: Spec| world(spec, &Options { native_atomics: true, ..Options::default() });
     word_locks::all(&make);
+}
+
+// What fits a packet goes by one, the rest by words.
+suite!(verbs_locks_by_choice, VerbsWorld, |spec: Spec| {
+    let spec = spec.with(|config| config.lock_protocol = LockProtocol::Auto);
+    world(spec, &Options { native_atomics: true, ..Options::default() })
+}, differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, large_puts_carry_unlock,
+    every_switch_has_a_price, lock_all_touches_only_its_targets, locked_or_exposed, ranges_known_late);
+
+#[test]
+fn verbs_locks_by_choice_are_chosen() {
+    let make = |spec: Spec| world(spec, &Options { native_atomics: true, ..Options::default() });
+    chosen_locks::an_epoch_chooses(&make);
+    chosen_locks::a_busy_target_is_spared(&make);
 }
 
 suite!(verbs_messages, VerbsWorld, |spec| world(forced(spec), &Options::default()));

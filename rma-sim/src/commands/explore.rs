@@ -1,7 +1,10 @@
 //! `rma-sim explore`: every interleaving of the small programs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use clap::Args;
@@ -39,6 +42,9 @@ pub(crate) struct Explore {
     /// Write the table into this page, between its marks: docs/model-checking.md.
     #[arg(long)]
     write: Option<PathBuf>,
+    /// How many at a time.
+    #[arg(long, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
+    jobs: usize,
     /// Do what a violation printed as its schedule, on the one scenario that is selected.
     #[arg(long)]
     replay: Option<String>,
@@ -61,11 +67,9 @@ impl Explore {
         let start = Instant::now();
         let (mut states, mut failed) = (0, 0);
         let mut table = String::from(HEAD);
-        for scenario in &selected {
-            let report = explore(scenario, Limits { states_max: self.limit, is_checked: self.check });
+        for (scenario, report) in selected.iter().zip(self.explore_all(&selected)) {
             states += report.states;
             failed += usize::from(matches!(report.outcome, Outcome::Violated { .. }));
-            tell(scenario, &report);
             table.push_str(&report.row(scenario));
         }
         let seconds = start.elapsed().as_secs_f64();
@@ -75,6 +79,24 @@ impl Explore {
             return ExitCode::from(1);
         }
         ExitCode::from(u8::from(failed > 0))
+    }
+
+    /// As many at a time as were asked for; told in their order.
+    fn explore_all(&self, selected: &[Scenario]) -> Vec<Report> {
+        let limits = Limits { states_max: self.limit, is_checked: self.check };
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Done { reports: Vec::new(), early: BTreeMap::new() });
+        let work = || loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(scenario) = selected.get(index) else { break };
+            let report = explore(scenario, limits);
+            // Where another one has panicked the command ends so, when all are done.
+            done.lock().unwrap_or_else(PoisonError::into_inner).add(index, report, selected);
+        };
+        std::thread::scope(|scope| {
+            (0..self.jobs.max(1)).for_each(|_| drop(scope.spawn(work)));
+        });
+        done.into_inner().unwrap_or_else(PoisonError::into_inner).reports
     }
 
     fn selected(&self) -> Vec<Scenario> {
@@ -93,6 +115,24 @@ impl Explore {
         let name = self.name.as_deref().unwrap_or_default();
         all.retain(|scenario| scenario.name.contains(name));
         all
+    }
+}
+
+/// What has been explored.
+struct Done {
+    /// Of the first scenarios, all that have been told.
+    reports: Vec<Report>,
+    /// Of those that were done before one in front of them.
+    early: BTreeMap<usize, Report>,
+}
+
+impl Done {
+    fn add(&mut self, index: usize, report: Report, selected: &[Scenario]) {
+        self.early.insert(index, report);
+        while let Some(report) = self.early.remove(&self.reports.len()) {
+            tell(&selected[self.reports.len()], &report);
+            self.reports.push(report);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use core::cell::RefCell;
 use core::task::Poll;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rma_core::dtype::Dtype;
 use rma_core::engine::{FenceAssert, Operation, PostAssert, StartAssert, SyncCall};
@@ -178,7 +179,7 @@ pub struct Program {
     rank: u32,
     pub(super) engine: SimEngine,
     pub(super) window: WindowId,
-    acts: Rc<[Act]>,
+    acts: Arc<[Act]>,
     pub(super) at: usize,
     pub(super) call: Option<SyncCall>,
     memory: Rc<Memory>,
@@ -193,7 +194,7 @@ impl Program {
     pub(super) fn new(
         rank: u32,
         mut engine: SimEngine,
-        acts: Rc<[Act]>,
+        acts: Arc<[Act]>,
         memory: Rc<Memory>,
         monitor: Rc<RefCell<Monitor>>,
     ) -> Result<Self, RmaError> {

@@ -1,6 +1,6 @@
 //! The programs that are explored.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rma_core::config::Config;
 use rma_core::engine::FenceAssert;
@@ -82,7 +82,7 @@ pub struct Scenario {
     /// Words of each rank's window.
     pub words: usize,
     /// What each rank does.
-    pub acts: Vec<Rc<[Act]>>,
+    pub acts: Vec<Arc<[Act]>>,
     /// What must hold in the end: rank, word, number.
     pub end: Vec<(u32, u64, u64)>,
 }
@@ -113,7 +113,7 @@ impl Scenario {
             reply_buffers: pool as usize,
             ..Config::default()
         };
-        let acts = acts.into_iter().map(Rc::from).collect();
+        let acts = acts.into_iter().map(Arc::from).collect();
         Self {
             protocol,
             name,

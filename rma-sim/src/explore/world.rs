@@ -6,6 +6,7 @@ use core::task::Poll;
 use std::fmt;
 use std::hash::DefaultHasher;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rma_core::engine::Engine;
 use rma_core::error::RmaError;
@@ -89,7 +90,7 @@ pub struct Grounds {
 impl Grounds {
     /// Memory for a scenario.
     pub fn new(scenario: &Scenario) -> Self {
-        let memory = |acts: &Rc<[Act]>| Rc::new(Memory::new(scenario.words, acts.len()));
+        let memory = |acts: &Arc<[Act]>| Rc::new(Memory::new(scenario.words, acts.len()));
         Self { memory: scenario.acts.iter().map(memory).collect() }
     }
 }
@@ -128,7 +129,7 @@ impl World {
             let endpoint = fabric.open(rank).map_err(|error| Fault::Engine(error.to_string()))?;
             let engine = Engine::open(endpoint, fabric.bootstrap(rank), scenario.config.clone());
             let program = engine
-                .and_then(|engine| Program::new(rank, engine, Rc::clone(acts), memory, Rc::clone(&monitor)));
+                .and_then(|engine| Program::new(rank, engine, Arc::clone(acts), memory, Rc::clone(&monitor)));
             programs.push(program.map_err(say)?);
         }
         let mut world = Self {
