@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use rma_core::ids::{PeerAddr, Tag};
-use rma_core::provider::{Completion, FabricCode};
+use rma_core::provider::{Completion, CompletionBatch, FabricCode};
 
 use crate::endpoint::OfiEndpoint;
 
@@ -74,5 +74,38 @@ impl OfiEndpoint {
                 self.finish_flushes(peer);
             }
         }
+    }
+}
+
+/// How long what is under way is waited for when an endpoint is dropped that stays open.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+impl Drop for OfiEndpoint {
+    /// Who closes an endpoint stops what it does. One that stays open goes on, and would write to memory that is somebody
+    /// else's by then.
+    fn drop(&mut self) {
+        let since = Instant::now();
+        while self.quirks.stays_open && self.is_under_way() {
+            self.poll_queue(&mut CompletionBatch::new());
+            if since.elapsed() >= LAST_WAIT {
+                eprintln!(
+                    "rma-ofi: operations of an endpoint that cannot be closed may still access the program's buffers, so \
+                     the process ends here"
+                );
+                std::process::abort();
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl OfiEndpoint {
+    /// Whether there are operations of which the provider has said nothing yet, but for those that were given up.
+    fn is_under_way(&self) -> bool {
+        (0..self.live.memory.sizes().tracked).any(|index| {
+            let raw = self.live.memory.slot(index);
+            // SAFETY: the slot exists, and the provider does not touch this member of it.
+            unsafe { (*raw).is_in_flight }
+        })
     }
 }

@@ -24,7 +24,7 @@ use crate::lane::{Lane, Links, CLASSES};
 use crate::memory::{Memory, Purpose, Sizes};
 use crate::nonce::{Keys, Nonce};
 use crate::probe::{Probe, Suspicion};
-use crate::profile::{Profile, RemoteCompletion};
+use crate::profile::{Profile, Quirks, RemoteCompletion};
 use crate::region::register;
 use crate::Options;
 
@@ -156,8 +156,8 @@ pub struct OfiEndpoint {
     pub(crate) peers: Vec<Peer>,
     /// Whether peers listen on a tcp socket at their address.
     pub(crate) peers_listen: bool,
-    /// Whether addresses stay in the tables for good.
-    pub(crate) keeps_addresses: bool,
+    /// Whether addresses stay in the tables for good, and the endpoint stays open.
+    pub(crate) quirks: Quirks,
     /// The question whether a peer still listens, one at a time.
     pub(crate) probe: Option<Probe>,
     /// Peers that are known to be dead, while operations to them may be in flight.
@@ -236,7 +236,7 @@ impl OfiEndpoint {
             flush_waiters: Vec::with_capacity(sizes.tracked),
             peers: Vec::new(),
             peers_listen: choice.profile.listens_on_tcp,
-            keeps_addresses: choice.profile.quirks.keeps_addresses,
+            quirks: choice.profile.quirks,
             probe: None,
             abandoned: Vec::new(),
             is_down: false,

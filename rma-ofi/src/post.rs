@@ -275,7 +275,7 @@ unsafe impl Endpoint for OfiEndpoint {
         };
         known.connections -= 1;
         let entries = known.entries;
-        if !self.keeps_addresses {
+        if !self.quirks.keeps_addresses {
             self.forget(entries);
         }
     }

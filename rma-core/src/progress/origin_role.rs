@@ -50,7 +50,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         // Of a lock by words no packet says anything.
         if w.state().is_passive() && self.targets[t].words.is_idle() {
-            self.on_lock_reply(t, flags);
+            self.on_lock_reply(w, t, flags);
         }
         let te = &mut self.targets[t];
         let news = header.token.wrapping_sub(te.done_acked);
@@ -86,9 +86,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// GRANT, RETRY and NOT_EXECUTED decide about the lock and the operations that went with it.
-    fn on_lock_reply(&mut self, t: u32, flags: ReplyFlags) {
+    fn on_lock_reply(&mut self, w: &mut Window<E::Region>, t: u32, flags: ReplyFlags) {
         if self.targets[t].lock != TargetLockState::Issued {
             return;
+        }
+        if let Some(words) = &mut w.words {
+            words.busy.on_answered(self.targets[t].rank);
         }
         let granted = flags.any(ReplyFlags::GRANT | ReplyFlags::UNLOCK_ACK);
         if flags.has(ReplyFlags::RETRY) {

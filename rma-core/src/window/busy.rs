@@ -19,7 +19,7 @@ struct Busy {
     rank: Rank,
     /// Epochs until it is asked by a packet again.
     left: u16,
-    /// How many there were; half as many each time it is asked, so that one long wait is not held against it for ever.
+    /// How many there were; half as many for each answer in time, so that one long wait is not held against it for ever.
     span: u16,
 }
 
@@ -52,12 +52,16 @@ impl BusyTargets {
             return false;
         }
         let is_spared = busy.left > 0;
-        if is_spared {
-            busy.left -= 1;
-        } else {
+        busy.left = busy.left.saturating_sub(1);
+        is_spared
+    }
+
+    /// A request was answered; in time, if the target is not spared for it by now.
+    pub(crate) fn on_answered(&mut self, rank: Rank) {
+        let busy = self.place(rank);
+        if busy.rank == rank && busy.left == 0 {
             busy.span /= 2;
         }
-        is_spared
     }
 }
 
@@ -78,11 +82,16 @@ mod tests {
             busy.on_kept_waiting(rank);
             // The same request is still not answered.
             busy.on_kept_waiting(rank);
+            // That it is answered at last makes it no better.
+            busy.on_answered(rank);
             spared(&mut busy, rank)
         });
-        assert_eq!(spans, [16, 64, 256, 1024, 4096]);
-        // Answers at once for a while.
-        (0..20).for_each(|_| assert_eq!(spared(&mut busy, rank), 0));
+        assert_eq!(spans, [16, 128, 1024, 4096, 4096]);
+        // Answers at once for a while; it does not matter how often the fabric refuses a request.
+        for _ in 0..20 {
+            assert_eq!((spared(&mut busy, rank), spared(&mut busy, rank)), (0, 0));
+            busy.on_answered(rank);
+        }
         busy.on_kept_waiting(rank);
         assert_eq!(spared(&mut busy, rank), 16);
     }
