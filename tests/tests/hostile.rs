@@ -1,4 +1,5 @@
 //! Replays the fuzzer's corpus, and a bounded random attack, on every `cargo test`.
+#![allow(unsafe_code)] // reads packets that endpoints lend
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -14,7 +15,7 @@ use rma_core::layout::Run;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{Completion, CompletionBatch, Endpoint, SendClass};
 use rma_core::wire::{
-    encode_data, BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Record, ReplyFlags,
+    encode_data, BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Reader, Record, ReplyFlags,
     ResultRecord, RunTable, Writer,
 };
 use rma_sim::{FabricConfig, Random, SimEndpoint, SimFabric};
@@ -90,8 +91,8 @@ fn data_that_make_no_sense_are_counted() {
     }
 }
 
-/// Data that come while requests wait for reply buffers wait too, one for each rank and window; the others are dropped
-/// and counted, and the room for those that wait does not grow.
+/// Data that come while requests wait for reply buffers wait too, what says nothing new is dropped and counted, the room
+/// does not grow; and however many there are, what another rank has to say comes through.
 #[test]
 fn data_without_end_do_not_pile_up() {
     const RANKS: u32 = 3;
@@ -103,46 +104,84 @@ fn data_without_end_do_not_pile_up() {
         Engine::open(fabric.open(0).expect("it opens"), fabric.bootstrap(0), config).expect("opens");
     let (window, _sync) = victim.start_allocate(64, 1).expect("the window starts");
     let room = victim.shared_bytes();
-    let mut attacker = fabric.open(1).expect("the endpoint opens");
-    fabric.bootstrap(1).publish(&attacker.address()).expect("the attacker publishes");
-    let peer = attacker.connect(&victim.endpoint().address()).expect("the victim is there");
-    let ask =
-        Header { kind: PacketKind::MetadataRequest, flags: 0, count: 0, window, sender: Rank(1), token: 0 };
-    let data =
-        encode_data(BatchFlags::UNLOCK, WindowId(window.0 + 7), Rank(1), 4).expect("it fits").to_le_bytes();
+    let [mut attacker, mut honest] = [1, 2].map(|rank| {
+        let endpoint = fabric.open(rank).expect("the endpoint opens");
+        fabric.bootstrap(rank).publish(&endpoint.address()).expect("it publishes");
+        endpoint
+    });
+    let address = victim.endpoint().address();
+    let [peer, honest_peer] =
+        [&mut attacker, &mut honest].map(|endpoint| endpoint.connect(&address).expect("the victim is there"));
+    let header = |kind, sender, flags: BatchFlags| {
+        Header { kind, flags: flags.0, count: 0, window, sender: Rank(sender), token: 0 }.encode()
+    };
+    let data = |flags, window, sender| {
+        encode_data(flags, WindowId(window), Rank(sender), 4).expect("it fits").to_le_bytes()
+    };
     let step = |victim: &mut Engine<_, _>| {
         while fabric.advance().is_some() {}
         victim.progress();
     };
+    let lock = header(PacketKind::Batch, 2, BatchFlags::LOCK_EXCLUSIVE);
+    honest.send(honest_peer, &lock, &[], SendClass::Request).expect("there is room");
+    let granted = (0..10).flat_map(|_| {
+        step(&mut victim);
+        replies(&mut honest)
+    });
+    assert_eq!(granted.last(), Some(ReplyFlags::GRANT));
     // Nobody takes the answers, so at last none can be given, and what comes then waits.
-    let mut sent = 0;
-    let mut flood = |victim: &mut Engine<_, _>, attacker: &mut SimEndpoint| {
-        sent += u64::from(attacker.send(peer, &data[..4], &[], SendClass::Request).is_ok());
-        step(victim);
-        (sent, sent - victim.counters().malformed_packets)
-    };
-    for requests in 0.. {
+    let ask = header(PacketKind::MetadataRequest, 1, BatchFlags::default());
+    for requests in 1.. {
         assert!(requests < 1000, "answers are always given");
-        attacker.send(peer, &ask.encode(), &[], SendClass::Request).expect("there is room");
-        if flood(&mut victim, &mut attacker).1 > 0 {
+        attacker.send(peer, &ask, &[], SendClass::Request).expect("there is room");
+        step(&mut victim);
+        if victim.counters().packets_received[PacketKind::MetadataRequest as usize] < requests {
             break;
         }
     }
-    let (sent, waiting) = (0..500).map(|_| flood(&mut victim, &mut attacker)).last().expect("some were sent");
-    assert!(sent > 400);
-    assert_eq!(waiting, u64::from(RANKS), "one for each rank");
-    assert_eq!(victim.shared_bytes(), room);
-    let mut batch = CompletionBatch::new();
-    for _ in 0..1000 {
-        attacker.poll(&mut batch);
-        while let Some(completion) = batch.pop() {
-            if let Completion::Packet(packet) = completion {
-                attacker.release(packet);
-            }
-        }
+    let all_locks = BatchFlags::UNLOCK | BatchFlags::OVERTAKE;
+    let new = [BatchFlags::UNLOCK, BatchFlags::COMPLETE, all_locks].map(|flags| data(flags, window.0, 1));
+    let in_the_name_of_the_honest = data(BatchFlags::COMPLETE, window.0, 2);
+    let strange = [(window.0 + 7, 1), (window.0, RANKS), (window.0, 0)];
+    let strange = strange.map(|(window, sender)| data(BatchFlags::UNLOCK, window, sender));
+    let mut flood = new.iter().chain([&in_the_name_of_the_honest, &[0; 8]]).chain(&strange).cycle();
+    let mut sent = 0;
+    for _ in 0..500 {
+        let data = flood.next().expect("it has no end");
+        sent += u64::from(attacker.send(peer, &data[..4], &[], SendClass::Request).is_ok());
         step(&mut victim);
     }
-    assert_eq!(victim.counters().malformed_packets, sent, "those that waited have been served");
+    let dropped = victim.counters().malformed_packets;
+    let unlock = data(BatchFlags::UNLOCK, window.0, 2);
+    honest.send(honest_peer, &unlock[..4], &[], SendClass::Request).expect("there is room");
+    step(&mut victim);
+    assert_eq!(victim.counters().malformed_packets, dropped, "the honest rank has said so once");
+    assert!(sent > 400);
+    assert_eq!(sent - dropped, 4, "one for each thing that can be said");
+    assert_eq!(victim.shared_bytes(), room);
+    let mut answers = Vec::new();
+    for _ in 0..1000 {
+        replies(&mut attacker);
+        answers.extend(replies(&mut honest));
+        step(&mut victim);
+    }
+    assert!(answers.contains(&ReplyFlags::UNLOCK_ACK), "{answers:?}");
+}
+
+/// The flags of the replies that have come, and nothing is kept of the others.
+fn replies(endpoint: &mut SimEndpoint) -> Vec<ReplyFlags> {
+    let mut batch = CompletionBatch::new();
+    let mut flags = Vec::new();
+    endpoint.poll(&mut batch);
+    while let Some(completion) = batch.pop() {
+        let Completion::Packet(packet) = completion else { continue };
+        // SAFETY: the packet was not released.
+        let header = Header::decode(&mut Reader::new(unsafe { packet.bytes() }));
+        endpoint.release(packet);
+        let header = header.expect("an engine sends whole packets");
+        flags.extend((header.kind == PacketKind::Reply).then_some(ReplyFlags(header.flags)));
+    }
+    flags
 }
 
 fn nearly_right(random: &mut Random) -> Vec<u8> {

@@ -392,7 +392,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Process { held, config, size, .. } = &mut self.process;
         // Settings are alike in a job as a rule: where they are not, the first data make it.
         let known = if config.put_data { config.peers } else { 0 };
-        held.make_room(self.windows.iter().count(), *size as usize, known);
+        held.make_room(self.windows.iter().count(), known.min(*size as usize));
     }
 
     /// Drops a window and keeps its elements for the next one.

@@ -211,13 +211,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if is_data(packet.len) && !(self.held.is_empty() && self.replies.has_room()) {
             // SAFETY: the packet came from this endpoint's poll just now, and is released below.
             let bytes = unsafe { packet.bytes() };
-            if !self.held.keep_data(bytes) {
-                self.counters.malformed_packets += 1;
-            }
+            let is_kept = self.may_data_wait(windows, bytes) && self.held.keep_data(bytes);
+            self.counters.malformed_packets += u64::from(!is_kept);
             self.endpoint.release(packet);
             return;
         }
         self.serve_packet(windows, packet);
+    }
+
+    /// Whether data that cannot be served now are of a rank that may send them, and of a window that is, or was: who asks
+    /// for one that was freed without him is answered.
+    fn may_data_wait(&mut self, windows: &Windows<E::Region>, bytes: &[u8]) -> bool {
+        let Ok(header) = decode_data(bytes) else { return false };
+        header.sender.0 < self.size && self.may_come(&header) && windows.has_had(header.window)
     }
 
     /// Requests that had to wait for a reply buffer.

@@ -58,6 +58,11 @@ impl<R> Windows<R> {
         self.entries.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
+    /// Whether there is such a window, or may have been.
+    pub(crate) fn has_had(&self, id: WindowId) -> bool {
+        (id.0 as usize) < self.entries.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Window<R>> {
         self.entries.iter().filter_map(|entry| entry.as_deref())
     }
