@@ -6,12 +6,15 @@ use std::sync::OnceLock;
 
 use rma_conformance::constructors;
 use rma_conformance::hostile::feed;
+use rma_conformance::simulated;
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
 use rma_core::engine::Engine;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::LockProtocol;
 use rma_core::layout::Run;
+use rma_core::lock::LockType::Exclusive;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{Completion, CompletionBatch, Endpoint, SendClass};
 use rma_core::wire::{
@@ -182,6 +185,47 @@ fn replies(endpoint: &mut SimEndpoint) -> Vec<ReplyFlags> {
         flags.extend((header.kind == PacketKind::Reply).then_some(ReplyFlags(header.flags)));
     }
     flags
+}
+
+/// Who asks for a share three times, before it has one, has one: when it has given that back, or is dead, nothing is left
+/// of the others, and one who wants to be alone is.
+#[test]
+fn nobody_waits_for_two_shares() {
+    const BROKEN: u32 = 2;
+    for (how, dies) in [
+        (BatchFlags::default(), false),
+        (BatchFlags::default(), true),
+        (BatchFlags::OVERTAKE, false),
+        (BatchFlags::OVERTAKE, true),
+    ] {
+        let fabric = SimFabric::new(FabricConfig::unit(3));
+        let config = Config { lock_protocol: LockProtocol::Nic, ..Config::default() };
+        let mut world = simulated::world(&fabric, 3, &config, |endpoint, _| endpoint);
+        let window = world.allocate(64);
+        // Its part is played by an endpoint alone from now on.
+        drop(world.engines.pop());
+        let mut attacker = fabric.open(BROKEN).expect("the endpoint opens");
+        let peer = attacker.connect(&world.engines[0].endpoint().address()).expect("the victim is there");
+        let mut say = |flags: BatchFlags| {
+            let (kind, sender) = (PacketKind::Batch, Rank(BROKEN));
+            let header = Header { kind, flags: (flags | how).0, count: 0, window, sender, token: 0 };
+            attacker.send(peer, &header.encode(), &[], SendClass::Request).expect("there is room");
+            while fabric.advance().is_some() {}
+        };
+        for _ in 0..3 {
+            say(BatchFlags::LOCK_SHARED);
+        }
+        world.settle();
+        assert_eq!(world.counters(0).packets_received[PacketKind::Batch as usize], 3);
+        match dies {
+            true => fabric.kill_silently(BROKEN),
+            false => say(BatchFlags::UNLOCK),
+        }
+        world.settle();
+        world.lock(1, window, 0, Exclusive).expect("it can be locked");
+        world.put(1, window, 0, 0, &[7; 8]).expect("it can be written");
+        world.unlock(1, window, 0).expect("it can be unlocked");
+    }
 }
 
 fn nearly_right(random: &mut Random) -> Vec<u8> {

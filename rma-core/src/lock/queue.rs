@@ -192,12 +192,14 @@ impl WindowLock {
         Ok(claim)
     }
 
-    /// Whether a rank shares the lock in this way, as far as that is known.
-    pub fn is_sharer(&self, origin: Rank, claim: Claim) -> Option<bool> {
-        match (claim, &self.everywhere) {
-            (Claim::Everywhere, Some(everywhere)) => everywhere.has(origin),
-            _ => self.sharers.has(origin),
-        }
+    /// Whether a rank waits for a share of this kind, or has one, as far as that is known.
+    pub fn wants_or_shares(&self, origin: Rank, claim: Claim) -> bool {
+        let sharers = match (claim, &self.everywhere) {
+            (Claim::Everywhere, Some(everywhere)) => everywhere,
+            _ => &self.sharers,
+        };
+        let wants = |waiter: &Waiter| waiter.origin == origin && waiter.claim() == claim;
+        sharers.has(origin) == Some(true) || self.waiters.iter().any(wants)
     }
 
     /// There is one shared holder less of this kind.
@@ -439,6 +441,28 @@ mod tests {
         assert!(lock.release(Rank(1), false).is_ok() && lock.release(Rank(2), true).is_ok());
         assert_eq!(lock.release(Rank(1), false), Err(NotHeld));
         assert!(lock.is_free());
+    }
+
+    #[test]
+    fn who_wants_a_share_is_known_as_who_has_one_is() {
+        let mut lock = WindowLock::new(8);
+        lock.follow_words(8);
+        let asks = [(Claim::Shared, false), (Claim::Everywhere, true)];
+        for (seat, (claim, overtakes)) in (0..).zip(asks) {
+            for rank in [3, 9000] {
+                assert!(!lock.wants_or_shares(Rank(rank), claim));
+                lock.enqueue(Waiter { seat: Some(seat), overtakes, ..waiter(rank, LockType::Shared) });
+                assert!(lock.wants_or_shares(Rank(rank), claim));
+                let granted = lock.poll_seated(|over| over == seat).expect("it waits");
+                assert!(!lock.wants_or_shares(Rank(rank), claim));
+                lock.hold(granted.origin, granted.claim());
+                assert!(lock.wants_or_shares(Rank(rank), claim));
+            }
+        }
+        lock.enqueue(waiter(4, LockType::Exclusive));
+        assert!(asks.iter().all(|(claim, _)| !lock.wants_or_shares(Rank(4), *claim)), "it wants to be alone");
+        assert!(lock.release(Rank(3), false).is_ok());
+        assert_eq!(asks.map(|(claim, _)| lock.wants_or_shares(Rank(3), claim)), [false, true]);
     }
 
     #[test]

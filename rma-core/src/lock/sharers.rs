@@ -57,8 +57,10 @@ impl Sharers {
 
     /// Whether a rank is in; `None`: there may have been no room for it.
     pub(super) fn has(&self, rank: Rank) -> Option<bool> {
-        let word = self.words.get((rank.0 / WORD_BITS) as usize)?;
-        Some(word >> (rank.0 % WORD_BITS) & 1 == 1)
+        match self.words.get((rank.0 / WORD_BITS) as usize) {
+            Some(word) => Some(word >> (rank.0 % WORD_BITS) & 1 == 1),
+            None => self.others.contains(rank).then_some(true),
+        }
     }
 
     /// Bytes held beyond the structure itself.
@@ -86,7 +88,8 @@ mod tests {
         let mut sharers = Sharers::new(true);
         assert!((0..RANKS + 16).all(|rank| sharers.insert(Rank(rank))));
         assert!(!sharers.insert(Rank(RANKS + 16)) && !sharers.insert(Rank(5)));
-        assert_eq!([RANKS - 1, RANKS].map(|rank| sharers.has(Rank(rank))), [Some(true), None]);
+        let has = [RANKS - 1, RANKS + 15, RANKS + 16].map(|rank| sharers.has(Rank(rank)));
+        assert_eq!(has, [Some(true), Some(true), None]);
         assert!((0..RANKS + 16).rev().all(|rank| sharers.remove(Rank(rank))));
         assert!(!sharers.remove(Rank(5)) && !sharers.remove(Rank(RANKS + 5)));
         assert_eq!(sharers.has(Rank(5)), Some(false));

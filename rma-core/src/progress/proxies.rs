@@ -28,8 +28,8 @@ pub(super) enum Proxy {
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Draws a ticket for a request that came in a packet.
     pub(super) fn ask_by_proxy(&mut self, w: &mut Window<E::Region>, origin: Rank, claim: Claim) -> Proxy {
-        // Each share draws a ticket, of which there are 2^21 at one time: nobody has two.
-        if claim != Claim::Exclusive && w.lock.is_sharer(origin, claim) == Some(true) {
+        // Each share draws a ticket, of which there are 2^21 at one time: nobody has two, or waits for a second one.
+        if claim != Claim::Exclusive && w.lock.wants_or_shares(origin, claim) {
             return Proxy::Full;
         }
         // Under lock_all one passes those who wait to be alone, and takes no room that they could fill.
