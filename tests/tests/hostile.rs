@@ -134,26 +134,24 @@ fn data_without_end_do_not_pile_up() {
     assert_eq!(granted.last(), Some(ReplyFlags::GRANT));
     // Nobody takes the answers, so at last none can be given, and what comes then waits.
     let ask = header(PacketKind::MetadataRequest, 1, BatchFlags::default());
-    for requests in 1.. {
-        assert!(requests < 1000, "answers are always given");
+    let is_answered = (1..1000).all(|requests| {
         attacker.send(peer, &ask, &[], SendClass::Request).expect("there is room");
         step(&mut victim);
-        if victim.counters().packets_received[PacketKind::MetadataRequest as usize] < requests {
-            break;
-        }
-    }
+        victim.counters().packets_received[PacketKind::MetadataRequest as usize] == requests
+    });
+    assert!(!is_answered, "answers are always given");
     let all_locks = BatchFlags::UNLOCK | BatchFlags::OVERTAKE;
     let new = [BatchFlags::UNLOCK, BatchFlags::COMPLETE, all_locks].map(|flags| data(flags, window.0, 1));
     let in_the_name_of_the_honest = data(BatchFlags::COMPLETE, window.0, 2);
     let strange = [(window.0 + 7, 1), (window.0, RANKS), (window.0, 0)];
     let strange = strange.map(|(window, sender)| data(BatchFlags::UNLOCK, window, sender));
-    let mut flood = new.iter().chain([&in_the_name_of_the_honest, &[0; 8]]).chain(&strange).cycle();
-    let mut sent = 0;
-    for _ in 0..500 {
-        let data = flood.next().expect("it has no end");
-        sent += u64::from(attacker.send(peer, &data[..4], &[], SendClass::Request).is_ok());
+    let flood = new.iter().chain([&in_the_name_of_the_honest, &[0; 8]]).chain(&strange).cycle().take(500);
+    let sent = flood.filter(|data| {
+        let is_sent = attacker.send(peer, &data[..4], &[], SendClass::Request).is_ok();
         step(&mut victim);
-    }
+        is_sent
+    });
+    let sent = sent.count() as u64;
     let dropped = victim.counters().malformed_packets;
     let unlock = data(BatchFlags::UNLOCK, window.0, 2);
     honest.send(honest_peer, &unlock[..4], &[], SendClass::Request).expect("there is room");

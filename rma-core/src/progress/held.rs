@@ -33,8 +33,8 @@ impl Held {
     /// Whether it is data that say this.
     fn says(&self, said: &Header) -> bool {
         match self {
-            Held::Packet(_) => false,
-            Held::Data { word, len } => {
+            Self::Packet(_) => false,
+            Self::Data { word, len } => {
                 let bytes = word.get(..usize::from(*len)).unwrap_or_default();
                 decode_data(bytes).is_ok_and(|header| header == *said)
             }
