@@ -107,11 +107,7 @@ fn data_without_end_do_not_pile_up() {
         Engine::open(fabric.open(0).expect("it opens"), fabric.bootstrap(0), config).expect("opens");
     let (window, _sync) = victim.start_allocate(64, 1).expect("the window starts");
     let room = victim.shared_bytes();
-    let [mut attacker, mut honest] = [1, 2].map(|rank| {
-        let endpoint = fabric.open(rank).expect("the endpoint opens");
-        fabric.bootstrap(rank).publish(&endpoint.address()).expect("it publishes");
-        endpoint
-    });
+    let [mut attacker, mut honest] = [1, 2].map(|rank| join(&fabric, rank));
     let address = victim.endpoint().address();
     let [peer, honest_peer] =
         [&mut attacker, &mut honest].map(|endpoint| endpoint.connect(&address).expect("the victim is there"));
@@ -167,6 +163,13 @@ fn data_without_end_do_not_pile_up() {
         step(&mut victim);
     }
     assert!(answers.contains(&ReplyFlags::UNLOCK_ACK), "{answers:?}");
+}
+
+/// A rank without an engine, that says what it likes.
+fn join(fabric: &SimFabric, rank: u32) -> SimEndpoint {
+    let endpoint = fabric.open(rank).expect("the endpoint opens");
+    fabric.bootstrap(rank).publish(&endpoint.address()).expect("it publishes");
+    endpoint
 }
 
 /// The flags of the replies that have come, and nothing is kept of the others.
