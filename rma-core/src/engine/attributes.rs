@@ -188,6 +188,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !is_passive && w.flavor != Flavor::Shared {
             return Err(epoch_error(call, None, state, Rule::SyncOutsidePassive));
         }
+        // Seed table: SYNC, the MEM_SYNC that is the user's.
         fence(Ordering::SeqCst);
         Ok(())
     }

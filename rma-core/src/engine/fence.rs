@@ -65,6 +65,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if assert.no_precede && state.is_fence() && w.fence_active {
             return Err(epoch_error(call, None, state, Rule::NoPrecedeBroken));
         }
+        // Seed table: FENCE, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
         let stage =
             if assert.no_precede { Stage::FenceBegin { assert } } else { Stage::FenceComplete { assert } };
@@ -123,7 +124,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // Who goes it does not note that there were operations: that was noted when it was found.
         self.process.shortcut = Shortcut::NONE;
         self.process.advance_barrier(w);
-        // While the others come: who goes from here has passed it.
+        // While the others come: who goes from here has passed it. For them the release with which a round is told is enough.
         self.process.pass_fence();
         // Shared memory may be accessed as soon as the call returns, by everybody's leave.
         let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedFenceUnawaited.is_on();
@@ -158,6 +159,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
             return self.fail_fence(sync);
         }
+        // Seed table: FENCE, MEM_SYNC after PROC_SYNC.
         w.mem_sync();
         if w.fence_sequence == Some(sequence) {
             w.fence_sequence = None;

@@ -39,12 +39,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// The same from what is under way, without a call that waits for it: true when `target` is the one used last, in
-    /// a passive-target epoch without an error, and everything posted to it is complete. It is remembered.
+    /// a passive-target epoch without an error, and everything posted to it is complete. It is remembered, but of shared
+    /// memory, where stores that the engine knows nothing of are to be ordered by each flush.
     fn find_flushed(&mut self, window: WindowId, target: Rank) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
         let is_known = w.last_rank == target && w.acks.is_empty();
-        if !is_known || !w.state().is_passive() || !self.process.config.lazy_targets {
-            return false;
+        if !is_known || !w.state().is_passive() || !w.may_skip_flush {
+            return w.begin_unknown_flush();
         }
         let Some(te) = self.process.targets.get(w.last_target) else { return false };
         let is_flushed =
@@ -52,6 +53,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if is_flushed {
             let last = w.last_target;
             self.process.shortcut.note_flushed(window, (target, last));
+            // Seed table: FLUSH, MEM_SYNC of what was complete at once.
             self.process.pass_fence();
         }
         is_flushed
@@ -65,6 +67,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_flush_all.
     pub fn start_flush_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         self.begin_flush(Call::FlushAll, window, None)?;
+        self.order_stores(window);
         Ok(SyncCall::new(Call::FlushAll, window, Stage::FlushAll))
     }
 
@@ -77,6 +80,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_flush_local.
     pub fn start_flush_local(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         self.begin_flush(Call::FlushLocal, window, Some(target))?;
+        self.order_stores(window);
         Ok(SyncCall::new(Call::FlushLocal, window, Stage::FlushLocal { target }))
     }
 
@@ -88,6 +92,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_flush_local_all.
     pub fn start_flush_local_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         self.begin_flush(Call::FlushLocalAll, window, None)?;
+        self.order_stores(window);
         Ok(SyncCall::new(Call::FlushLocalAll, window, Stage::FlushLocalAll))
     }
 
@@ -104,6 +109,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         for &target in targets {
             self.check_flush(call, window, Some(target))?;
         }
+        self.order_stores(window);
         let group = self.next_ticket(window);
         for &target in targets {
             let Some(w) = self.windows.get_mut(window) else { continue };
@@ -113,6 +119,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
         }
         Ok(SyncCall::new(call, window, Stage::FlushTargets { group }))
+    }
+
+    /// Seed table: FLUSH, MEM_SYNC of direct stores, for the other flushes.
+    fn order_stores(&self, window: WindowId) {
+        if let Some(w) = self.windows.get(window) {
+            w.mem_sync();
+        }
     }
 
     /// A number for a call that several targets have to know.
@@ -290,6 +303,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             t = w.slots.next(&self.process.targets, index);
         }
         Poll::Ready(result)
+    }
+}
+
+impl<R> Window<R> {
+    /// Of a flush of which nothing is known: false.
+    #[cold]
+    #[inline(never)]
+    fn begin_unknown_flush(&self) -> bool {
+        // Seed table: FLUSH, MEM_SYNC of direct stores.
+        self.mem_sync();
+        false
     }
 }
 

@@ -75,7 +75,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let stage = match (own, no_check) {
             (true, true) => {
                 w.self_lock = SelfLock::NoCheck;
-                Stage::Done
+                // Which has nothing to wait for, and passes the barrier.
+                Stage::LockGrant { target }
             }
             (true, false) => {
                 w.self_lock = SelfLock::Waiting;
@@ -119,6 +120,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let is_free = |w: &mut Window<E::Region>| w.words.is_none() && w.try_self_lock(rank, lock_type);
         if w.self_lock == SelfLock::Held || (!queued && is_free(w)) {
+            // Seed table: LOCK of the own rank, MEM_SYNC after PROC_SYNC.
             w.mem_sync();
             if sync.call == Call::LockAll && w.flavor == Flavor::Shared {
                 sync.stage = Stage::LockAllGrant;
@@ -209,6 +211,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if state != WindowState::PerTarget {
             return missing;
         }
+        // Seed table: UNLOCK, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
         let found = w.find(&self.process.targets, target);
         if own && w.self_lock == SelfLock::None || !own && found.is_none() && !w.parked.contains(target) {

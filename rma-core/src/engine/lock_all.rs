@@ -45,7 +45,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.transition(event).map_err(|_| epoch_error(call, None, state, Rule::OtherEpochOpen))?;
         w.lock_all_no_check = no_check;
         let stage = match (no_check, w.is_served) {
-            (true, _) => Stage::Done,
+            (true, _) => {
+                // Seed table: LOCK_ALL, MEM_SYNC after PROC_SYNC, which the user has passed before.
+                w.mem_sync();
+                Stage::Done
+            }
             (false, true) => Stage::OwnGrant,
             (false, false) => Stage::SelfLock { lock_type: LockType::Shared, queued: false },
         };
@@ -74,6 +78,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if core::mem::replace(&mut w.is_closing, true) {
             return Err(epoch_error(call, None, state, Rule::Busy));
         }
+        // Seed table: UNLOCK_ALL, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
         let sync = SyncCall::new(call, window, Stage::UnlockAll);
         self.begin_unlock_all(window);

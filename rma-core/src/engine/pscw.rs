@@ -85,6 +85,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Some((state, rule)) = broken {
             return Err(RmaError::Epoch { call, target: None, state, rule });
         }
+        // Seed table: POST, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
         w.exposure.open(group.clone(), assert.no_check);
         if assert.no_put {
@@ -140,6 +141,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.exposure.is_over() {
             return Poll::Pending;
         }
+        // Seed table: WAIT/TEST, MEM_SYNC after PROC_SYNC.
         w.mem_sync();
         if let Some(checker) = &mut w.checker {
             checker.on_waited();
@@ -203,6 +205,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !state.is_pscw() {
             return Err(epoch_error(call, None, state, Rule::NoSuchEpoch));
         }
+        // Seed table: COMPLETE, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
         if w.access.is_completing() {
             return Err(epoch_error(call, None, state, Rule::Busy));

@@ -168,6 +168,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let found = self.check_flush(call, window, target)?;
         let ticket = self.next_ticket(window);
         let w = self.windows.get_mut(window).ok_or(RmaError::Window { call, window })?;
+        // Seed table: FLUSH, MEM_SYNC of direct stores.
+        w.mem_sync();
         match (target, found) {
             (Some(_), Some(t)) => self.process.open_mark(w, t, ticket, is_local),
             (Some(_), None) => {}

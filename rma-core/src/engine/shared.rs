@@ -136,12 +136,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 t
             }
             None => {
+                // Seed table: LOCK, MEM_SYNC after PROC_SYNC, which the user has passed before (NOCHECK).
                 w.mem_sync();
                 return Poll::Ready(Ok(()));
             }
         };
         let te = &self.process.targets[t];
         if te.lock == TargetLockState::Granted {
+            // Seed table: LOCK, MEM_SYNC after PROC_SYNC.
             w.mem_sync();
             return Poll::Ready(Ok(()));
         }
@@ -173,6 +175,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             // Who is gone is not waited for: complete says so.
             return Poll::Pending;
         }
+        // Seed table: START, MEM_SYNC after PROC_SYNC.
         w.mem_sync();
         Poll::Ready(Ok(()))
     }
@@ -187,6 +190,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.process.settle(w);
         if w.state() == WindowState::LockAllGranted {
+            // Seed table: LOCK_ALL, MEM_SYNC after PROC_SYNC.
             w.mem_sync();
             return Poll::Ready(Ok(()));
         }

@@ -227,8 +227,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             operations,
             targets,
         );
-        (w.paths, w.flavor, w.options) = (paths, flavor, options);
-        w.is_served = remote.is_some();
+        (w.paths, w.flavor, w.options, w.is_served) = (paths, flavor, options, remote.is_some());
+        w.may_skip_flush = process.config.lazy_targets && flavor != Flavor::Shared;
         process.make_lock_cells(id, words.is_some());
         w.words = words.map(Box::new);
         // What the provider says of memory that could not be had is to stay the last that it has said.

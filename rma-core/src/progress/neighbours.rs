@@ -63,7 +63,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Adds 1 to a neighbour's word, which wakes it if it sleeps; `None`: a packet has to.
     fn tell(&mut self, peer: PeerAddr, word: RemoteAddr) -> Option<Result<(), PostError>> {
-        // What this rank has done, and what it has learnt of others, is seen by whoever sees the word.
+        // What this rank has done, and what it has learnt of others, is seen by whoever sees the word. Seed table: FENCE,
+        // POST and COMPLETE, MEM_SYNC before PROC_SYNC, of memory that is accessed by this library alone.
         fence(Ordering::Release);
         let (one, dtype) = (1u64, Dtype::U64);
         let (operand, tag) = ((&raw const one).cast(), LockSeat::Waiters.tag(Word::Tickets, 0));

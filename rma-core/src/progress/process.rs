@@ -340,6 +340,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// What this process did by itself is seen by everybody before anything that it reads from here on. Whoever says that
     /// operations are complete passes this before.
+    ///
+    /// Implements: seed: MEM_SYNC.
     #[inline]
     pub(crate) fn pass_fence(&mut self) {
         if core::mem::take(&mut self.is_unfenced) {

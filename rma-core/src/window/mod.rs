@@ -74,6 +74,8 @@ pub(crate) struct Window<R> {
     pub(crate) usable: bool,
     /// The ghosts of the ranks have its target role.
     pub(crate) is_served: bool,
+    /// What is remembered may answer a flush. One of shared memory also orders stores that the engine knows nothing of.
+    pub(crate) may_skip_flush: bool,
     pub(crate) own: Metadata,
     /// One record for everybody, when all ranks have the same.
     pub(crate) symmetric: Option<Metadata>,
@@ -165,6 +167,7 @@ impl<R> Window<R> {
             pressure: false,
             usable: false,
             is_served: false,
+            may_skip_flush: false,
             own,
             symmetric: None,
             uniform: None,
@@ -288,7 +291,10 @@ impl<R> Window<R> {
         }
     }
 
-    /// MEM_SYNC, where memory is accessed by other means than this library.
+    /// MEM_SYNC, where memory is accessed by other means than this library. Elsewhere the release and the acquire of
+    /// PROC_SYNC order what is before and behind it, and `Process::pass_fence` what was complete at once.
+    ///
+    /// Implements: seed: MEM_SYNC.
     #[inline]
     pub(crate) fn mem_sync(&self) {
         if self.flavor == Flavor::Shared {
