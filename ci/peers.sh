@@ -24,7 +24,8 @@
 #   --reads N          reads of each size in the check before [500]
 #   --limit SECONDS    what a single run may take [300]
 #   --command 'WORDS'  an rma-bench command with options, instead of the usual ones; may be given several times
-#   --provider P       libfabric provider, for ours and theirs [tcp]
+#   --provider P       libfabric provider, for ours and theirs [tcp]; shm: shared memory, for ours and those that end
+#                      with -default, which are then measured in windows that the library allocates
 #   --prefix 'WORDS'   before each rank's program, such as 'chrt -f 1'; the launchers are left alone
 #   --out FOLDER       where results go [target/peers/results]
 #   --mpicc FILE, --mpiexec FILE
@@ -84,8 +85,12 @@ if ((${#commands[@]} == 0)); then
         "windows -w dynamic -m 4K:1M"
         "locks"
     )
+    # Windows of the program are another way through shared memory, where there is one at all.
+    [[ "$provider" != shm ]] || commands=("${commands[@]/-w create/-w allocate}")
 fi
-((${#peers[@]} > 0)) || peers=(mpich5 impi openmpi5)
+if ((${#peers[@]} == 0)); then
+    [[ "$provider" == shm ]] && peers=(mpich5-default impi-default openmpi5-default) || peers=(mpich5 impi openmpi5)
+fi
 out="${out:-$folder/results}"
 mkdir -p "$out"
 
@@ -116,7 +121,8 @@ settings() {
         "FI_PROVIDER_PATH=$folder/impi/lib" I_MPI_HYDRA_BOOTSTRAP=fork ;;&
     impi) echo I_MPI_FABRICS=ofi ;;&
     impi-default) echo I_MPI_FABRICS=shm:ofi ;;&
-    mpich5 | mpich5-inject | mpich5-default | impi | impi-default) echo "FI_PROVIDER=$provider" ;;&
+    # Those that share memory want a network all the same.
+    mpich5 | mpich5-inject | mpich5-default | impi | impi-default) echo "FI_PROVIDER=${provider/#shm/tcp}" ;;&
     mpich5 | mpich5-inject | impi) echo FI_TCP_IFACE=lo ;;&
     # Over tcp an injected write counts as complete before it is at the target, and flush returns early.
     mpich5) echo FI_TCP_MAX_INJECT=0 ;;
@@ -172,7 +178,7 @@ run() {
     if [[ "$candidate" == own ]]; then
         ((ranks <= $(nproc))) && bind=(--bind-to core)
         timeout --kill-after=5 "$limit" "$target/release/rmarun" -n "$ranks" "${bind[@]}" "${prefix[@]}" \
-            "$target/release/rma-bench" "$@" --provider "ofi:$provider" --json
+            "$target/release/rma-bench" "$@" --provider "$([[ "$provider" == shm ]] || echo ofi:)$provider" --json
         return
     fi
     mapfile -t variables < <(settings "$candidate")
@@ -273,7 +279,7 @@ for ((round = 0; round < rounds; round++)); do
             fi
         done
     done
-    run own 2 limits -m 8:64K -r 1 --time "$seconds" >>"$out/own.jsonl" 2>>"$out/own.log"
+    [[ "$provider" == shm ]] || run own 2 limits -m 8:64K -r 1 --time "$seconds" >>"$out/own.jsonl" 2>>"$out/own.log"
 done
 
 results=()
