@@ -301,10 +301,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Goes on with the lock of the own window, and with the walk's.
     #[inline]
     pub(crate) fn issue_seats(&mut self, w: &mut Window<E::Region>) -> Result<(), Again> {
+        let mut from = 0;
+        while let Some(words) = &w.words {
+            let Some(seat) = words.next_taken(from) else { break };
+            self.issue_seat(w, seat)?;
+            from = seat + 1;
+        }
         if w.words.is_none() {
             return Ok(());
         }
-        (0..SEATS).try_for_each(|seat| self.issue_seat(w, seat))?;
         self.pay_owed(w);
         self.serve_grants(w);
         Ok(())

@@ -37,6 +37,8 @@ pub(crate) const RELEASE_SEAT: usize = PASSING_SEAT + 1;
 /// All seats.
 pub(crate) const SEATS: usize = RELEASE_SEAT + 1;
 
+const _: () = assert!(SEATS < u64::BITS as usize, "a bit for each");
+
 /// Ranks whose words' place is remembered, where not all are alike.
 const KNOWN: usize = 48;
 
@@ -196,6 +198,8 @@ pub(crate) struct Words<R> {
     owed: [u32; 2],
     known: Box<[Known]>,
     seats: Box<[Seat]>,
+    /// Which seats are taken, a bit each.
+    taken: u64,
 }
 
 impl<R: MemoryRegion> Words<R> {
@@ -227,6 +231,7 @@ impl<R: MemoryRegion> Words<R> {
             owed: [0; 2],
             known: alloc::vec![nobody; KNOWN].into_boxed_slice(),
             seats: alloc::vec![Seat::FREE; SEATS].into_boxed_slice(),
+            taken: 0,
         })
     }
 }
@@ -292,12 +297,21 @@ impl<R> Words<R> {
 
     /// Puts a lock on a rank onto the seat, which is free.
     pub(crate) fn sit(&mut self, seat: usize, rank: Rank, lock: WordLock) {
+        self.taken |= 1 << seat;
         self.seats[seat] = Seat { lock, rank, ..Seat::FREE };
     }
 
     /// Makes the seat free; the peer that is pinned no more.
     pub(crate) fn stand_up(&mut self, seat: usize) -> Seat {
+        self.taken &= !(1 << seat);
         core::mem::replace(&mut self.seats[seat], Seat::FREE)
+    }
+
+    /// The first seat from this one on that is taken.
+    #[inline]
+    pub(crate) fn next_taken(&self, from: usize) -> Option<usize> {
+        let later = self.taken >> from;
+        (later != 0).then(|| from + later.trailing_zeros() as usize)
     }
 
     /// A seat of the walk's that is free.
