@@ -507,7 +507,8 @@ pub unsafe trait Endpoint: Send {
         false
     }
 
-    /// Progresses everything, bounded, and says what happened. Returns how many entries it added.
+    /// Progresses everything, bounded, and says what happened. Returns how much it did: entries that it added, and what it
+    /// did for peers by itself, which may come again soon.
     fn poll(&mut self, out: &mut CompletionBatch) -> usize;
 
     /// Takes a packet's buffer back.

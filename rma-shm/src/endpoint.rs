@@ -76,6 +76,8 @@ pub(crate) struct Inbox {
     pub(crate) held: [Option<usize>; CLASSES],
     /// The lane that is next.
     pub(crate) next: usize,
+    /// Small copies that were done for peers since the last poll.
+    pub(crate) served: usize,
 }
 
 impl ShmEndpoint {
@@ -131,6 +133,7 @@ impl ShmEndpoint {
                 blocked: [words(), words()],
                 held: [None; CLASSES],
                 next: 0,
+                served: 0,
             },
             is_refused: false,
             polls: 0,
@@ -273,6 +276,15 @@ impl ShmEndpoint {
         let slot = self.slots.get_mut(index_of(name));
         let slot = slot.filter(|slot| u64::from(slot.generation) == name.0 >> 32);
         slot.and_then(|slot| slot.peer.as_deref_mut()).ok_or(PostError::Failed(NO_PEER))
+    }
+
+    /// A peer, and what this endpoint does for others while it waits for that one.
+    #[inline]
+    pub(crate) fn apart(&mut self, name: PeerAddr) -> Result<(&mut Peer, &mut Inbox, &Own), PostError> {
+        let Self { slots, inbox, own, .. } = self;
+        let slot = slots.get_mut(index_of(name));
+        let peer = slot.and_then(|slot| slot.peer.as_deref_mut()).ok_or(PostError::Failed(NO_PEER))?;
+        Ok((peer, inbox, own))
     }
 
     /// A peer that can be posted to.

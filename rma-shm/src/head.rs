@@ -13,6 +13,7 @@
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 
 use crate::address::Identity;
+use crate::assist::{Slot, SLOT_BYTES};
 use crate::bell::{Bell, TAKE};
 use crate::fences;
 use crate::guard::Busy;
@@ -61,9 +62,14 @@ impl Shape {
         (self.regions_at() + self.regions * REGION_BYTES).next_multiple_of(page())
     }
 
-    /// Bytes of one lane's rings.
+    /// Bytes of one lane's rings, and of its slot.
     pub(crate) fn body_bytes(&self) -> usize {
-        (CLASSES * self.ring_bytes).next_multiple_of(page())
+        (self.slot_at() + SLOT_BYTES).next_multiple_of(page())
+    }
+
+    /// Where the slot for small copies is behind the beginning of a lane's rings.
+    pub(crate) fn slot_at(&self) -> usize {
+        (CLASSES * self.ring_bytes).next_multiple_of(LINE)
     }
 
     /// Where a lane's rings are in the file.
@@ -306,6 +312,12 @@ impl Head {
         (0..CLASSES).all(|class| position(class * RING_WORDS) == position(class * RING_WORDS + LINE))
     }
 
+    /// The slot of a lane of the own head, of which the whole file is mapped.
+    #[inline]
+    pub(crate) fn slot(&self, lane: usize) -> Slot<'_> {
+        Slot::new(&self.mapping, self.shape.body_at(lane) + self.shape.slot_at())
+    }
+
     /// One of a region's words.
     #[inline]
     pub(crate) fn region_word(&self, region: usize, word: usize) -> &AtomicU64 {
@@ -431,7 +443,7 @@ pub(crate) fn page() -> usize {
     rustix::param::page_size()
 }
 
-const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm2");
+const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm3");
 const WORD: usize = 8;
 const LINE: usize = 64;
 const MARKS_PER_WORD: usize = 64;
@@ -502,8 +514,9 @@ mod tests {
             assert!(shape.lanes_at() >= MARKS + 8 * shape.marks() && shape.lanes_at() % LINE == 0);
             assert!(shape.head_bytes() >= shape.regions_at() + regions * REGION_BYTES);
             assert_eq!(shape.body_at(0), shape.head_bytes());
-            assert_eq!(shape.body_at(1) - shape.body_at(0), page());
-            assert_eq!(shape.total_bytes(), shape.head_bytes() + lanes * page());
+            assert_eq!(shape.body_at(1) - shape.body_at(0), shape.body_bytes());
+            assert!(shape.body_bytes() >= CLASSES * shape.ring_bytes + SLOT_BYTES);
+            assert_eq!(shape.total_bytes(), shape.head_bytes() + lanes * shape.body_bytes());
         }
     }
 }

@@ -7,6 +7,7 @@ use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::assist::{self, Outcome, Word};
 use crate::bell::{self, Bell};
 use crate::guard::{self, Busy};
 use crate::ring::{Reader, Ring, Writer};
@@ -179,6 +180,78 @@ fn a_sleeper_is_woken() {
             assert!(!sleeps || is_woken || unheard == 0, "senders {unheard:b} are not heard");
         });
     }
+}
+
+struct Copy {
+    word: AtomicU64,
+    data: UnsafeCell<u64>,
+    memory: UnsafeCell<u64>,
+}
+
+impl Word for Copy {
+    fn load(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+    fn store(&self, word: u64) {
+        self.word.store(word, Ordering::Release);
+    }
+    fn exchange(&self, from: u64, into: u64) -> bool {
+        self.word.compare_exchange(from, into, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Copy {
+    fn put(&self, value: u64) {
+        // SAFETY: the checker fails where another thread accesses it.
+        self.memory.with_mut(|memory| unsafe { *memory = value });
+    }
+    fn write(&self, value: u64) {
+        // SAFETY: as above.
+        self.data.with_mut(|data| unsafe { *data = value });
+    }
+    fn read(&self) -> u64 {
+        // SAFETY: as above.
+        self.data.with(|data| unsafe { *data })
+    }
+}
+
+/// Two small puts, each of which the owner does or the origin takes back and does itself: each is done once, the later one
+/// behind the earlier one, and nobody touches the data while the other one has them.
+#[test]
+fn small_puts_are_done_by_one_side() {
+    check(|| {
+        let (data, memory) = (UnsafeCell::new(0), UnsafeCell::new(0));
+        let copy = Arc::new(Copy { word: AtomicU64::new(0), data, memory });
+        let owner = thread::spawn({
+            let copy = Arc::clone(&copy);
+            move || {
+                for _ in 0..2 {
+                    assist::serve(&*copy, || {
+                        copy.put(copy.read());
+                        true
+                    });
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut asking = assist::Asking::new(&*copy);
+        for value in 1..=2 {
+            copy.write(value);
+            asking.post(&*copy);
+            let outcome = asking.wait(&*copy, |_| {
+                thread::yield_now();
+                true
+            });
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Left => copy.put(value),
+                other => panic!("{other:?}"),
+            }
+        }
+        owner.join().unwrap();
+        // SAFETY: the other thread has ended.
+        assert_eq!(copy.memory.with(|memory| unsafe { *memory }), 2);
+    });
 }
 
 struct Region {

@@ -103,6 +103,15 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(at) }
     }
 
+    /// Words from `offset` on, as [`Self::word`].
+    #[inline]
+    pub(crate) fn words<const COUNT: usize>(&self, offset: usize) -> &[AtomicU64; COUNT] {
+        debug_assert_eq!(offset % 8, 0);
+        let at = self.at(offset, size_of::<[AtomicU64; COUNT]>()).cast::<[AtomicU64; COUNT]>();
+        // SAFETY: as in `word`.
+        unsafe { &*at }
+    }
+
     /// The half word at `offset`, a multiple of 4 inside of the mapping.
     #[inline]
     pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {

@@ -11,6 +11,8 @@ use rma_core::provider::{MemoryRegion, ProviderError};
 use rustix::pipe::{pipe_with, PipeFlags};
 
 use crate::address::{Host, Identity, Location};
+use crate::assist::{Request, BYTES_MAX};
+use crate::attach::Direction;
 use crate::error::{call_failed, refused};
 use crate::guard;
 use crate::head::{Claim, ClaimState, Head, Pipe, Shape};
@@ -40,6 +42,21 @@ struct Table {
     free: Vec<u32>,
     keys: BTreeSet<u64>,
     next_key: u64,
+    /// By slot: what the owner itself copies from and to. What peers see of it they could change.
+    spans: Vec<Span>,
+}
+
+/// A region as only its owner sees it.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// Even: there is none.
+    sequence: u64,
+    base: usize,
+    len: usize,
+}
+
+impl Span {
+    const NONE: Self = Self { sequence: 0, base: 0, len: 0 };
 }
 
 impl Own {
@@ -67,7 +84,7 @@ impl Own {
             nonce,
         };
         let free = (0..shape.regions as u32).rev().collect();
-        let table = Mutex::new(Table { free, keys: BTreeSet::new(), next_key: OWN_KEYS });
+        let table = Mutex::new(Table { free, keys: BTreeSet::new(), next_key: OWN_KEYS, spans: Vec::new() });
         Ok(Self {
             head,
             identity,
@@ -83,6 +100,28 @@ impl Own {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does a small copy for a peer, between a region and the data of its slot. Whether there is such a region.
+    #[inline]
+    pub(crate) fn copy(&self, request: &Request, data: *mut u8) -> bool {
+        let Request { direction, region, sequence, offset, len } = *request;
+        // Held until the end: who takes the region back waits for it.
+        let table = self.table();
+        let span = table.spans.get(region).filter(|span| sequence & 1 == 1 && span.sequence == sequence);
+        let is_inside = |span: &&Span| {
+            len <= BYTES_MAX && offset.checked_add(len as u64).is_some_and(|end| end <= span.len as u64)
+        };
+        let Some(span) = span.filter(is_inside) else { return false };
+        let memory = core::ptr::with_exposed_provenance_mut::<u8>(span.base + offset as usize);
+        let (from, into) = match direction {
+            Direction::Put => (data, memory),
+            Direction::Get => (memory, data),
+        };
+        // SAFETY: inside of a region, whose owner has agreed to accesses of peers, and of the slot's data; a region is
+        // not part of a slot.
+        unsafe { core::ptr::copy_nonoverlapping(from, into, len) };
+        true
     }
 
     /// Wakes the sender of a lane, if it sleeps.
@@ -106,6 +145,7 @@ impl Own {
 
     /// Takes back a region: no access is under way when this returns, and none will be.
     fn remove(&self, slot: usize, key: u64) {
+        self.table().spans[slot] = Span::NONE;
         let sequence = self.head.region_word(slot, SEQUENCE);
         sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
         self.head.fence_all();
@@ -172,7 +212,9 @@ impl ShmRegion {
             own.head.region_word(slot, index).store(word, Ordering::Relaxed);
         }
         let sequence = own.head.region_word(slot, SEQUENCE);
-        sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        let next = sequence.load(Ordering::Relaxed).wrapping_add(1);
+        own.table().set(slot, Span { sequence: next, base, len });
+        sequence.store(next, Ordering::Release);
         own.head.use_regions(slot + 1);
         let first = if by_address { base as u64 } else { 0 };
         Ok(Self { own: Arc::clone(own), slot, key, first })
@@ -189,6 +231,13 @@ pub(crate) struct Terms {
 }
 
 impl Table {
+    fn set(&mut self, slot: usize, span: Span) {
+        if self.spans.len() <= slot {
+            self.spans.resize(slot + 1, Span::NONE);
+        }
+        self.spans[slot] = span;
+    }
+
     /// A key that no region has.
     fn another_key(&mut self) -> u64 {
         while !self.keys.insert(self.next_key) {
@@ -307,6 +356,38 @@ mod tests {
         assert_eq!(region.remote_base(), base.as_ptr().addr() as u64);
         let found = find(&own.head, RemoteKey(7)).unwrap();
         assert_eq!((found.first, found.file), (region.remote_base(), None));
+    }
+
+    #[test]
+    fn small_copies_stay_inside_of_a_region_that_is_there() {
+        let own = own(2);
+        let mut memory = [0_u8; 16];
+        let one = region(&own, &mut memory, 1).unwrap();
+        let found = find(&own.head, RemoteKey(1)).unwrap();
+        let put = Request {
+            direction: Direction::Put,
+            region: found.slot,
+            sequence: found.sequence,
+            offset: 8,
+            len: 8,
+        };
+        let mut data = [7_u8; 2 * BYTES_MAX];
+        let mut copy = |request: Request| own.copy(&request, data.as_mut_ptr());
+        assert!(copy(put) && copy(Request { offset: 16, len: 0, ..put }));
+        for wrong in [
+            Request { offset: 9, ..put },
+            Request { offset: u64::MAX, ..put },
+            Request { len: 9, ..put },
+            Request { len: BYTES_MAX + 1, ..put },
+            Request { sequence: put.sequence + 2, ..put },
+            Request { sequence: 0, region: put.region + 1, ..put },
+            Request { region: usize::MAX, ..put },
+        ] {
+            assert!(!copy(wrong), "{wrong:?}");
+        }
+        drop(one);
+        assert!(!copy(put), "it is gone");
+        assert_eq!(memory, [0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7]);
     }
 
     #[test]

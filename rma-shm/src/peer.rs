@@ -9,6 +9,7 @@ use rma_core::ids::RemoteKey;
 use rma_core::provider::{FabricCode, ProviderError};
 
 use crate::address::Location;
+use crate::assist::{Asking, Slot};
 use crate::attach;
 use crate::bell::Bell;
 use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
@@ -55,6 +56,15 @@ impl Known {
         own::sequence(head, self.slot) == self.sequence
     }
 
+    /// How far behind the region's first byte a place of this address of the peer's is.
+    #[inline]
+    pub(crate) fn offset_of(&self, attached: u64) -> u64 {
+        match self.place {
+            Place::Attached(base) => attached.wrapping_sub(base),
+            Place::Mapped(_) => 0,
+        }
+    }
+
     /// Where `len` bytes from this address of the region's on are.
     #[inline]
     pub(crate) fn at(&self, addr: u64, len: usize) -> Result<Place, FabricCode> {
@@ -90,6 +100,7 @@ pub(crate) struct Peer {
     pub(crate) lane: usize,
     body: Mapping,
     writers: [Writer; CLASSES],
+    asking: Asking,
     /// Bytes of a packet for which there was no room, by class.
     pub(crate) refused: [Option<usize>; CLASSES],
     /// See [`crate::guard::with`].
@@ -149,6 +160,7 @@ impl Peer {
         let base = body.base().as_ptr();
         let writers = core::array::from_fn(|class| Writer::new(&head.ring(lane, class, base)));
         let accesses = crate::guard::Busy::word(&head.busy(lane));
+        let asking = Asking::new(&Slot::new(&body, shape.slot_at()));
         Ok(Self {
             location,
             references: 1,
@@ -157,6 +169,7 @@ impl Peer {
             lane,
             body,
             writers,
+            asking,
             refused: [None; CLASSES],
             accesses,
             process,
@@ -178,6 +191,18 @@ impl Peer {
     pub(crate) fn ring(&mut self, class: usize) -> (LaneRing<'_>, &mut Writer) {
         let ring = self.head.ring(self.lane, class, self.body.base().as_ptr());
         (ring, &mut self.writers[class])
+    }
+
+    /// Whether its processor may be asked for a small copy: it does not sleep, and was not asked in vain just now.
+    #[inline]
+    pub(crate) fn may_assist(&mut self) -> bool {
+        self.head.sleeping() == 0 && self.asking.may_ask()
+    }
+
+    /// The slot for small copies, and who asks for them.
+    #[inline]
+    pub(crate) fn slot(&mut self) -> (Slot<'_>, &mut Asking, &Head, &Option<OwnedFd>) {
+        (Slot::new(&self.body, self.head.shape.slot_at()), &mut self.asking, &self.head, &self.process)
     }
 
     /// Wakes the process if it sleeps: a word that was changed may be what it waits for. Who says that it sleeps and then

@@ -7,13 +7,46 @@ use rma_core::provider::{Completion, CompletionBatch, ReceivedPacket, SendClass}
 use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
 
+use crate::assist;
 use crate::bell;
-use crate::endpoint::ShmEndpoint;
+use crate::endpoint::{Inbox, ShmEndpoint};
 use crate::error::NONSENSE;
 use crate::head::CLASSES;
 use crate::lane;
 use crate::own::Own;
 use crate::ring::{Nonsense, Reader};
+
+impl Inbox {
+    #[inline]
+    fn take_marks(&mut self, own: &Own) -> bool {
+        let mut any = 0;
+        for (index, todo) in self.todo.iter_mut().enumerate() {
+            *todo |= own.head.take_marks(index);
+            any |= *todo;
+        }
+        any != 0
+    }
+
+    /// Does the small copy that the sender of a lane has asked for, if it has.
+    #[inline]
+    fn serve_copy(&mut self, own: &Own, lane: usize) {
+        let slot = own.head.slot(lane);
+        self.served += usize::from(assist::serve(&slot, || own.copy(&slot.read(), slot.data())));
+    }
+
+    /// Does the small copies that others ask for, and leaves their packets for later.
+    #[inline]
+    pub(crate) fn serve_copies(&mut self, own: &Own) {
+        if !self.take_marks(own) {
+            return;
+        }
+        let mut next = next_lane(&self.todo, 0);
+        while let Some(lane) = next {
+            self.serve_copy(own, lane);
+            next = next_lane(&self.todo, lane + 1);
+        }
+    }
+}
 
 impl ShmEndpoint {
     /// See [`rma_core::provider::Endpoint::poll`].
@@ -34,18 +67,13 @@ impl ShmEndpoint {
         if self.take_marks() {
             self.receive(out);
         }
-        room - out.room()
+        room - out.room() + core::mem::take(&mut self.inbox.served)
     }
 
     /// Notes which lanes have news; whether any lane is to be looked at.
     #[inline]
     fn take_marks(&mut self) -> bool {
-        let mut any = 0;
-        for (index, todo) in self.inbox.todo.iter_mut().enumerate() {
-            *todo |= self.own.head.take_marks(index);
-            any |= *todo;
-        }
-        any != 0
+        self.inbox.take_marks(&self.own)
     }
 
     /// Takes packets from the lanes that have some, a few from each, and goes on with the next lane the next
@@ -79,6 +107,7 @@ impl ShmEndpoint {
     fn visit(&mut self, lane: usize, out: &mut CompletionBatch) {
         let (word, bit) = (lane / 64, 1 << (lane % 64));
         let own = Arc::clone(&self.own);
+        self.inbox.serve_copy(&own, lane);
         let body = own.head.mapping.at(own.head.shape.body_at(lane), own.head.shape.body_bytes());
         let mut has_more = false;
         for class in [SendClass::Reply as usize, SendClass::Request as usize] {

@@ -1,6 +1,7 @@
 //! The provider's calls. Whatever is posted is done when the call returns; `poll` only says what failed.
 
-use core::ptr::NonNull;
+use core::hint;
+use core::ptr::{self, NonNull};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
@@ -11,6 +12,7 @@ use rma_core::provider::{
     Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
+use crate::assist::{Outcome, Request, BYTES_MAX};
 use crate::atomics::{self, Atomic};
 use crate::attach::Direction;
 use crate::bell::{self, Bell};
@@ -19,7 +21,8 @@ use crate::error::{refused, ENDED, NONSENSE, NOT_OFFERED, TOO_LONG};
 use crate::memory::Memory;
 use crate::options::Reach;
 use crate::own::{ShmRegion, Terms};
-use crate::peer::Peer;
+use crate::peer::{Known, Peer, Place};
+use crate::process::has_ended;
 use crate::ring::WORD;
 use crate::transfer;
 
@@ -51,6 +54,87 @@ impl ShmEndpoint {
         }
         self.failures.push_back((tag, code));
         Ok(Accepted::Tracked)
+    }
+
+    /// A contiguous put or get.
+    ///
+    /// # Safety
+    /// The local piece is readable, for gets writable.
+    #[inline]
+    unsafe fn transfer(
+        &mut self,
+        to: PeerAddr,
+        direction: Direction,
+        local: LocalPiece,
+        at: RemoteAddr,
+        tag: Tag,
+    ) -> Post {
+        self.check_transfer(local.len)?;
+        let peer = self.live(to)?;
+        let found = match transfer::find(peer, RemotePiece { at, len: local.len }) {
+            Ok(found) => found,
+            Err(code) => return self.failed(to, tag, code),
+        };
+        if let (known, Place::Attached(base)) = found {
+            let request = (known, base);
+            // SAFETY: by the caller's promise.
+            if local.len <= BYTES_MAX && unsafe { self.ask_for_copy(to, direction, local, request) }? {
+                return Ok(Accepted::Complete);
+            }
+        }
+        // SAFETY: by the caller's promise.
+        self.operate(to, tag, |peer| unsafe { transfer::one(peer, direction, local, found) })
+    }
+
+    /// Has the peer's processor do a small copy. `false`: it has not, and will not.
+    ///
+    /// # Safety
+    /// As [`Self::transfer`].
+    #[inline(never)]
+    unsafe fn ask_for_copy(
+        &mut self,
+        to: PeerAddr,
+        direction: Direction,
+        local: LocalPiece,
+        (known, base): (Known, u64),
+    ) -> Result<bool, PostError> {
+        let (peer, inbox, own) = self.apart(to)?;
+        if !peer.may_assist() {
+            return Ok(false);
+        }
+        let lane = peer.lane;
+        let (slot, asking, head, process) = peer.slot();
+        let (region, sequence, len) = (known.slot, known.sequence, local.len);
+        slot.write(&Request { direction, region, sequence, offset: known.offset_of(base), len });
+        if direction == Direction::Put {
+            // SAFETY: the source is readable, by the caller's promise, and no part of a slot, which has so much room.
+            unsafe { ptr::copy_nonoverlapping(local.base, slot.data(), len) };
+        }
+        asking.post(&slot);
+        head.mark(lane);
+        let outcome = asking.wait(&slot, |is_long| {
+            // Who asks this process meanwhile is served: two that ask each other would wait for nothing.
+            inbox.serve_copies(own);
+            if is_long {
+                std::thread::yield_now();
+                return !process.as_ref().is_some_and(has_ended);
+            }
+            hint::spin_loop();
+            true
+        });
+        match (outcome, direction) {
+            (Outcome::Done, Direction::Get) => {
+                // SAFETY: the destination is writable, by the caller's promise; see above.
+                unsafe { ptr::copy_nonoverlapping(slot.data(), local.base, len) };
+                Ok(true)
+            }
+            (Outcome::Done, Direction::Put) => Ok(true),
+            (Outcome::Refused | Outcome::Left, _) => Ok(false),
+            (Outcome::Ended, _) => {
+                self.peer_lost(to, ENDED);
+                Err(PostError::Failed(ENDED))
+            }
+        }
     }
 
     #[inline]
@@ -207,22 +291,16 @@ unsafe impl Endpoint for ShmEndpoint {
 
     #[inline]
     unsafe fn put(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
-        self.check_transfer(len)?;
         let local = LocalPiece { base: src.cast_mut(), len };
         // SAFETY: the source is readable, by the caller's promise.
-        self.operate(to, tag, |peer| unsafe {
-            transfer::one(peer, Direction::Put, local, RemotePiece { at, len })
-        })
+        unsafe { self.transfer(to, Direction::Put, local, at, tag) }
     }
 
     #[inline]
     unsafe fn get(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr, tag: Tag) -> Post {
-        self.check_transfer(len)?;
         let local = LocalPiece { base: dst, len };
         // SAFETY: the destination is writable, by the caller's promise.
-        self.operate(to, tag, |peer| unsafe {
-            transfer::one(peer, Direction::Get, local, RemotePiece { at, len })
-        })
+        unsafe { self.transfer(to, Direction::Get, local, at, tag) }
     }
 
     unsafe fn put_vector(

@@ -28,19 +28,24 @@ impl Run {
 /// One contiguous put or get; an error is that of the operation, which was accepted.
 ///
 /// # Safety
-/// The local piece is readable, for gets writable.
+/// The local piece is readable, for gets writable, and the place is what [`find`] found for as many bytes.
 #[inline]
 pub(crate) unsafe fn one(
     peer: &mut Peer,
     direction: Direction,
     local: LocalPiece,
-    remote: RemotePiece,
+    (known, place): (Known, Place),
 ) -> Result<(), FabricCode> {
-    let known = peer.region(remote.at.key)?;
-    let place = known.at(remote.at.addr, remote.len)?;
-    let run = Run { local: local.base, remote: place, len: remote.len };
-    // SAFETY: by the caller's promise, and the range was checked.
+    let run = Run { local: local.base, remote: place, len: local.len };
+    // SAFETY: by the caller's promise.
     unsafe { guarded(peer, &[known], direction, &[run]) }
+}
+
+/// Where a remote piece is.
+#[inline]
+pub(crate) fn find(peer: &mut Peer, remote: RemotePiece) -> Result<(Known, Place), FabricCode> {
+    let known = peer.region(remote.at.key)?;
+    known.at(remote.at.addr, remote.len).map(|place| (known, place))
 }
 
 /// Whether a vector is what the limits and the contract say.

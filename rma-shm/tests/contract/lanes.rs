@@ -1,7 +1,9 @@
 //! Lanes: who comes again, who finds no room, and who sleeps meanwhile.
 
-use rma_core::ids::Tag;
-use rma_core::provider::{Endpoint, PostError, SendClass};
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::provider::{
+    Accepted, CompletionBatch, Endpoint, MemoryRegion, PostError, RemoteAddr, SendClass,
+};
 use rma_shm::{Options, Reach, ShmEndpoint};
 
 use crate::helper::Helper;
@@ -115,6 +117,61 @@ fn closed_endpoints_are_down() {
         world.poll();
     }
     assert_eq!(world.nodes[0].downs.iter().map(|(down, _)| *down).collect::<Vec<_>>(), [peer]);
+}
+
+/// Small puts and gets of memory that is not mapped are done by a peer that polls, which says that it did something; by the
+/// kernel where none does. Both at one time, and two that ask each other, end and bring what was put.
+#[test]
+fn peers_that_poll_do_small_copies_themselves() {
+    const ROUNDS: u64 = 20_000;
+    let mut world = Setup.world(2);
+    let (mut windows, mut places) = (Vec::new(), Vec::new());
+    for node in 0..2 {
+        let mut window = vec![0_u64; 256].into_boxed_slice();
+        // SAFETY: the window outlives the region, and only peers access it until then.
+        let region = unsafe {
+            world.nodes[node].ep.register(
+                std::ptr::NonNull::from(&mut window[0]).cast(),
+                2048,
+                RemoteKey(node as u64),
+            )
+        };
+        let region = region.unwrap();
+        places.push(RemoteAddr { addr: region.remote_base(), key: region.remote_key() });
+        windows.push((region, window));
+    }
+    let mut nodes = world.nodes.drain(..);
+    let (one, other) = (nodes.next().unwrap(), nodes.next().unwrap());
+    // How often the endpoint did something, of which it said nothing else.
+    let exchange = |mut node: crate::world::Node<ShmEndpoint>, peer: PeerAddr, at: RemoteAddr| {
+        let (mut batch, mut served) = (CompletionBatch::new(), 0);
+        let mut brought = vec![0_u64; 256];
+        for round in 1..=ROUNDS {
+            let len = 8 * (1 + round as usize % 256);
+            let source = vec![round; 256];
+            // SAFETY: both are there until the call returns, with which the operation is over.
+            let put = unsafe { node.ep.put(peer, source.as_ptr().cast(), len, at, Tag(1)) };
+            // SAFETY: as above.
+            let get = unsafe { node.ep.get(peer, brought.as_mut_ptr().cast(), len, at, Tag(2)) };
+            assert_eq!((put, get), (Ok(Accepted::Complete), Ok(Accepted::Complete)));
+            assert!(brought[..len / 8].iter().all(|&word| word == round), "round {round}");
+            served += node.ep.poll(&mut batch);
+            assert!(batch.is_empty());
+        }
+        (node, served)
+    };
+    let (peer_of_one, peer_of_other) = (one.peers[1], other.peers[0]);
+    let served = std::thread::scope(|scope| {
+        let at = [places[1], places[0]];
+        let first = scope.spawn(move || exchange(one, peer_of_one, at[0]));
+        let (other, mut served) = exchange(other, peer_of_other, at[1]);
+        let (one, more) = first.join().unwrap();
+        served += more;
+        drop((one, other));
+        served
+    });
+    assert!(served > 100, "{served} copies were done by a peer's processor");
+    drop(windows);
 }
 
 /// Too many senders, and sizes that are not everybody's: errors that name the option.

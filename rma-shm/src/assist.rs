@@ -1,0 +1,332 @@
+//! Small puts and gets of memory that is not mapped here, done by the processor of the peer whose memory it is, while
+//! that peer polls: the kernel's copy (`crate::attach`) is one system call, which takes longer than two lines of memory
+//! take to the other processor and back.
+//!
+//! Each lane has one slot. The origin writes a request into it, marks its lane as for a packet, and looks for a short
+//! time whether it was done. It takes back what nobody has taken, and has the kernel copy: so nothing depends on the
+//! peer's progress. Who was asked in vain is asked again after a while only. One compare-and-swap of the slot's word
+//! decides between the owner that takes a request and the origin that takes it back.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::attach::Direction;
+use crate::mapping::Mapping;
+
+/// Bytes of a slot: one page for each lane.
+pub(crate) const SLOT_BYTES: usize = 4096;
+
+/// Larger copies are the kernel's: what is copied twice here then takes longer than the call.
+pub(crate) const BYTES_MAX: usize = 2048;
+
+/// Looks before a request is taken back: as long as the kernel's copy takes, about.
+const LOOKS: u32 = if cfg!(test) { 2 } else { 40 };
+
+/// Looks between two times that the peer is asked after which has taken a request.
+const LOOKS_TO_ASK: u32 = 256;
+
+/// Copies for which nobody is asked after a request that was in vain, twice as many after the next. A peer that polls must
+/// not fall asleep meanwhile for want of work.
+const PAUSE_FIRST: u32 = 1;
+const PAUSE_LAST: u32 = 16;
+
+/// What a request's word says; above it is the number of the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Free,
+    Posted,
+    Taken,
+    Done,
+    Refused,
+}
+
+const PHASE_BITS: u32 = 3;
+
+fn word_of(turn: u64, phase: Phase) -> u64 {
+    turn << PHASE_BITS | phase as u64
+}
+
+/// The word of a slot, as both sides see it.
+pub(crate) trait Word {
+    /// With `Acquire`.
+    fn load(&self) -> u64;
+    /// With `Release`.
+    fn store(&self, word: u64);
+    /// A compare-and-swap with `AcqRel`.
+    fn exchange(&self, from: u64, into: u64) -> bool;
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    /// The owner has no such region, or the slot says nonsense.
+    Refused,
+    /// Nobody has taken it, and nobody will.
+    Left,
+    /// The peer has ended.
+    Ended,
+}
+
+/// The origin's side of a slot.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    turn: u64,
+    /// Requests that are not to be made.
+    skipped: u32,
+    pause: u32,
+}
+
+impl Asking {
+    /// Goes on behind the last origin of the lane.
+    pub(crate) fn new(word: &impl Word) -> Self {
+        let seen = word.load();
+        let turn = seen >> PHASE_BITS;
+        // One that died has asked for it. What its owner does just now spoils at most the request after it, which then has
+        // no word any more, and is refused.
+        if seen == word_of(turn, Phase::Posted) {
+            word.exchange(seen, word_of(turn, Phase::Free));
+        }
+        Self { turn, ..Self::default() }
+    }
+
+    /// Whether the peer may be asked now.
+    #[inline]
+    pub(crate) fn may_ask(&mut self) -> bool {
+        let may = self.skipped == 0;
+        self.skipped -= u32::from(!may);
+        may
+    }
+
+    /// Publishes the request that was written.
+    #[inline]
+    pub(crate) fn post(&mut self, word: &impl Word) {
+        self.turn = self.turn.wrapping_add(1) & (u64::MAX >> PHASE_BITS);
+        word.store(word_of(self.turn, Phase::Posted));
+    }
+
+    /// Waits for the owner, shortly until it takes the request, and then as long as it runs. `between` is called between two
+    /// looks; its argument says when to ask whether the peer runs, which it returns.
+    #[inline]
+    pub(crate) fn wait(&mut self, word: &impl Word, mut between: impl FnMut(bool) -> bool) -> Outcome {
+        let of = |phase| word_of(self.turn, phase);
+        let mut looks = 0_u32;
+        let outcome = loop {
+            let seen = word.load();
+            if seen == of(Phase::Done) {
+                break Outcome::Done;
+            }
+            let is_left = seen == of(Phase::Posted) && looks >= LOOKS && word.exchange(seen, of(Phase::Free));
+            if is_left {
+                break Outcome::Left;
+            }
+            if seen != of(Phase::Posted) && seen != of(Phase::Taken) {
+                break Outcome::Refused;
+            }
+            looks = looks.wrapping_add(1);
+            if !between(looks % LOOKS_TO_ASK == 0) {
+                break Outcome::Ended;
+            }
+        };
+        self.pause = match outcome {
+            Outcome::Done => 0,
+            _ => (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST),
+        };
+        self.skipped = self.pause;
+        outcome
+    }
+}
+
+/// The owner's side: takes a request, and returns whether there was one. `copy` says whether it was done.
+#[inline]
+pub(crate) fn serve(word: &impl Word, copy: impl FnOnce() -> bool) -> bool {
+    let seen = word.load();
+    let of = |phase: Phase| seen & (u64::MAX << PHASE_BITS) | phase as u64;
+    if seen != of(Phase::Posted) || !word.exchange(seen, of(Phase::Taken)) {
+        return false;
+    }
+    word.store(of(if copy() { Phase::Done } else { Phase::Refused }));
+    true
+}
+
+/// What is asked for. Nothing of it is believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Request {
+    pub(crate) direction: Direction,
+    /// The region's place in the owner's table, and its sequence number.
+    pub(crate) region: usize,
+    pub(crate) sequence: u64,
+    /// From the region's first byte on.
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+}
+
+/// A slot in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'a> {
+    words: &'a [AtomicU64; WORDS],
+    data: *mut u8,
+}
+
+const WORDS: usize = 4;
+const GET: u64 = 1 << 63;
+
+impl<'a> Slot<'a> {
+    /// The slot that begins there. The mapping has all its bytes.
+    #[inline]
+    pub(crate) fn new(mapping: &'a Mapping, at: usize) -> Self {
+        let data = mapping.at(at + size_of::<[AtomicU64; WORDS]>(), BYTES_MAX);
+        Self { words: mapping.words(at), data }
+    }
+
+    /// The bytes that are put, or that a get brings.
+    #[inline]
+    pub(crate) fn data(&self) -> *mut u8 {
+        self.data
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, request: &Request) {
+        let direction = if request.direction == Direction::Get { GET } else { 0 };
+        let what = direction | (request.region as u64) << 32 | request.len as u64;
+        for (word, value) in self.words[1..].iter().zip([what, request.sequence, request.offset]) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn read(&self) -> Request {
+        let [what, sequence, offset] = [1, 2, 3].map(|word: usize| self.words[word].load(Ordering::Relaxed));
+        Request {
+            direction: if what & GET == 0 { Direction::Put } else { Direction::Get },
+            region: (what & !GET) as usize >> 32,
+            sequence,
+            offset,
+            len: what as u32 as usize,
+        }
+    }
+}
+
+impl Word for Slot<'_> {
+    #[inline]
+    fn load(&self) -> u64 {
+        self.words[0].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn store(&self, word: u64) {
+        self.words[0].store(word, Ordering::Release);
+    }
+
+    #[inline]
+    fn exchange(&self, from: u64, into: u64) -> bool {
+        self.words[0].compare_exchange(from, into, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::head::page;
+    use crate::mapping::new_file;
+
+    #[derive(Default)]
+    struct Local(Cell<u64>);
+
+    impl Word for Local {
+        fn load(&self) -> u64 {
+            self.0.get()
+        }
+        fn store(&self, word: u64) {
+            self.0.set(word);
+        }
+        fn exchange(&self, from: u64, into: u64) -> bool {
+            self.0.get() == from && self.0.replace(into) == from
+        }
+    }
+
+    fn ask(asking: &mut Asking, word: &Local, mut between: impl FnMut(bool) -> bool) -> Outcome {
+        asking.post(word);
+        asking.wait(word, &mut between)
+    }
+
+    #[test]
+    fn a_peer_that_polls_is_asked_each_time() {
+        let (word, mut asking) = (Local::default(), Asking::default());
+        for _ in 0..100 {
+            assert!(asking.may_ask());
+            let outcome = ask(&mut asking, &word, |_| serve(&word, || true));
+            assert_eq!(outcome, Outcome::Done);
+        }
+        assert!(!serve(&word, || true), "there is no request");
+    }
+
+    #[test]
+    fn a_peer_that_does_not_is_asked_seldom() {
+        let (word, mut asking) = (Local::default(), Asking::default());
+        let mut asked = 0;
+        for _ in 0..1700 {
+            if asking.may_ask() {
+                asked += 1;
+                assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
+                assert!(!serve(&word, || unreachable!("it was taken back")));
+            }
+        }
+        assert!((100..=110).contains(&asked), "asked {asked} times");
+    }
+
+    #[test]
+    fn what_was_taken_is_waited_for_as_long_as_the_peer_runs() {
+        let (word, mut asking) = (Local::default(), Asking::default());
+        let mut looks = 0;
+        let outcome = ask(&mut asking, &word, |must_ask| {
+            looks += 1;
+            if looks == 1 {
+                word.store(word_of(1, Phase::Taken));
+            }
+            !must_ask
+        });
+        assert_eq!((outcome, looks), (Outcome::Ended, LOOKS_TO_ASK));
+    }
+
+    #[test]
+    fn refusals_and_nonsense_end_the_wait() {
+        let (word, mut asking) = (Local::default(), Asking::default());
+        assert_eq!(ask(&mut asking, &word, |_| serve(&word, || false)), Outcome::Refused);
+        for nonsense in [0, word_of(1, Phase::Done), word_of(7, Phase::Posted), u64::MAX] {
+            let outcome = ask(&mut asking, &word, |_| {
+                word.store(nonsense);
+                true
+            });
+            assert_eq!(outcome, Outcome::Refused, "{nonsense:#x}");
+        }
+    }
+
+    #[test]
+    fn what_the_dead_have_asked_for_is_taken_back() {
+        let word = Local::default();
+        Asking::default().post(&word);
+        let mut next = Asking::new(&word);
+        assert!(!serve(&word, || unreachable!("nobody waits for it")));
+        assert_eq!(ask(&mut next, &word, |_| serve(&word, || true)), Outcome::Done);
+    }
+
+    #[test]
+    fn requests_are_words_and_back() {
+        let mapping = Mapping::new(&new_file("rma-shm-test", page()).unwrap(), 0, page()).unwrap();
+        let slot = Slot::new(&mapping, 64);
+        for direction in [Direction::Put, Direction::Get] {
+            let request = Request {
+                direction,
+                region: 65_535,
+                sequence: u64::MAX,
+                offset: 1 << 63 | 5,
+                len: BYTES_MAX,
+            };
+            slot.write(&request);
+            assert_eq!(slot.read(), request);
+        }
+        assert!(64 + size_of::<[AtomicU64; WORDS]>() + BYTES_MAX <= SLOT_BYTES);
+    }
+}
