@@ -19,7 +19,8 @@ pub(crate) trait Bell {
     fn set_sleeping(&self, word: u32);
     /// Takes it back, if it is still the same.
     fn take_back(&self, word: u32);
-    /// A full fence: `fence(SeqCst)`. Nobody fences for the other here: [`Bell::mark`] costs a sender as much anyway.
+    /// A full fence behind [`Bell::mark`] or [`Bell::set_sleeping`]: `fence(SeqCst)`, or nothing where the change before it is
+    /// one.
     fn fence(&self);
 }
 

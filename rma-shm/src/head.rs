@@ -10,7 +10,7 @@
 //! | lanes | a lane's sender, its word during accesses, positions in its rings | sender; `consumed` by the owner |
 //! | regions | registered memory | owner |
 
-use core::sync::atomic::{fence, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 
 use crate::address::Identity;
 use crate::assist::{Slot, SLOT_BYTES};
@@ -354,7 +354,12 @@ impl Bell for Head {
 
     #[inline]
     fn fence(&self) {
-        fence(Ordering::SeqCst);
+        // Both sides come from a change of a word, and these processors' changes are full fences.
+        if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
     }
 }
 

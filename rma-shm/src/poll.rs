@@ -20,7 +20,8 @@ impl Inbox {
     #[inline]
     fn take_marks(&mut self, own: &Own) -> bool {
         let mut any = 0;
-        for (index, todo) in self.todo.iter_mut().enumerate() {
+        let used = own.head.lanes_used().div_ceil(64);
+        for (index, todo) in self.todo.iter_mut().take(used).enumerate() {
             *todo |= own.head.take_marks(index);
             any |= *todo;
         }
@@ -296,7 +297,7 @@ fn say(out: &mut CompletionBatch, completion: Completion) {
 }
 
 /// Polls between two looks at whether peers are still there.
-const POLLS_TO_WATCH: u32 = 128;
+const POLLS_TO_WATCH: u32 = 512;
 /// Packets of a class that one visit takes from a lane.
 const BURST: usize = 8;
 /// Ended processes that one look finds.
