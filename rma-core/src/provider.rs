@@ -41,6 +41,7 @@
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod completion;
+pub mod registrations;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use std::alloc::{self, Layout};
 use std::sync::Arc;
 
+use rma_core::provider::registrations::COPIED_BYTES_MAX;
 use rma_core::provider::ProviderError;
 
 use crate::error::registration_failed;
@@ -14,7 +15,7 @@ use crate::sys;
 pub(crate) const CLASSES: usize = 2;
 
 /// Bytes of origin buffers that are copied instead of registered.
-pub(crate) const BOUNCE_BYTES: usize = 4096;
+pub(crate) const BOUNCE_BYTES: usize = COPIED_BYTES_MAX;
 /// Most places for such copies.
 const BOUNCES_MAX: usize = 256;
 /// Receive and send buffers for datagrams.

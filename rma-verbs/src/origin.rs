@@ -1,21 +1,18 @@
 //! How the device gets at origin buffers, which nobody has registered.
 //!
 //! Small ones are copied: into the work request, or to and from a place of the endpoint's. Larger ones are
-//! registered while operations on them are in flight, and not longer: the registration of memory that is unmapped
-//! and mapped again still names the old pages, and nothing would tell.
+//! registered while operations on them are in flight ([`registrations`]).
 
 use core::ffi::c_int;
 use std::sync::Arc;
 
+use rma_core::provider::registrations::{self, Taken};
 use rma_core::provider::PostError;
 
 use crate::error::errno_code;
 use crate::list::PIECES_MAX;
 use crate::objects::{Domain, Mr};
 use crate::sys;
-
-/// Origin buffers that may be registered at one time.
-const REGISTRATIONS: usize = 64;
 
 /// Where the bytes of an operation lie for the device, and what is to be given back when it is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +22,7 @@ pub(crate) enum Holding {
     /// In this place of the endpoint's memory.
     Bounce(u32),
     /// In the caller's memory, by this registration.
-    Registered(u32),
+    Registered(Taken),
     /// In several places; this entry of [`Bundles`] has them.
     Bundle(u32),
 }
@@ -74,29 +71,19 @@ impl Bundles {
     }
 }
 
-#[derive(Debug)]
-struct Registration {
-    base: usize,
-    len: usize,
-    is_writable: bool,
-    users: u32,
-    mr: Option<Mr>,
-}
-
 /// Registrations of origin buffers that operations in flight use.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     domain: Arc<Domain>,
-    entries: Vec<Registration>,
+    taken: registrations::Registrations<Mr>,
 }
 
 impl Registrations {
     pub(crate) fn new(domain: &Arc<Domain>) -> Self {
-        let entry = || Registration { base: 0, len: 0, is_writable: false, users: 0, mr: None };
-        Self { domain: Arc::clone(domain), entries: (0..REGISTRATIONS).map(|_| entry()).collect() }
+        Self { domain: Arc::clone(domain), taken: registrations::Registrations::new() }
     }
 
-    /// Registers the buffer, or finds it registered: where, and its key. The caller must [`Self::give_back`] it.
+    /// Registers the buffer, or finds it registered: what to give back, and its key. The caller must [`Self::give_back`] it.
     ///
     /// # Safety
     /// The buffer is valid until it is given back.
@@ -105,39 +92,19 @@ impl Registrations {
         base: *const u8,
         len: usize,
         is_written: bool,
-    ) -> Result<(u32, u32), PostError> {
-        let start = base as usize;
-        let covers = |entry: &Registration| {
-            entry.users > 0
-                && entry.base <= start
-                && start - entry.base + len <= entry.len
-                && (entry.is_writable || !is_written)
-        };
-        if let Some(index) = self.entries.iter().position(covers) {
-            let entry = &mut self.entries[index];
-            entry.users += 1;
-            let lkey = entry.mr.as_ref().map_or(0, Mr::lkey);
-            return Ok((index as u32, lkey));
-        }
-        let Some(index) = self.entries.iter().position(|entry| entry.users == 0) else {
-            return Err(PostError::Again);
-        };
+    ) -> Result<(Taken, u32), PostError> {
         let access: c_int = if is_written { sys::IBV_ACCESS_LOCAL_WRITE } else { 0 };
-        // SAFETY: by the caller's promise.
-        let mr = unsafe { Mr::open(&self.domain, base.cast_mut(), len, access) }
-            .map_err(|code| PostError::Failed(errno_code(code)))?;
-        let lkey = mr.lkey();
-        self.entries[index] =
-            Registration { base: start, len, is_writable: is_written, users: 1, mr: Some(mr) };
-        Ok((index as u32, lkey))
+        let domain = &self.domain;
+        let (taken, mr) = self.taken.take(base as usize, len, is_written, |_| {
+            // SAFETY: by the caller's promise.
+            unsafe { Mr::open(domain, base.cast_mut(), len, access) }
+                .map_err(|code| PostError::Failed(errno_code(code)))
+        })?;
+        Ok((taken, mr.lkey()))
     }
 
     /// An operation that used the registration is complete.
-    pub(crate) fn give_back(&mut self, index: u32) {
-        let Some(entry) = self.entries.get_mut(index as usize) else { return };
-        entry.users = entry.users.saturating_sub(1);
-        if entry.users == 0 {
-            entry.mr = None;
-        }
+    pub(crate) fn give_back(&mut self, taken: Taken) {
+        self.taken.give_back(taken);
     }
 }

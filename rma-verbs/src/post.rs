@@ -111,8 +111,8 @@ impl VerbsEndpoint {
             return Ok(local);
         }
         // SAFETY: by the caller's promise.
-        let (index, lkey) = unsafe { self.registrations.take(src, len, false) }?;
-        let (piece, holding) = (piece(src, len, lkey), Holding::Registered(index));
+        let (taken, lkey) = unsafe { self.registrations.take(src, len, false) }?;
+        let (piece, holding) = (piece(src, len, lkey), Holding::Registered(taken));
         Ok(Local { piece, holding, flags: 0, into: ptr::null_mut() })
     }
 
@@ -125,8 +125,8 @@ impl VerbsEndpoint {
             return Ok(Local { into: dst, ..local });
         }
         // SAFETY: by the caller's promise.
-        let (index, lkey) = unsafe { self.registrations.take(dst, len, true) }?;
-        let (piece, holding) = (piece(dst, len, lkey), Holding::Registered(index));
+        let (taken, lkey) = unsafe { self.registrations.take(dst, len, true) }?;
+        let (piece, holding) = (piece(dst, len, lkey), Holding::Registered(taken));
         Ok(Local { piece, holding, flags: 0, into: ptr::null_mut() })
     }
 
@@ -170,7 +170,7 @@ impl VerbsEndpoint {
                 }
                 self.free_bounces.push(index);
             }
-            Holding::Registered(index) => self.registrations.give_back(index),
+            Holding::Registered(taken) => self.registrations.give_back(taken),
             // SAFETY: by the caller's promise.
             Holding::Bundle(index) => unsafe { self.give_back_bundle(index, has_arrived) },
         }
