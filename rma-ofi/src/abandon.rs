@@ -65,6 +65,7 @@ impl OfiEndpoint {
                 let tag = unsafe { (*raw).tag };
                 // SAFETY: as above.
                 unsafe { (*raw).is_given_up = true };
+                self.disown_loan(index);
                 self.ready.push_back(Completion::Failed(Tag(tag), code));
             }
         }

@@ -1,6 +1,6 @@
 //! Atomics that the fabric executes: which it grants, and posting them.
 
-use core::ptr;
+use core::ffi::c_void;
 use std::sync::Arc;
 
 use ofi_sys as fi;
@@ -13,7 +13,9 @@ use rma_core::provider::{NativeOps, Post, PostError, RemoteAddr};
 use crate::endpoint::OfiEndpoint;
 use crate::error::fabric_code;
 use crate::handles::Domain;
+use crate::origin::NO_DESCRIPTORS;
 use crate::post::Ticket;
+use crate::vector::Direction;
 
 /// Most elements of one atomic operation, by type and operation; 0 where there is none.
 #[derive(Clone, Debug, Default)]
@@ -98,21 +100,28 @@ fn code_of_op(op: ReduceOp) -> Option<fi::fi_op> {
     })
 }
 
-fn vector(address: *const u8, count: usize) -> fi::fi_ioc {
-    fi::fi_ioc { addr: address.cast_mut().cast(), count }
+/// A buffer as an atomic names it.
+fn vector(buffer: fi::iovec, count: usize) -> fi::fi_ioc {
+    fi::fi_ioc { addr: buffer.iov_base, count }
+}
+
+/// A buffer of so many elements.
+fn buffer(address: *const u8, dtype: Dtype, count: usize) -> fi::iovec {
+    fi::iovec { iov_base: address.cast_mut().cast(), iov_len: count * dtype.size() }
 }
 
 /// The message of an atomic on `remote` with the operand `local`.
 fn message(
     to: PeerAddr,
     local: &fi::fi_ioc,
+    desc: *mut *mut c_void,
     remote: &fi::fi_rma_ioc,
     (datatype, op): (fi::fi_datatype, fi::fi_op),
-    context: *mut core::ffi::c_void,
+    context: *mut c_void,
 ) -> fi::fi_msg_atomic {
     fi::fi_msg_atomic {
         msg_iov: local,
-        desc: ptr::null_mut(),
+        desc,
         iov_count: 1,
         addr: to.0,
         rma_iov: remote,
@@ -159,12 +168,16 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
-        let (local, remote) = (vector(operand, count), remote(&ticket, at, count));
-        let message = message(to, &local, &remote, (datatype, op_code), ticket.context);
+        let (mut buffers, mut descs) = ([buffer(operand, dtype, count)], NO_DESCRIPTORS);
+        // SAFETY: by the caller's promise.
+        let loan = unsafe { self.lend(&mut buffers, [Direction::Put], &mut descs) }?;
+        self.check_buffers(&buffers, &descs, [fi::FI_WRITE]);
+        let (local, remote) = (vector(buffers[0], count), remote(&ticket, at, count));
+        let message = message(to, &local, self.list(&descs, 0), &remote, (datatype, op_code), ticket.context);
         // SAFETY: the endpoint is open; the message is read during the call; the operand is the
         // caller's promise.
         let result = unsafe { calls::atomicmsg(self.ep, &message, self.put_flags) };
-        self.posted(&ticket, to, tag, result)
+        self.posted_with(&ticket, to, tag, result, loan)
     }
 
     /// # Safety
@@ -188,16 +201,25 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
-        // An atomic read has no operand, but some providers look at the vector all the same.
-        let operand = if operand.is_null() { result.cast_const() } else { operand };
-        let (local, remote) = (vector(operand, count), remote(&ticket, at, count));
-        let message = message(to, &local, &remote, (datatype, op_code), ticket.context);
-        let mut old = vector(result, count);
+        let mut buffers = [buffer(result, dtype, count), buffer(operand, dtype, count)];
+        let mut descs = NO_DESCRIPTORS;
+        let given = if operand.is_null() { 1 } else { 2 };
+        // SAFETY: by the caller's promise.
+        let loan = unsafe { self.lend(&mut buffers[..given], [Direction::Get, Direction::Put], &mut descs) }?;
+        self.check_buffers(&buffers[..given], &descs, [fi::FI_READ, fi::FI_WRITE]);
+        if operand.is_null() {
+            // An atomic read has no operand, but some providers look at the vector all the same.
+            (buffers[1], descs[1]) = (buffers[0], descs[0]);
+        }
+        let (mut old, local) = (vector(buffers[0], count), vector(buffers[1], count));
+        let remote = remote(&ticket, at, count);
+        let desc = self.list(&descs, 1);
+        let message = message(to, &local, desc, &remote, (datatype, op_code), ticket.context);
+        let desc = self.list(&descs, 0);
         // SAFETY: as above; the result is the caller's promise.
-        let posted = unsafe {
-            calls::fetch_atomicmsg(self.ep, &message, &mut old, ptr::null_mut(), 1, fi::FI_COMPLETION)
-        };
-        self.posted(&ticket, to, tag, posted)
+        let posted =
+            unsafe { calls::fetch_atomicmsg(self.ep, &message, &mut old, desc, 1, fi::FI_COMPLETION) };
+        self.posted_with(&ticket, to, tag, posted, loan)
     }
 
     /// # Safety
@@ -218,25 +240,44 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
-        let (local, remote) = (vector(operand, 1), remote(&ticket, at, 1));
-        let message = message(to, &local, &remote, (datatype, fi::FI_CSWAP), ticket.context);
-        let compare = vector(compare, 1);
-        let mut old = vector(result, 1);
+        let mut buffers = [result.cast_const(), operand, compare].map(|at| buffer(at, dtype, 1));
+        let (ways, mut descs) = ([Direction::Get, Direction::Put, Direction::Put], NO_DESCRIPTORS);
+        // SAFETY: by the caller's promise.
+        let loan = unsafe { self.lend(&mut buffers, ways, &mut descs) }?;
+        self.check_buffers(&buffers, &descs, [fi::FI_READ, fi::FI_WRITE, fi::FI_WRITE]);
+        let [mut old, local, compare] = buffers.map(|buffer| vector(buffer, 1));
+        let remote = remote(&ticket, at, 1);
+        let desc = self.list(&descs, 1);
+        let message = message(to, &local, desc, &remote, (datatype, fi::FI_CSWAP), ticket.context);
+        let (old_desc, compare_desc) = (self.list(&descs, 0), self.list(&descs, 2));
         // SAFETY: as above.
         let posted = unsafe {
             calls::compare_atomicmsg(
                 self.ep,
                 &message,
                 &compare,
-                ptr::null_mut(),
+                compare_desc,
                 1,
                 &mut old,
-                ptr::null_mut(),
+                old_desc,
                 1,
                 fi::FI_COMPLETION,
             )
         };
-        self.posted(&ticket, to, tag, posted)
+        self.posted_with(&ticket, to, tag, posted, loan)
+    }
+
+    /// Looks the buffers up in the ledger, each for its access.
+    #[inline]
+    fn check_buffers<const N: usize>(
+        &self,
+        buffers: &[fi::iovec],
+        descs: &[*mut c_void],
+        accesses: [u64; N],
+    ) {
+        for ((buffer, &desc), access) in buffers.iter().zip(descs).zip(accesses) {
+            self.live.domain.ledger().check(buffer.iov_base, buffer.iov_len, desc, access);
+        }
     }
 }
 

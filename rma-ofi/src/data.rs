@@ -10,14 +10,17 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 use ofi_sys as fi;
-use ofi_sys::calls;
 use rma_core::ids::{PeerAddr, Tag};
-use rma_core::provider::{Completion, CompletionBatch, Post, PostError, ReceivedPacket, RemoteAddr};
+use rma_core::provider::{
+    Completion, CompletionBatch, LocalPiece, Post, PostError, ReceivedPacket, RemoteAddr, RemotePiece,
+};
 
+use crate::calls;
 use crate::endpoint::OfiEndpoint;
 use crate::error::fabric_code;
 use crate::lane::CLASSES;
 use crate::poll::BATCH;
+use crate::vector::Direction;
 
 /// Places for the data of one poll, taken in turn.
 #[derive(Debug)]
@@ -59,6 +62,13 @@ impl OfiEndpoint {
         if self.data_bytes == 0 || len == 0 {
             return Err(PostError::Failed(fabric_code(fi::FI_EOPNOTSUPP)));
         }
+        if self.origins.is_some() {
+            let (local, remote) = (LocalPiece { base: src.cast_mut(), len }, RemotePiece { at, len });
+            // SAFETY: by the caller's promise.
+            return unsafe {
+                self.post_pieces(Direction::Put, to, (&[local], &[remote], len), tag, Some(data))
+            };
+        }
         let ticket = self.ticket(to, len)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
         let remote = fi::fi_rma_iov { addr: at.addr, len, key: ticket.key(at) };
@@ -72,8 +82,9 @@ impl OfiEndpoint {
             context: ticket.context,
             data,
         };
+        let (ledger, flags) = (self.live.domain.ledger(), self.put_flags | fi::FI_REMOTE_CQ_DATA);
         // SAFETY: the endpoint is open; the message is read during the call; the source is the caller's promise.
-        let result = unsafe { calls::writemsg(self.ep, &message, self.put_flags | fi::FI_REMOTE_CQ_DATA) };
+        let result = unsafe { calls::writemsg(ledger, self.ep, &message, flags) };
         self.posted(&ticket, to, tag, result)
     }
 
@@ -114,6 +125,7 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
+    use ofi_sys::calls;
     use rma_core::provider::{Endpoint, SendClass};
 
     use super::*;

@@ -32,6 +32,8 @@ pub struct Description {
     pub message_order: String,
     /// Registration modes that it demands, in libfabric's words.
     pub registration_mode: String,
+    /// Whether all that libfabric is given is registered, the program's buffers too.
+    pub registers_buffers: bool,
     /// Modes that it demands of the caller, in libfabric's words.
     pub mode: String,
     /// Capabilities, in libfabric's words.
@@ -77,6 +79,7 @@ impl Description {
             library_version: choice.library.version(),
             library_path: choice.library.path().to_owned(),
             message_order: words(claims.order, fi::FI_TYPE_MSG_ORDER),
+            registers_buffers: claims.registers,
             registration_mode: words(claims.mr_mode, fi::FI_TYPE_MR_MODE),
             mode: words(claims.mode, fi::FI_TYPE_MODE),
             capabilities: words(claims.caps, fi::FI_TYPE_CAPS),
@@ -104,6 +107,9 @@ impl fmt::Display for Description {
         writeln!(f, "address              {}", self.address)?;
         writeln!(f, "capabilities         {}", self.capabilities)?;
         writeln!(f, "demanded modes       {}; of registration: {}", self.mode, self.registration_mode)?;
+        let who =
+            if self.registers_buffers { "here, before they are posted" } else { "by libfabric, if at all" };
+        writeln!(f, "buffers registered   {who}")?;
         writeln!(f, "claimed order        {}", self.message_order)?;
         writeln!(
             f,

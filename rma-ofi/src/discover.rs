@@ -213,6 +213,16 @@ impl Offer {
         matches!(self.info().addr_format, fi::FI_SOCKADDR | fi::FI_SOCKADDR_IN | fi::FI_SOCKADDR_IN6)
     }
 
+    fn registration_modes(&self) -> u64 {
+        // SAFETY: an info that fi_getinfo returned has its domain_attr.
+        unsafe { (*self.info().domain_attr).mr_mode as u64 }
+    }
+
+    /// The same way to the same device.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.provider, self.fabric(), self.domain()) == (&other.provider, other.fabric(), other.domain())
+    }
+
     fn prefers_offsets(&self) -> bool {
         self.profile().quirks.prefers_offsets
     }
@@ -251,6 +261,11 @@ impl Offer {
         if let Some(reason) = interface::objection(self.info(), options) {
             return Some(reason);
         }
+        if self.registration_modes() & BOTH == BOTH {
+            return Some(
+                "wants local buffers registered (FI_MR_LOCAL) with endpoints (FI_MR_ENDPOINT)".to_owned(),
+            );
+        }
         // SAFETY: an info that fi_getinfo returned has its tx_attr.
         let order = unsafe { (*self.info().tx_attr).msg_order };
         if order & fi::FI_ORDER_SAS == 0 {
@@ -281,18 +296,33 @@ fn names(wanted: &str, provider: &str) -> bool {
     wanted == provider || provider.split(';').next() == Some(wanted)
 }
 
-/// Asks libfabric. Providers that use IP addresses are asked a second time for the address that the
+/// Asks libfabric. Whether the program can register its buffers is said only where it is told to, or where nothing can be
+/// used otherwise: layers that could do it themselves leave it to who can.
+fn list(library: &Arc<Library>, options: &Options) -> Result<Vec<Offer>, ProviderError> {
+    if options.register_buffers {
+        return list_with(library, options, MR_MODES | fi::FI_MR_LOCAL);
+    }
+    let mut offers = list_with(library, options, MR_MODES)?;
+    if offers.iter().all(|offer| offer.objection(options).is_some()) {
+        let mut others = list_with(library, options, MR_MODES | fi::FI_MR_LOCAL)?;
+        others.retain(|other| offers.iter().all(|offer| !offer.is_like(other)));
+        offers.extend(others);
+    }
+    Ok(offers)
+}
+
+/// Asks libfabric for who can live with these ways of registering memory. Providers that use IP addresses are asked a second time for the address that the
 /// options want, because for others that address means nothing; those that had better not be offered
 /// virtual addresses are asked a second time without.
-fn list(library: &Arc<Library>, options: &Options) -> Result<Vec<Offer>, ProviderError> {
-    let mut offers = query(library, options, None, MR_MODES)?;
+fn list_with(library: &Arc<Library>, options: &Options, modes: u64) -> Result<Vec<Offer>, ProviderError> {
+    let mut offers = query(library, options, None, modes)?;
     if let Some(address) = interface::wanted_address(options)? {
         offers.retain(|offer| !offer.uses_ip());
-        offers.extend(query(library, options, Some(&address), MR_MODES)?.into_iter().filter(Offer::uses_ip));
+        offers.extend(query(library, options, Some(&address), modes)?.into_iter().filter(Offer::uses_ip));
     }
     if offers.iter().any(Offer::prefers_offsets) {
         offers.retain(|offer| !offer.prefers_offsets());
-        let modes = MR_MODES & !fi::FI_MR_VIRT_ADDR;
+        let modes = modes & !fi::FI_MR_VIRT_ADDR;
         offers.extend(query(library, options, None, modes)?.into_iter().filter(Offer::prefers_offsets));
     }
     Ok(offers)
@@ -395,10 +425,12 @@ fn hints(library: &Library, options: &Options, mr_modes: u64) -> Result<Info, Pr
     Ok(hints)
 }
 
-/// Ways of registering memory that the endpoint can live with. `FI_MR_LOCAL` is not among them: the
-/// engine's operands are not registered, so providers that insist on it are not offered.
+/// Ways of registering memory that the endpoint can live with. `FI_MR_LOCAL` is another one, see [`list`].
 pub(crate) const MR_MODES: u64 =
     fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY | fi::FI_MR_ENDPOINT;
+
+/// Two ways that do not go together: which endpoint registers a buffer that both may use?
+const BOTH: u64 = fi::FI_MR_LOCAL | fi::FI_MR_ENDPOINT;
 
 /// A string of libfabric's; empty for null.
 pub(crate) fn text(raw: *const c_char) -> String {

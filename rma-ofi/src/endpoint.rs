@@ -1,6 +1,7 @@
 //! Opening an endpoint: what is allocated, what is believed, what is left for later.
 
-use core::ptr::NonNull;
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,8 +22,10 @@ use crate::describe::Description;
 use crate::discover::Choice;
 use crate::handles::{CompletionQueue, Domain, Ep, Info, Mr};
 use crate::lane::{Lane, Links, CLASSES};
+use crate::ledger::Ledger;
 use crate::memory::{Memory, Purpose, Sizes};
 use crate::nonce::{Keys, Nonce};
+use crate::origin::Origins;
 use crate::probe::{Probe, Suspicion};
 use crate::profile::{Profile, Quirks, RemoteCompletion};
 use crate::region::register;
@@ -34,6 +37,8 @@ pub(crate) struct Live {
     pub(crate) links: Links,
     pub(crate) read_back: Option<ReadBack>,
     pub(crate) cq: CompletionQueue,
+    /// The registration of the memory, where the provider wants one.
+    pub(crate) own: Option<Mr>,
     pub(crate) memory: Memory,
     pub(crate) domain: Arc<Domain>,
     pub(crate) mr_mode: u64,
@@ -169,6 +174,10 @@ pub struct OfiEndpoint {
     address: AddressBytes,
     description: Description,
     pub(crate) live: Arc<Live>,
+    /// Describes the endpoint's own memory; null where nobody asks for it.
+    pub(crate) own_desc: *mut c_void,
+    /// What operations hold of the program's memory, where that must be registered; closed after the endpoint.
+    pub(crate) origins: Option<Box<Origins>>,
 }
 
 // SAFETY: the raw pointers are those of `live`, whose handles may move between threads; whoever
@@ -183,21 +192,16 @@ impl OfiEndpoint {
     /// When libfabric refuses; the message names the call and the code.
     pub fn open(choice: &Choice, options: &Options) -> Result<Self, ProviderError> {
         options.check()?;
-        let claims = Claims::of(&choice.info);
+        let claims = Claims::of(&choice.info, options);
         let sizes = sizes(options, &claims, choice.profile);
         let name = choice.candidate().provider.as_str();
-        let domain = Domain::open(&choice.library, &choice.info, name)?;
+        let domain = Domain::open(&choice.library, &choice.info, name, Ledger::new(claims.registers))?;
         // An entry for everything that can be in flight, and some for errors: an overrun is fatal.
         let entries = sizes.slots() + CompletionBatch::CAPACITY;
         let (cq, wait_fd) = open_queue(&domain, entries)?;
-        let memory = Memory::new(sizes).ok_or_else(|| ProviderError {
-            message: format!(
-                "no memory for {} packet buffers of {} bytes",
-                sizes.buffers(),
-                sizes.buffer_bytes()
-            ),
-        })?;
+        let memory = Memory::new(sizes).ok_or_else(|| no_memory(&sizes))?;
         let (nonce, keys) = (Nonce::draw()?, claims.keys());
+        let own = register_own(&domain, &memory, &claims, nonce)?;
         let links = Links::open(&domain, &choice.info, &cq, name)?;
         let remote_completion = options.remote_completion.unwrap_or(choice.profile.remote_completion);
         let read_back = match remote_completion {
@@ -211,7 +215,7 @@ impl OfiEndpoint {
             Kind { has_region: read_back.is_some(), is_text: claims.has_text_addresses, keys },
             Particulars { nonce, read_back: ReadBack::published(read_back.as_ref(), &claims) },
         )?;
-        let live = Live { links, read_back, cq, memory, domain, mr_mode: claims.mr_mode, nonce, keys };
+        let live = Live { links, read_back, cq, own, memory, domain, mr_mode: claims.mr_mode, nonce, keys };
         let live = live.shared(choice.profile);
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
@@ -219,6 +223,8 @@ impl OfiEndpoint {
         let data_bytes = data_bytes(&claims, choice.profile);
         let description =
             Description::new(choice, &claims, &limits, &native, remote_completion, wait_fd.is_some());
+        let own_desc = live.own.as_ref().map_or(ptr::null_mut(), Mr::desc);
+        let origins = claims.registers.then(|| Box::new(Origins::new(&live, own_desc, claims.largest_key())));
         let mut endpoint = Self {
             limits,
             native,
@@ -245,6 +251,8 @@ impl OfiEndpoint {
             address,
             description,
             live,
+            own_desc,
+            origins,
         };
         endpoint.description.memory_bytes = endpoint.live.memory.bytes();
         endpoint.post_receives();
@@ -278,8 +286,10 @@ impl ReadBack {
         let words = Words(NonNull::from(Box::leak(Box::new([0; READ_BACK_WORDS]))));
         let bytes = READ_BACK_WORDS * READ_BACK_BYTES;
         let key = claims.largest_key() ^ claims.keys().salt(nonce);
+        // The word that is read into is a local buffer like others.
+        let access = fi::FI_REMOTE_READ | if claims.registers { fi::FI_READ } else { 0 };
         // SAFETY: the words live until the region is closed.
-        let mr = unsafe { register(domain, words.0.cast(), bytes, fi::FI_REMOTE_READ, key) }?;
+        let mr = unsafe { register(domain, words.0.cast(), bytes, access, key) }?;
         if claims.mr_mode & fi::FI_MR_ENDPOINT != 0 {
             mr.attach(ep).map_err(|code| crate::error::registration_failed(bytes, code))?;
         }
@@ -293,11 +303,39 @@ impl ReadBack {
         ReadBackRegion { base, key: mr.key() }
     }
 
+    /// Describes both words.
+    pub(crate) fn desc(&self) -> *mut c_void {
+        self.mr.desc()
+    }
+
     /// Where what is read from a peer goes.
     pub(crate) fn sink(&self) -> *mut u64 {
         // SAFETY: the second of the words.
         unsafe { self.words.0.as_ptr().cast::<u64>().add(1) }
     }
+}
+
+#[cold]
+fn no_memory(sizes: &Sizes) -> ProviderError {
+    let (count, bytes) = (sizes.buffers(), sizes.buffer_bytes());
+    ProviderError { message: format!("no memory for {count} packet buffers of {bytes} bytes") }
+}
+
+/// Registers what the fabric reads and writes of the endpoint's own memory, where that is to be.
+fn register_own(
+    domain: &Arc<Domain>,
+    memory: &Memory,
+    claims: &Claims,
+    nonce: Nonce,
+) -> Result<Option<Mr>, ProviderError> {
+    if !claims.registers {
+        return Ok(None);
+    }
+    let (base, bytes) = memory.shown();
+    let access = fi::FI_SEND | fi::FI_RECV | fi::FI_READ | fi::FI_WRITE;
+    let key = (claims.largest_key() - 1) ^ claims.keys().salt(nonce);
+    // SAFETY: the memory is freed after its region is closed (order of the fields of `Live`).
+    unsafe { register(domain, base, bytes, access, key) }.map(Some)
 }
 
 /// What the returned `fi_info` says, copied out of it.
@@ -317,10 +355,12 @@ pub(crate) struct Claims {
     pub(crate) data_progress: fi::fi_progress,
     pub(crate) has_text_addresses: bool,
     pub(crate) data_bytes: usize,
+    /// All that libfabric is given is to be registered: claimed, or asked for by the user.
+    pub(crate) registers: bool,
 }
 
 impl Claims {
-    pub(crate) fn of(info: &Info) -> Self {
+    pub(crate) fn of(info: &Info, options: &Options) -> Self {
         // SAFETY: an info that fi_getinfo returned is valid, with all its parts.
         let info = unsafe { &*info.as_ptr() };
         // SAFETY: as above.
@@ -344,6 +384,7 @@ impl Claims {
             data_progress: domain.data_progress,
             has_text_addresses: info.addr_format == fi::FI_ADDR_STR,
             data_bytes: domain.cq_data_size,
+            registers: options.register_buffers || domain.mr_mode as u64 & fi::FI_MR_LOCAL != 0,
         }
     }
 
@@ -377,6 +418,7 @@ fn sizes(options: &Options, claims: &Claims, profile: &Profile) -> Sizes {
         outgoing: options.send_buffers,
         incoming: options.receive_buffers,
         packet_bytes: options.packet_bytes,
+        places: if claims.registers { tracked.clamp(VECTOR_PIECES_MAX, PLACES_MAX) } else { 0 },
     }
 }
 
@@ -442,6 +484,9 @@ fn open_queue(domain: &Arc<Domain>, entries: usize) -> Result<(CompletionQueue, 
     }
     CompletionQueue::open(domain, entries, fi::FI_WAIT_NONE).map(|cq| (cq, None))
 }
+
+/// Most places for small buffers of the program's.
+const PLACES_MAX: usize = 256;
 
 /// Puts and gets of more are split by the engine.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;

@@ -60,6 +60,23 @@ pub(crate) fn fabric_code(code: i32) -> FabricCode {
     FabricCode { code, text }
 }
 
+/// The code for a buffer of the program's that could not be registered.
+#[cold]
+pub(crate) fn unregistered_code(code: i32) -> FabricCode {
+    let text = match code {
+        fi::FI_ENOMEM | fi::FI_EPERM => {
+            "the program's buffer cannot be registered: over the limit on locked memory (see ulimit -l)"
+        }
+        fi::FI_EFAULT => {
+            "the program's buffer cannot be registered: it is not mapped, or cannot be written; for constants set \
+             FI_MR_CACHE_MONITOR=disabled"
+        }
+        fi::FI_ENOKEY => "the program's buffer cannot be registered: the key is in use",
+        _ => "the program's buffer cannot be registered",
+    };
+    FabricCode { code, text }
+}
+
 /// Whether an operation that failed with this number says that its peer cannot be reached any more,
 /// and not only that this one operation was wrong.
 pub(crate) fn is_peer_loss(code: i32) -> bool {

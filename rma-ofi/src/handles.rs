@@ -1,6 +1,6 @@
 //! One owner for each libfabric object.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use ofi_sys::{calls, Library};
 use rma_core::provider::ProviderError;
 
 use crate::error::call_failed;
+use crate::ledger::{Entry, Ledger};
 
 /// An `fi_info` that libfabric allocated; freed as a list.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ handle! {
 }
 handle! {
     /// Access to one interface; regions and endpoints belong to it.
-    Domain(fi::fid_domain) "domain", fabric: Fabric
+    Domain(fi::fid_domain) "domain", fabric: Fabric, ledger: Ledger
 }
 handle! {
     /// Addresses of peers.
@@ -115,8 +116,8 @@ handle! {
     Ep(fi::fid_ep) "endpoint", _domain: Arc<Domain>
 }
 handle! {
-    /// A registered region.
-    Mr(fi::fid_mr) "memory region", _domain: Arc<Domain>
+    /// A registered region, with its line in the domain's account, which ends first.
+    Mr(fi::fid_mr) "memory region", _entry: Entry, _domain: Arc<Domain>
 }
 
 // SAFETY: a shared Domain is used to read its pointer, and to register and close regions; under
@@ -138,8 +139,13 @@ fn opened<T>(
 }
 
 impl Domain {
-    /// Opens the fabric and the domain that `info` names.
-    pub(crate) fn open(library: &Library, info: &Info, name: &str) -> Result<Arc<Self>, ProviderError> {
+    /// Opens the fabric and the domain that `info` names, with an account of what is registered.
+    pub(crate) fn open(
+        library: &Library,
+        info: &Info,
+        name: &str,
+        ledger: Ledger,
+    ) -> Result<Arc<Self>, ProviderError> {
         // SAFETY: an info from fi_getinfo has its fabric_attr.
         let attr = unsafe { (*info.as_ptr()).fabric_attr };
         let fabric = opened("fi_fabric", name, |out| {
@@ -151,7 +157,11 @@ impl Domain {
             // SAFETY: the fabric is open and `info` is valid.
             unsafe { calls::domain(fabric.as_ptr(), info.as_ptr(), out, ptr::null_mut()) }
         })?;
-        Ok(Arc::new(Self { raw, fabric }))
+        Ok(Arc::new(Self { raw, fabric, ledger }))
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     pub(crate) fn fabric_ptr(&self) -> *mut fi::fid_fabric {
@@ -322,7 +332,12 @@ impl Mr {
             )
         };
         match NonNull::new(raw) {
-            Some(raw) if result == 0 => Ok(Self { raw, _domain: Arc::clone(domain) }),
+            Some(raw) if result == 0 => {
+                // SAFETY: the region is open.
+                let desc = unsafe { (*raw.as_ptr()).mem_desc };
+                let entry = domain.ledger().enter(base.as_ptr(), len, access, desc);
+                Ok(Self { raw, _entry: entry, _domain: Arc::clone(domain) })
+            }
             _ => Err(if result == 0 { -fi::FI_EOTHER } else { result }),
         }
     }
@@ -340,6 +355,12 @@ impl Mr {
             0 => Ok(()),
             result => Err(result),
         }
+    }
+
+    /// What operations on the memory name it by.
+    pub(crate) fn desc(&self) -> *mut c_void {
+        // SAFETY: the region is open; its descriptor is constant.
+        unsafe { (*self.as_ptr()).mem_desc }
     }
 
     pub(crate) fn key(&self) -> u64 {

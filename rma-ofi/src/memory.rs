@@ -1,10 +1,12 @@
-//! The memory that libfabric sees: one slot for each operation in flight, and the packet buffers.
+//! The memory that libfabric sees: one slot for each operation in flight, the packet buffers, and places for small
+//! buffers of the program's where those must be registered.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use std::alloc::{self, Layout};
 
 use ofi_sys as fi;
+use rma_core::provider::registrations::COPIED_BYTES_MAX;
 
 use crate::lane::CLASSES;
 use crate::nonce::Nonce;
@@ -47,6 +49,8 @@ pub(crate) struct Sizes {
     pub(crate) incoming: usize,
     /// Largest packet of the engine's.
     pub(crate) packet_bytes: usize,
+    /// Places for copies of small buffers of the program's.
+    pub(crate) places: usize,
 }
 
 impl Sizes {
@@ -102,7 +106,7 @@ impl Sizes {
     }
 
     fn packet_layout(&self) -> Option<Layout> {
-        let bytes = self.buffers().checked_mul(self.stride())?;
+        let bytes = self.buffers().checked_mul(self.stride())?.checked_add(self.places * COPIED_BYTES_MAX)?;
         Layout::from_size_align(bytes, PAGE_BYTES).ok()
     }
 
@@ -139,6 +143,11 @@ impl Memory {
 
     pub(crate) fn sizes(&self) -> Sizes {
         self.sizes
+    }
+
+    /// What the fabric reads and writes of it: the buffers and the places.
+    pub(crate) fn shown(&self) -> (NonNull<u8>, usize) {
+        (self.packets, self.sizes.packet_layout().map_or(0, |layout| layout.size()))
     }
 
     /// Bytes held.
@@ -178,6 +187,15 @@ impl Memory {
         // SAFETY: within the allocation.
         unsafe { self.packets.add((CLASSES * self.sizes.outgoing + index) * self.sizes.stride()) }
     }
+
+    /// The place for a copy of a small buffer of the program's.
+    #[inline]
+    pub(crate) fn place(&self, index: usize) -> NonNull<u8> {
+        debug_assert!(index < self.sizes.places);
+        let offset = self.sizes.buffers() * self.sizes.stride() + index * COPIED_BYTES_MAX;
+        // SAFETY: within the allocation.
+        unsafe { self.packets.add(offset) }
+    }
 }
 
 impl Drop for Memory {
@@ -207,7 +225,7 @@ const PAGE_BYTES: usize = 4096;
 mod tests {
     use super::*;
 
-    const SIZES: Sizes = Sizes { tracked: 3, outgoing: 2, incoming: 4, packet_bytes: 505 };
+    const SIZES: Sizes = Sizes { tracked: 3, outgoing: 2, incoming: 4, packet_bytes: 505, places: 2 };
 
     #[test]
     fn a_context_leads_back_to_its_slot_and_nothing_else_does() {
@@ -247,5 +265,8 @@ mod tests {
         // 513 bytes each: the number behind the packet has room, too.
         assert_eq!(memory.outgoing(1).as_ptr() as usize - first, 576);
         assert_eq!(memory.incoming(0).as_ptr() as usize - first, 4 * 576);
+        assert_eq!(memory.place(0).as_ptr() as usize - first, 12 * 576);
+        let end = memory.place(1).as_ptr() as usize + COPIED_BYTES_MAX;
+        assert_eq!((memory.shown().0.as_ptr() as usize, memory.shown().1), (first, end - first));
     }
 }

@@ -42,6 +42,9 @@ pub struct Options {
     /// them as packets. Software providers emulate atomics and give up orders for them, so turn this
     /// on for hardware only, or to measure.
     pub native_atomics: bool,
+    /// Registers all buffers that libfabric is given, the program's too, also where the provider does not insist on it
+    /// (`FI_MR_LOCAL`).
+    pub register_buffers: bool,
     /// Overrides how puts become visible at the target; `None` takes the provider's row of
     /// [`crate::profile::PROFILES`].
     pub remote_completion: Option<RemoteCompletion>,
@@ -63,6 +66,7 @@ impl Default for Options {
             send_buffers: 64,
             outstanding: 1024,
             native_atomics: false,
+            register_buffers: false,
             remote_completion: None,
         }
     }
@@ -70,7 +74,7 @@ impl Default for Options {
 
 impl Options {
     /// The defaults, with what `RMA_LIBFABRIC`, `RMA_PROVIDER`, `RMA_DOMAIN`, `RMA_NIC`,
-    /// `RMA_INTERFACE` and `RMA_HOST_ADDRESS` say.
+    /// `RMA_INTERFACE`, `RMA_HOST_ADDRESS` and `RMA_MR_LOCAL` say.
     /// `FI_PROVIDER` and libfabric's other variables are libfabric's own and stay in force.
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -82,6 +86,7 @@ impl Options {
             nic: text("RMA_NIC"),
             interface: text("RMA_INTERFACE"),
             host_address: text("RMA_HOST_ADDRESS"),
+            register_buffers: text("RMA_MR_LOCAL").is_some_and(|value| value != "0"),
             ..Self::default()
         }
     }

@@ -4,10 +4,11 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
 use ofi_sys as fi;
-use ofi_sys::calls;
+use ofi_sys::calls::{cq_read, cq_readerr};
 use rma_core::ids::{PeerAddr, Tag};
 use rma_core::provider::{Completion, CompletionBatch, FabricCode, ReceivedPacket};
 
+use crate::calls;
 use crate::endpoint::OfiEndpoint;
 use crate::error::{fabric_code, is_peer_loss};
 use crate::lane::CLASSES;
@@ -37,7 +38,7 @@ impl OfiEndpoint {
             return room_before - out.room();
         }
         // SAFETY: the queue is open, of the format of the entries, and there is room for `count`.
-        let read = unsafe { calls::cq_read(self.cq, entries.as_mut_ptr().cast(), count) };
+        let read = unsafe { cq_read(self.cq, entries.as_mut_ptr().cast(), count) };
         if read > 0 {
             for entry in &entries[..(read as usize).min(count)] {
                 // SAFETY: libfabric has written this entry.
@@ -67,7 +68,7 @@ impl OfiEndpoint {
         let Some(slot) = self.live.memory.index_of(entry.op_context) else { return };
         match self.purpose(slot) {
             Purpose::Tracked => {
-                if let Some(tag) = self.retire(slot) {
+                if let Some(tag) = self.retire(slot, true) {
                     self.say(out, Completion::Done(tag));
                 }
             }
@@ -115,12 +116,15 @@ impl OfiEndpoint {
         }
     }
 
-    /// Frees the slot of a tracked operation. `None` if it was not in flight: said before.
+    /// Frees the slot of a tracked operation, which has succeeded or not. `None` if it was not in flight: said before.
     #[inline]
-    fn retire(&mut self, slot: usize) -> Option<Tag> {
+    fn retire(&mut self, slot: usize, has_succeeded: bool) -> Option<Tag> {
         if !self.leaves_flight(slot) {
             self.retire_given_up(slot);
             return None;
+        }
+        if self.origins.is_some() {
+            self.end_loan(slot, has_succeeded);
         }
         let raw = self.live.memory.slot(slot);
         // SAFETY: the slot exists, and the provider does not touch this member of it.
@@ -145,6 +149,7 @@ impl OfiEndpoint {
         // SAFETY: the slot exists, and the provider does not touch this member of it.
         let flag = unsafe { &mut (*raw).is_given_up };
         if core::mem::replace(flag, false) {
+            self.end_loan(slot, false);
             self.free_tracked.push(slot as u32);
         }
     }
@@ -218,10 +223,10 @@ impl OfiEndpoint {
             // until its completion.
             let result = unsafe {
                 calls::recv(
+                    self.live.domain.ledger(),
                     self.lanes[class].receive_ep,
-                    buffer.as_ptr().cast(),
-                    sizes.buffer_bytes(),
-                    ptr::null_mut(),
+                    (buffer.as_ptr().cast(), sizes.buffer_bytes()),
+                    self.own_desc,
                     FI_ADDR_UNSPEC,
                     slot.cast(),
                 )
@@ -247,7 +252,7 @@ impl OfiEndpoint {
         for _ in 0..BATCH {
             let mut error = ErrorEntry::new();
             // SAFETY: the queue is open; the entry is larger than any version of the structure.
-            let read = unsafe { calls::cq_readerr(self.cq, &mut error.entry, 0) };
+            let read = unsafe { cq_readerr(self.cq, &mut error.entry, 0) };
             match read {
                 1.. => self.on_error(&error.entry),
                 _ => return,
@@ -265,7 +270,7 @@ impl OfiEndpoint {
                 if is_peer_loss(code.code) {
                     self.mark_down(peer, code);
                 }
-                if let Some(tag) = self.retire(slot) {
+                if let Some(tag) = self.retire(slot, false) {
                     self.ready.push_back(Completion::Failed(tag, code));
                 }
                 self.announce_down(peer);

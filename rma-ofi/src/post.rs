@@ -5,7 +5,6 @@ use core::ptr::{self, NonNull};
 use std::net::SocketAddr;
 
 use ofi_sys as fi;
-use ofi_sys::calls;
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
@@ -16,6 +15,7 @@ use rma_core::provider::{
 };
 
 use crate::address::Particulars;
+use crate::calls;
 use crate::endpoint::{OfiEndpoint, Peer, READ_BACK_BYTES};
 use crate::error::{call_failed, fabric_code, is_peer_loss};
 use crate::interface::socket_address;
@@ -37,6 +37,12 @@ impl Ticket {
     #[inline]
     pub(crate) fn key(&self, at: RemoteAddr) -> u64 {
         at.key.0 ^ self.key_salt
+    }
+
+    /// Index of the slot.
+    #[inline]
+    pub(crate) fn slot(&self) -> usize {
+        self.slot as usize
     }
 }
 
@@ -213,20 +219,12 @@ impl OfiEndpoint {
         };
         // Its key was published as the fabric's.
         let from = self.peers[to.0 as usize].read_back;
-        let sink = read_back.sink().cast();
+        let sink = (read_back.sink().cast(), READ_BACK_BYTES);
+        let desc = if self.origins.is_some() { read_back.desc() } else { ptr::null_mut() };
+        let ledger = self.live.domain.ledger();
         // SAFETY: the sink lives as long as the endpoint; nobody looks at what is read.
-        let result = unsafe {
-            calls::read(
-                self.ep,
-                sink,
-                READ_BACK_BYTES,
-                ptr::null_mut(),
-                to.0,
-                from.base,
-                from.key,
-                ticket.context,
-            )
-        };
+        let result =
+            unsafe { calls::read(ledger, self.ep, sink, desc, to.0, (from.base, from.key), ticket.context) };
         self.posted(&ticket, to, tag, result)
     }
 }
@@ -306,6 +304,11 @@ unsafe impl Endpoint for OfiEndpoint {
         if len == 0 {
             return self.nothing_to_do(to);
         }
+        if self.origins.is_some() {
+            let (local, remote) = (LocalPiece { base: src.cast_mut(), len }, RemotePiece { at, len });
+            // SAFETY: by the caller's promise.
+            return unsafe { self.post_pieces(Direction::Put, to, (&[local], &[remote], len), tag, None) };
+        }
         let ticket = self.ticket(to, len)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
         let remote = fi::fi_rma_iov { addr: at.addr, len, key: ticket.key(at) };
@@ -319,9 +322,10 @@ unsafe impl Endpoint for OfiEndpoint {
             context: ticket.context,
             data: 0,
         };
+        let ledger = self.live.domain.ledger();
         // SAFETY: the endpoint is open; the message is read during the call; the source is the
         // caller's promise.
-        let result = unsafe { calls::writemsg(self.ep, &message, self.put_flags) };
+        let result = unsafe { calls::writemsg(ledger, self.ep, &message, self.put_flags) };
         self.posted(&ticket, to, tag, result)
     }
 
@@ -347,19 +351,16 @@ unsafe impl Endpoint for OfiEndpoint {
         if len == 0 {
             return self.nothing_to_do(to);
         }
+        if self.origins.is_some() {
+            let (local, remote) = (LocalPiece { base: dst, len }, RemotePiece { at, len });
+            // SAFETY: by the caller's promise.
+            return unsafe { self.post_pieces(Direction::Get, to, (&[local], &[remote], len), tag, None) };
+        }
         let ticket = self.ticket(to, len)?;
+        let (ledger, from) = (self.live.domain.ledger(), (at.addr, ticket.key(at)));
         // SAFETY: the endpoint is open; the destination is the caller's promise.
         let result = unsafe {
-            calls::read(
-                self.ep,
-                dst.cast(),
-                len,
-                ptr::null_mut(),
-                to.0,
-                at.addr,
-                ticket.key(at),
-                ticket.context,
-            )
+            calls::read(ledger, self.ep, (dst.cast(), len), ptr::null_mut(), to.0, from, ticket.context)
         };
         self.posted(&ticket, to, tag, result)
     }
@@ -458,10 +459,9 @@ unsafe impl Endpoint for OfiEndpoint {
         unsafe { end.cast().write(peer.nonce.to_bytes()) };
         let slot = self.live.memory.slot(self.live.memory.sizes().slot_of_outgoing(index as usize));
         let (entry, bytes) = (peer.entries[class as usize], len + Nonce::BYTES);
+        let (ledger, packet) = (self.live.domain.ledger(), (buffer.as_ptr().cast_const().cast(), bytes));
         // SAFETY: the endpoint is open, and the buffer stays as it is until the completion.
-        let result = unsafe {
-            calls::send(lane.send_ep, buffer.as_ptr().cast(), bytes, ptr::null_mut(), entry, slot.cast())
-        };
+        let result = unsafe { calls::send(ledger, lane.send_ep, packet, self.own_desc, entry, slot.cast()) };
         if result != 0 {
             return Err(self.refused(to, result));
         }
@@ -510,7 +510,7 @@ unsafe impl Endpoint for OfiEndpoint {
         }
         let mut queue: *mut fi::fid = self.cq.cast();
         // SAFETY: fabric and queue are open, and the queue has a descriptor.
-        unsafe { calls::trywait(self.live.domain.fabric_ptr(), &mut queue, 1) == 0 }
+        unsafe { ofi_sys::calls::trywait(self.live.domain.fabric_ptr(), &mut queue, 1) == 0 }
     }
 }
 

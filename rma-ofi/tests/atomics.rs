@@ -30,8 +30,8 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(provider: &str) -> Self {
-        let options = options(provider);
+    fn new(provider: &str, register_buffers: bool) -> Self {
+        let options = Options { register_buffers, ..options(provider) };
         let mut ep = OfiEndpoint::open(&Ofi::discover(&options).unwrap(), &options).unwrap();
         let me = ep.connect(&ep.address()).unwrap();
         let mut target = Box::new(0u64);
@@ -104,8 +104,8 @@ fn six_and_three(op: ReduceOp) -> u8 {
     }
 }
 
-fn all_granted_pairs_do_what_mpi_says(provider: &str) {
-    let mut world = Loop::new(provider);
+fn all_granted_pairs_do_what_mpi_says(provider: &str, register_buffers: bool) {
+    let mut world = Loop::new(provider, register_buffers);
     let native = *world.ep.native();
     let mut tried = 0;
     for dtype in Dtype::ALL {
@@ -146,8 +146,8 @@ fn all_granted_pairs_do_what_mpi_says(provider: &str) {
     assert!(native.is_complete_for(Dtype::U64));
 }
 
-fn compare_and_swap_swaps_only_what_matches(provider: &str) {
-    let mut world = Loop::new(provider);
+fn compare_and_swap_swaps_only_what_matches(provider: &str, register_buffers: bool) {
+    let mut world = Loop::new(provider, register_buffers);
     let sized = |dtype: &Dtype| dtype.size() == 4 || dtype.size() == 8;
     for dtype in Dtype::ALL.into_iter().filter(|dtype| dtype.is_integer() && sized(dtype)) {
         assert!(world.ep.native().compare_atomic & (1 << dtype as u32) != 0, "{}", dtype.name());
@@ -172,22 +172,42 @@ fn compare_and_swap_swaps_only_what_matches(provider: &str) {
 
 #[test]
 fn sockets_pairs() {
-    all_granted_pairs_do_what_mpi_says("sockets");
+    all_granted_pairs_do_what_mpi_says("sockets", false);
+}
+
+#[test]
+fn sockets_pairs_in_registered_buffers() {
+    all_granted_pairs_do_what_mpi_says("sockets", true);
 }
 
 #[test]
 fn tcp_rxm_pairs() {
-    all_granted_pairs_do_what_mpi_says("tcp;ofi_rxm");
+    all_granted_pairs_do_what_mpi_says("tcp;ofi_rxm", false);
+}
+
+#[test]
+fn tcp_rxm_pairs_in_registered_buffers() {
+    all_granted_pairs_do_what_mpi_says("tcp;ofi_rxm", true);
 }
 
 #[test]
 fn sockets_compare_and_swap() {
-    compare_and_swap_swaps_only_what_matches("sockets");
+    compare_and_swap_swaps_only_what_matches("sockets", false);
+}
+
+#[test]
+fn sockets_compare_and_swap_in_registered_buffers() {
+    compare_and_swap_swaps_only_what_matches("sockets", true);
 }
 
 #[test]
 fn tcp_rxm_compare_and_swap() {
-    compare_and_swap_swaps_only_what_matches("tcp;ofi_rxm");
+    compare_and_swap_swaps_only_what_matches("tcp;ofi_rxm", false);
+}
+
+#[test]
+fn tcp_rxm_compare_and_swap_in_registered_buffers() {
+    compare_and_swap_swaps_only_what_matches("tcp;ofi_rxm", true);
 }
 
 #[test]

@@ -165,6 +165,7 @@ fn fabric_of(settings: &Settings) -> FabricOptions {
     if settings.source("RMA_NATIVE_ATOMICS") != &Source::Default {
         fabric.native_atomics = settings.switch("RMA_NATIVE_ATOMICS") == Some(true);
     }
+    fabric.register_buffers = settings.switch("RMA_MR_LOCAL") == Some(true);
     fabric.shm_reserve = settings.switch("RMA_SHM_RESERVE") == Some(true);
     fabric.shm_huge_pages = match settings.text("RMA_SHM_HUGE_PAGES") {
         Some("transparent") => HugePages::Transparent,
@@ -285,6 +286,12 @@ mod tests {
         assert_eq!(options.fabric, expected);
         assert_eq!((options.progress, options.timeout), (Progress::None, Some(Duration::from_millis(2500))));
         assert_eq!((options.signal, options.host_processors), (Some(50), Some(12)));
+    }
+
+    #[test]
+    fn registration_of_buffers_reaches_libfabric() {
+        assert!(options(&[("RMA_MR_LOCAL", "1")]).fabric.libfabric().register_buffers);
+        assert!(!options(&[("RMA_MR_LOCAL", "0")]).fabric.libfabric().register_buffers);
     }
 
     #[test]

@@ -53,6 +53,10 @@ suite!(net, OfiWorld, |spec| world(spec, "net", |_| ()));
 suite!(net_messages, OfiWorld, |spec| world(forced(spec), "net", |_| ()));
 // What ends an epoch is no packet of its own.
 suite!(net_data, OfiWorld, |spec| world(with_data(spec), "net", |_| ()), differ: large_puts);
+// Every buffer is registered, and looked up before it is posted.
+suite!(tcp_rxm_registered, OfiWorld, |spec| world(spec, "tcp;ofi_rxm", |options| options.register_buffers =
+    true));
+suite!(net_registered, OfiWorld, |spec| world(spec, "net", |options| options.register_buffers = true));
 suite!(sockets, OfiWorld, |spec| world(spec, "sockets", |_| ()));
 suite!(sockets_messages, OfiWorld, |spec| world(forced(spec), "sockets", |_| ()));
 suite!(sockets_atomics, OfiWorld, |spec| world(spec, "sockets", |options| options.native_atomics = true));

@@ -12,6 +12,7 @@ macro_rules! every_body {
         $run!(processes line_3_a_peer_that_died_is_noticed_by_replies);
         $run!(processes a_sleeping_peer_is_not_taken_for_dead);
         $run!(2 one_process a_source_may_be_a_constant);
+        $run!(2 one_process a_large_source_may_be_a_constant);
         $run!(2 one_process line_4_sources_are_free_on_return);
         $run!(2 one_process line_5_packets_arrive_in_order_under_pressure);
         $run!(3 one_process line_6_completed_puts_are_visible);

@@ -405,16 +405,26 @@ pub(crate) fn misuse_is_an_error<E: Endpoint>(mut world: World<E>) {
 }
 
 /// Nothing but reading is done with a source.
-pub(crate) fn a_source_may_be_a_constant<E: Endpoint>(mut world: World<E>) {
-    static SOURCE: [u8; 4096] = [0x5a; 4096];
-    let window = Window::<E>::new(&mut world.nodes[1].ep, SOURCE.len(), 1);
-    for (tag, len) in (0..).zip([1, 8, 200, SOURCE.len()]) {
-        world.start_put(0, 1, &SOURCE[..len], window.at(0), tag);
+pub(crate) fn a_source_may_be_a_constant<E: Endpoint>(world: World<E>) {
+    constants_arrive(world, &[1, 8, 200, 4096]);
+}
+
+/// The same of one that a provider would not copy.
+pub(crate) fn a_large_source_may_be_a_constant<E: Endpoint>(world: World<E>) {
+    constants_arrive(world, &[4097, CONSTANT.len()]);
+}
+
+static CONSTANT: [u8; 1 << 16] = [0x5a; 1 << 16];
+
+fn constants_arrive<E: Endpoint>(mut world: World<E>, lens: &[usize]) {
+    let window = Window::<E>::new(&mut world.nodes[1].ep, CONSTANT.len(), 1);
+    for (tag, &len) in (0..).zip(lens) {
+        world.start_put(0, 1, &CONSTANT[..len], window.at(0), tag);
         world.until("the put", |world| world.nodes[0].outcomes.len() as u64 > tag);
         assert!(world.nodes[0].outcomes.iter().all(|(_, outcome)| outcome.is_ok()));
     }
     world.flush(0, 1, 100);
-    assert!((0..SOURCE.len()).all(|at| window.byte(at) == SOURCE[at]));
+    assert!((0..lens[lens.len() - 1]).all(|at| window.byte(at) == CONSTANT[at]));
 }
 
 /// A rank may be its own target.

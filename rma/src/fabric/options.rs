@@ -36,6 +36,9 @@ pub struct FabricOptions {
     /// Lets a network execute accumulates where it can. Off, the engine sends them as packets. In shared memory the
     /// processors execute them, whatever this says.
     pub native_atomics: bool,
+    /// Registers the program's buffers before libfabric is given them, also where its provider does not insist on it
+    /// (docs/libfabric.md).
+    pub register_buffers: bool,
     /// Takes the memory of allocated windows in shared memory when they are made, and not when it is touched: what there
     /// is not is an error then (docs/shared-memory.md).
     pub shm_reserve: bool,
@@ -58,6 +61,7 @@ impl Default for FabricOptions {
             receive_buffers,
             outstanding,
             native_atomics,
+            register_buffers: false,
             shm_reserve: false,
             shm_huge_pages: HugePages::No,
         }
@@ -77,6 +81,7 @@ impl FabricOptions {
             receive_buffers: self.receive_buffers,
             outstanding: self.outstanding,
             native_atomics: self.native_atomics,
+            register_buffers: self.register_buffers,
             ..rma_ofi::Options::default()
         }
     }
