@@ -261,9 +261,11 @@ impl Offer {
         if let Some(reason) = interface::objection(self.info(), options) {
             return Some(reason);
         }
-        if self.registration_modes() & BOTH == BOTH {
+        // Both endpoints of a rank may use a buffer.
+        let (modes, registers) = (self.registration_modes(), options.register_buffers);
+        if modes & fi::FI_MR_ENDPOINT != 0 && (registers || modes & fi::FI_MR_LOCAL != 0) {
             return Some(
-                "wants local buffers registered (FI_MR_LOCAL) with endpoints (FI_MR_ENDPOINT)".to_owned(),
+                "binds what is registered to one endpoint (FI_MR_ENDPOINT), and buffers are for two".into(),
             );
         }
         // SAFETY: an info that fi_getinfo returned has its tx_attr.
@@ -296,8 +298,8 @@ fn names(wanted: &str, provider: &str) -> bool {
     wanted == provider || provider.split(';').next() == Some(wanted)
 }
 
-/// Asks libfabric. Whether the program can register its buffers is said only where it is told to, or where nothing can be
-/// used otherwise: layers that could do it themselves leave it to who can.
+/// Asks libfabric. Whether the program can register its buffers is said only where it is told to, or where
+/// nothing can be used otherwise: layers that could do it themselves leave it to who can.
 fn list(library: &Arc<Library>, options: &Options) -> Result<Vec<Offer>, ProviderError> {
     if options.register_buffers {
         return list_with(library, options, MR_MODES | fi::FI_MR_LOCAL);
@@ -311,9 +313,9 @@ fn list(library: &Arc<Library>, options: &Options) -> Result<Vec<Offer>, Provide
     Ok(offers)
 }
 
-/// Asks libfabric for who can live with these ways of registering memory. Providers that use IP addresses are asked a second time for the address that the
-/// options want, because for others that address means nothing; those that had better not be offered
-/// virtual addresses are asked a second time without.
+/// Asks libfabric for who can live with these ways of registering memory. Providers that use IP addresses are
+/// asked a second time for the address that the options want, because for others that address means nothing;
+/// those that had better not be offered virtual addresses are asked a second time without.
 fn list_with(library: &Arc<Library>, options: &Options, modes: u64) -> Result<Vec<Offer>, ProviderError> {
     let mut offers = query(library, options, None, modes)?;
     if let Some(address) = interface::wanted_address(options)? {
@@ -428,9 +430,6 @@ fn hints(library: &Library, options: &Options, mr_modes: u64) -> Result<Info, Pr
 /// Ways of registering memory that the endpoint can live with. `FI_MR_LOCAL` is another one, see [`list`].
 pub(crate) const MR_MODES: u64 =
     fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY | fi::FI_MR_ENDPOINT;
-
-/// Two ways that do not go together: which endpoint registers a buffer that both may use?
-const BOTH: u64 = fi::FI_MR_LOCAL | fi::FI_MR_ENDPOINT;
 
 /// A string of libfabric's; empty for null.
 pub(crate) fn text(raw: *const c_char) -> String {
