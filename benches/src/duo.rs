@@ -36,7 +36,18 @@ impl Duo {
     /// # Errors
     /// When a call fails, which on this fabric is a mistake in the program.
     pub fn new(native: NativeOps, config: &Config) -> Result<Self, RmaError> {
-        let [first, second] = null::pair(native);
+        Self::over(null::pair(native), config)
+    }
+
+    /// The same of neighbours.
+    ///
+    /// # Errors
+    /// As for [`Duo::new`].
+    pub fn near(config: &Config) -> Result<Self, RmaError> {
+        Self::over(null::near_pair(), config)
+    }
+
+    fn over([first, second]: [NullEndpoint; 2], config: &Config) -> Result<Self, RmaError> {
         let origin = Engine::open(first, NullBootstrap(Rank(0)), config.clone())?;
         let target = Engine::open(second, NullBootstrap(TARGET), config.clone())?;
         let mut duo = Self { origin, target, window: WindowId(0) };

@@ -3,13 +3,15 @@
 //! What an engine costs above it is what the engine costs. Its data calls are functions of their own
 //! (`null_*`, never inlined, with plain names), so that a profiler can leave them out of a count.
 //!
-//! Packets are delivered. Native puts, gets and atomics complete at the next poll but move no byte.
+//! Packets are delivered. Native puts, gets and atomics complete at the next poll, or at once between neighbours, but move no
+//! byte. Words by which neighbours tell are set.
 #![allow(clippy::too_many_arguments)] // the provider's interface
 
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
@@ -32,6 +34,15 @@ const OUTSTANDING: usize = 64;
 
 /// Both endpoints of a new fabric; the first is rank 0's. `native` says what goes without packets.
 pub fn pair(native: NativeOps) -> [NullEndpoint; RANKS] {
+    endpoints(native, false)
+}
+
+/// The same of a fabric where all is complete at once.
+pub fn near_pair() -> [NullEndpoint; RANKS] {
+    endpoints(all_native(), true)
+}
+
+fn endpoints(native: NativeOps, is_near: bool) -> [NullEndpoint; RANKS] {
     let inboxes = Arc::new([Inbox::new(), Inbox::new()]);
     [0, 1].map(|rank| NullEndpoint {
         rank,
@@ -50,6 +61,7 @@ pub fn pair(native: NativeOps) -> [NullEndpoint; RANKS] {
             vector_remote_max: 1,
         },
         native,
+        is_near,
     })
 }
 
@@ -69,6 +81,8 @@ pub fn all_native() -> NativeOps {
 struct Inbox {
     buffers: Box<[Buffer]>,
     queues: Mutex<Queues>,
+    /// Where the rank's regions begin, by their keys.
+    regions: Mutex<BTreeMap<RemoteKey, (usize, usize)>>,
 }
 
 /// Which buffers hold arrived packets, oldest first, and which are free.
@@ -93,6 +107,7 @@ impl Inbox {
                 arrived: VecDeque::with_capacity(BUFFERS),
                 free: (0..BUFFERS as u32).collect(),
             }),
+            regions: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -120,10 +135,14 @@ pub struct NullEndpoint {
     completed: VecDeque<Tag>,
     limits: Limits,
     native: NativeOps,
+    is_near: bool,
 }
 
 impl NullEndpoint {
     fn complete(&mut self, tag: Tag) -> Post {
+        if self.is_near {
+            return Ok(Accepted::Complete);
+        }
         if self.completed.len() == OUTSTANDING {
             return Err(PostError::Again);
         }
@@ -153,6 +172,22 @@ fn null_operation(
 fn null_flush(endpoint: &mut NullEndpoint, to: PeerAddr, tag: Tag) -> Post {
     black_box(to);
     endpoint.complete(tag)
+}
+
+/// Sets a word of the other rank's, which is in this process, too.
+#[inline(never)]
+#[no_mangle]
+fn null_tell(endpoint: &mut NullEndpoint, to: PeerAddr, at: RemoteAddr, word: u64) -> bool {
+    let regions = endpoint.inboxes[to.0 as usize].regions.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(&(base, len)) = regions.get(&at.key) else { return false };
+    let offset = at.addr as usize;
+    if offset % size_of::<u64>() != 0 || offset.checked_add(size_of::<u64>()).is_none_or(|end| end > len) {
+        return false;
+    }
+    let place = std::ptr::with_exposed_provenance_mut(base + offset);
+    // SAFETY: aligned and inside of a region that is registered, whose words of this kind are all accessed by atomics.
+    unsafe { AtomicU64::from_ptr(place) }.store(word, Ordering::Release);
+    true
 }
 
 #[inline(never)]
@@ -220,11 +255,14 @@ unsafe impl Endpoint for NullEndpoint {
 
     unsafe fn register(
         &mut self,
-        _base: NonNull<u8>,
-        _len: usize,
+        base: NonNull<u8>,
+        len: usize,
         key: RemoteKey,
     ) -> Result<NullRegion, ProviderError> {
-        Ok(NullRegion { key })
+        let (rank, inboxes) = (self.rank, Arc::clone(&self.inboxes));
+        let region = NullRegion { key, rank, inboxes };
+        region.regions().insert(key, (base.as_ptr().expose_provenance(), len));
+        Ok(region)
     }
 
     fn put_inject(&mut self, _to: PeerAddr, _src: &[u8], _at: RemoteAddr) -> Result<(), PostError> {
@@ -301,6 +339,24 @@ unsafe impl Endpoint for NullEndpoint {
     }
 
     #[inline]
+    fn completes_at_once(&self, _peer: PeerAddr) -> bool {
+        self.is_near
+    }
+
+    fn may_complete_at_once(&self) -> bool {
+        self.is_near
+    }
+
+    #[inline]
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        Ok(null_tell(self, to, at, word))
+    }
+
+    fn may_tell(&self) -> bool {
+        self.is_near
+    }
+
+    #[inline]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         null_poll(self, out)
     }
@@ -311,10 +367,24 @@ unsafe impl Endpoint for NullEndpoint {
     }
 }
 
-/// A region that nobody looks at.
+/// A region, of which nobody accesses more than words.
 #[derive(Debug)]
 pub struct NullRegion {
     key: RemoteKey,
+    rank: usize,
+    inboxes: Arc<[Inbox; RANKS]>,
+}
+
+impl NullRegion {
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<RemoteKey, (usize, usize)>> {
+        self.inboxes[self.rank].regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for NullRegion {
+    fn drop(&mut self) {
+        self.regions().remove(&self.key);
+    }
 }
 
 impl MemoryRegion for NullRegion {

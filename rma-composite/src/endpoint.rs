@@ -387,6 +387,18 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     }
 
     #[inline]
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        match self.near(to) {
+            Some(shm) => shm.tell(to, at, word),
+            None => self.network.tell(to, at, word),
+        }
+    }
+
+    fn may_tell(&self) -> bool {
+        self.shm.as_ref().is_ok_and(Endpoint::may_tell) || self.network.may_tell()
+    }
+
+    #[inline]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let Ok(shm) = &mut self.shm else { return self.network.poll(out) };
         let now = clock::now();

@@ -38,6 +38,10 @@
 //!     [`Limits::order`] says. Whoever is handed it releases it before the next poll, as not every fabric can hold it back;
 //!     a shortage of buffers, or requests that wait for one, may delay it and lose none. Of a put that failed it may come
 //!     or not.
+//! 14. [`Endpoint::tell`] sets its word as one store, whole, behind everything that the process has done before as far
+//!     as anybody can see who has read the word with acquire; and everything that it has done is seen by everybody before
+//!     what it reads afterwards, as behind a full fence. A thread of the peer's that sleeps ([`Endpoint::arm_wait`]) is woken,
+//!     or has looked at its words after it had said so. What the endpoint says that it cannot set it never sets.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod completion;
@@ -505,6 +509,22 @@ pub unsafe trait Endpoint: Send {
 
     /// Whether [`Endpoint::completes_at_once`] can be true of any peer.
     fn may_complete_at_once(&self) -> bool {
+        false
+    }
+
+    /// Sets the aligned 8 bytes at `at`, in memory of [`Endpoint::allocate`], of a connected peer of whom
+    /// [`Endpoint::completes_at_once`] says so, and which no other process sets. `false`: it cannot, as where the memory is
+    /// not in this process's reach; nothing has happened then, as in the default.
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        let _ = (to, at, word);
+        Ok(false)
+    }
+
+    /// Whether [`Endpoint::tell`] can work for any peer.
+    fn may_tell(&self) -> bool {
         false
     }
 

@@ -1,18 +1,19 @@
 //! What an endpoint knows of a peer: its shared memory as far as it is mapped here, and the way to wake it.
 
-use core::sync::atomic::{compiler_fence, fence, Ordering};
+use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::ids::RemoteKey;
-use rma_core::provider::{FabricCode, ProviderError};
+use rma_core::provider::{FabricCode, ProviderError, RemoteAddr};
 
 use crate::address::Location;
 use crate::assist::{Asking, Slot};
 use crate::attach;
 use crate::bell::Bell;
 use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
+use crate::guard;
 use crate::head::{Head, LaneRing, Pipe, CLASSES};
 use crate::lane;
 use crate::mapping::{open_file, open_pipe, strike, Mapping};
@@ -159,7 +160,7 @@ impl Peer {
         })?;
         let base = body.base().as_ptr();
         let writers = core::array::from_fn(|class| Writer::new(&head.ring(lane, class, base)));
-        let accesses = crate::guard::Busy::word(&head.busy(lane));
+        let accesses = guard::Busy::word(&head.busy(lane));
         let asking = Asking::new(&Slot::new(&body, shape.slot_at()));
         Ok(Self {
             location,
@@ -205,6 +206,30 @@ impl Peer {
         (Slot::new(&self.body, self.head.shape.slot_at()), &mut self.asking, &self.head, &self.process)
     }
 
+    /// Sets a word in mapped memory and wakes the process if it sleeps. `false`: it is not there, or not a word.
+    #[inline]
+    pub(crate) fn tell(&mut self, at: RemoteAddr, word: u64) -> bool {
+        let Ok(known) = self.region(at.key) else { return false };
+        let Ok(Place::Mapped(place)) = known.at(at.addr, size_of::<u64>()) else { return false };
+        if place.addr() % size_of::<u64>() != 0 {
+            return false;
+        }
+        let Self { head, lane, accesses, .. } = self;
+        let is_told = guard::with(&head.busy(*lane), accesses, || {
+            let is_there = known.is_there(head);
+            if is_there {
+                // SAFETY: aligned and mapped, inside of a region whose owner has agreed to such accesses as long as the
+                // guard is held; all who access such a word do so by atomics.
+                unsafe { AtomicU64::from_ptr(place.cast()) }.store(word, Ordering::Release);
+            }
+            is_there
+        });
+        // Between the store and the look, as there is one in `bell::may_sleep`; and the caller's own.
+        fence(Ordering::SeqCst);
+        self.wake_if_asleep();
+        is_told
+    }
+
     /// Wakes the process if it sleeps: a word that was changed may be what it waits for. Who says that it sleeps and then
     /// looks at the word once more misses nothing that came of a reduction; who does not look, or waits for a word that
     /// was merely replaced, looks again by itself, as it must over every fabric with atomics.
@@ -216,6 +241,11 @@ impl Peer {
         } else {
             fence(Ordering::SeqCst);
         }
+        self.wake_if_asleep();
+    }
+
+    #[inline]
+    fn wake_if_asleep(&mut self) {
         let word = self.head.sleeping();
         if word != 0 {
             self.wake();

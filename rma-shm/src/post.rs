@@ -422,6 +422,15 @@ unsafe impl Endpoint for ShmEndpoint {
         true
     }
 
+    #[inline]
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        Ok(self.live(to)?.tell(at, word))
+    }
+
+    fn may_tell(&self) -> bool {
+        self.reach != Reach::Packets
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.poll_all(out)
     }

@@ -499,3 +499,22 @@ fn line_12_what_is_complete_when_it_is_accepted_is_over() {
         assert_eq!((seen.done, seen.failed), (vec![], vec![6]), "only what failed is said");
     }
 }
+
+#[test]
+fn line_14_words_are_set_where_they_are_and_nowhere_else() {
+    for seed in 0..50 {
+        let mut config = wild(seed);
+        config.near_ranks = if seed % 2 == 0 { 2 } else { 1 };
+        config.faults.split_atomics = false;
+        let mut pair = Pair::new(config);
+        let (to, at) = (pair.peers[0], pair.at(0));
+        let is_near = pair.endpoints[0].completes_at_once(to);
+        assert_eq!(pair.endpoints[0].tell(to, at, 7), Ok(is_near), "seed {seed}");
+        let said = if is_near { 7_u64 } else { 0 };
+        assert_eq!(pair.target.bytes()[..8], said.to_ne_bytes(), "seed {seed}");
+        let nobodys = RemoteAddr { key: RemoteKey(at.key.0 ^ 1), ..at };
+        assert_eq!(pair.endpoints[0].tell(to, nobodys, 9), Ok(false), "seed {seed}");
+        let seen = pair.settle();
+        assert_eq!((seen.done, seen.failed), (vec![], vec![]), "there is no tag to come back");
+    }
+}

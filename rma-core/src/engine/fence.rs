@@ -69,7 +69,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.mem_sync();
         let stage =
             if assert.no_precede { Stage::FenceBegin { assert } } else { Stage::FenceComplete { assert } };
-        if !assert.no_precede {
+        // What was complete at once has left nothing to be done.
+        if !assert.no_precede && self.process.sync_phase_win(w).is_some() {
             self.process.set_sync_all(w, Sync::Flush);
             self.process.make_rma_progress_win(w);
         }
@@ -89,9 +90,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.insist_win(w, Sync::Flush);
             return if w.state() == WindowState::FenceIssued { self.fail_fence(sync) } else { Poll::Pending };
         }
-        self.process.count_phases_win(w, &mut sync.counted);
-        let result = self.process.take_errors(w, sync.call);
+        let mut result = self.process.take_detached_error(w, sync.call);
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
+            self.process.count_phases(&mut sync.counted, t);
+            result = result.and(self.process.take_error(t, sync.call));
             self.process.free_target(w, t);
         }
         // Everybody else waits in the barrier, so an error is kept until it is over.

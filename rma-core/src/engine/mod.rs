@@ -350,6 +350,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         result
     }
 
+    /// Whether the call waits for what neighbours may tell by words: polled again it may be done, although no progress was
+    /// made.
+    pub fn is_told_by_words(&mut self, sync: &SyncCall) -> bool {
+        let Some(w) = self.windows.get(sync.window).filter(|w| w.line.is_some()) else { return false };
+        let awaited = match sync.stage {
+            Stage::FenceBarrier { .. } => w.barrier.awaited(),
+            Stage::Wait => w.exposure.awaited(),
+            Stage::StartGrant => w.access.awaited(),
+            _ => None,
+        };
+        awaited.is_some_and(|rank| self.process.is_neighbour(rank))
+    }
+
     fn poll_stage(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
         if let Some(Failure::Endpoint(_)) = self.process.failure {
             return self.process.failure(sync.call);

@@ -212,9 +212,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.process.hear_epochs(w);
         w.access.complete();
-        self.process.set_sync_all(w, Sync::Complete);
-        self.process.make_rma_progress_win(w);
-        self.process.complete_untouched(w);
+        w.dirty = true;
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            let te = &mut self.process.targets[index];
+            te.sync = te.sync.max(Sync::Complete);
+            self.process.make_rma_progress_target(w, index);
+            t = w.slots.next(&self.process.targets, index);
+        }
         Ok(SyncCall::new(call, window, Stage::Complete))
     }
 
@@ -222,30 +227,32 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        self.process.complete_untouched(w);
-        self.process.cleanup_ops_win(w);
+        if !w.access.is_over() {
+            self.process.complete_untouched(w);
+        }
         if !w.acks.is_empty() {
             return self.wait(sync, Phase::Acknowledgement);
         }
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
+            self.process.cleanup_ops_target(w, index);
             if !self.process.may_return_from_complete(index) {
                 return Poll::Pending;
             }
             t = w.slots.next(&self.process.targets, index);
         }
         // COMPLETE for a member without element that the fabric had no room for.
+        let is_over = w.access.is_over();
         let mut from = 0;
-        while let Some((place, rank)) = w.access.poll_close(from) {
+        while let Some((place, rank)) = if is_over { None } else { w.access.poll_close(from) } {
             if w.is_served || w.slots.find(&self.process.targets, rank).is_none() {
                 return Poll::Pending;
             }
             from = place + 1;
         }
-        self.process.count_phases_win(w, &mut sync.counted);
         let detached = w.detached_error.take();
-        let error = self.process.free_completed(w).or(detached);
-        if w.access.is_over() && w.slots.count() == 0 {
+        let error = self.process.free_completed(w, &mut sync.counted).or(detached);
+        if is_over && w.slots.count() == 0 {
             w.access.end();
         }
         let _ = w.transition(WindowState::on_complete);

@@ -129,10 +129,32 @@ impl<const K: usize> Dissemination<K> {
         })
     }
 
+    /// How often the partner of a round has been told of it when the round that is offered now is told, too: what its word
+    /// says then, where nothing of the round was ever a packet.
+    pub fn told_of(&self, round: u16) -> u64 {
+        let told = |ahead: &u32| {
+            let sequence = (self.completed as u32).wrapping_add(*ahead);
+            self.slots[sequence as usize % SLOTS].sent > round
+        };
+        self.completed + (1..=self.running()).filter(told).count() as u64 + 1
+    }
+
     /// The packet of this sequence that was offered is sent.
     pub fn on_sent(&mut self, sequence: u32) {
         self.slots[sequence as usize % SLOTS].sent += 1;
         self.advance();
+    }
+
+    /// The rank that has to tell next, of the sequence that completes next.
+    pub fn awaited(&self) -> Option<Rank> {
+        let next = &self.slots[(self.completed + 1) as usize % SLOTS];
+        let round = next.arrived.trailing_ones();
+        let is_awaited = self.is_running() && round < u32::from(self.rounds);
+        is_awaited.then(|| {
+            let behind = (1u64 << round) % u64::from(self.size);
+            let from = u64::from(self.rank) + u64::from(self.size) - behind;
+            Rank((from % u64::from(self.size)) as u32)
+        })
     }
 
     /// Whether the sequence is complete: every rank has started it.
@@ -243,6 +265,26 @@ mod tests {
         assert_eq!(ranks[4].start([1]), Some(1));
         drive(&mut ranks, &mut |_| 0);
         assert!(ranks.iter().all(|rank| rank.is_complete(1) && !rank.is_complete(2)));
+    }
+
+    #[test]
+    fn who_is_awaited_is_who_tells_next() {
+        for size in 1..20u32 {
+            let mut ranks: Vec<_> = (0..size).map(|rank| Dissemination::<0>::new(Rank(rank), size)).collect();
+            assert!(ranks.iter().all(|rank| rank.awaited().is_none()), "nothing is started");
+            ranks.iter_mut().for_each(|rank| assert_eq!(rank.start([]), Some(1)));
+            while !ranks[0].is_complete(1) {
+                let awaited: Vec<_> = ranks.iter().map(Dissemination::awaited).collect();
+                for at in 0..ranks.len() {
+                    let round = ranks[at].poll_send().unwrap();
+                    ranks[at].on_sent(round.sequence);
+                    let to = round.to.index();
+                    assert_eq!(awaited[to], Some(Rank(at as u32)), "rank {to} of {size}");
+                    assert!(ranks[to].on_round(round.sequence, round.round, []));
+                }
+            }
+            assert!(ranks.iter().all(|rank| rank.is_complete(1)));
+        }
     }
 
     #[test]

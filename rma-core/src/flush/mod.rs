@@ -127,12 +127,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         Err(error.report(call, rank))
     }
 
+    /// The same of targets that have no element.
+    pub(crate) fn take_detached_error(
+        &mut self,
+        w: &mut Window<E::Region>,
+        call: Call,
+    ) -> Result<(), RmaError> {
+        w.detached_error.take().map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)))
+    }
+
     /// The same for all targets of the window: the first error, and none is left.
     pub(crate) fn take_errors(&mut self, w: &mut Window<E::Region>, call: Call) -> Result<(), RmaError> {
-        let mut result = match w.detached_error.take() {
-            Some((rank, error)) => Err(error.report(call, rank)),
-            None => Ok(()),
-        };
+        let mut result = self.take_detached_error(w, call);
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             let error = self.take_error(index, call);

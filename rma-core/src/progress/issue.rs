@@ -94,7 +94,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !self.resolve(w, t) {
             return Err(Again);
         }
-        self.issue_words(w, t)?;
+        if !self.targets[t].words.is_idle() {
+            self.issue_words(w, t)?;
+        }
         let native = self.issue_native(w, t)?;
         self.issue_notes(w, t)?;
         let messages = self.issue_messages(w, t)?;

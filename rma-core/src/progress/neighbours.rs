@@ -1,18 +1,11 @@
 //! What ranks whose memory is in this processor's reach are told by a word of it, and tell so, instead of by packets. Who
 //! looks at its own words asks nobody.
-#![allow(unsafe_code)] // the fabric reads operands
 
-use core::sync::atomic::{fence, Ordering};
-
-use super::tag::LockSeat;
-use super::{Failure, Process, Windows};
+use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
-use crate::dtype::Dtype;
 use crate::epoch::{PostSeen, Round};
 use crate::ids::{PeerAddr, Rank};
-use crate::lock::words::Word;
-use crate::op::ReduceOp;
-use crate::provider::{Accepted, Endpoint, PostError, RemoteAddr};
+use crate::provider::{Endpoint, PostError, RemoteAddr};
 use crate::window::{Told, Window};
 use crate::wire::PacketKind;
 
@@ -44,40 +37,44 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(line) = &mut w.line else { return self.send_round(PacketKind::Barrier, w.id, round) };
         let Ok(Some(peer)) = self.peer(round.to) else { return false };
         let word = line.place_of_round(round.round).filter(|_| self.endpoint.completes_at_once(peer));
-        match word.and_then(|word| self.tell(peer, word)) {
-            Some(Ok(())) => true,
-            Some(Err(PostError::Again)) => false,
-            Some(Err(PostError::Failed(code))) => {
+        let told = word.map_or(Ok(false), |word| self.tell(peer, word, w.barrier.told_of(round.round)));
+        match told {
+            Ok(true) => true,
+            Ok(false) => self.send_round_of_words(w, round),
+            Err(PostError::Again) => false,
+            Err(PostError::Failed(code)) => {
                 self.failure.get_or_insert(Failure::Peer(round.to, code));
                 false
-            }
-            None => {
-                let is_sent = self.send_round(PacketKind::Barrier, w.id, round);
-                if let (true, Some(line)) = (is_sent, &mut w.line) {
-                    line.on_packet_of_round(round.round);
-                }
-                is_sent
             }
         }
     }
 
-    /// Adds 1 to a neighbour's word, which wakes it if it sleeps; `None`: a packet has to.
-    fn tell(&mut self, peer: PeerAddr, word: RemoteAddr) -> Option<Result<(), PostError>> {
-        // What this rank has done, and what it has learnt of others, is seen by whoever sees the word. Seed table: FENCE,
-        // POST and COMPLETE, MEM_SYNC before PROC_SYNC, of memory that is accessed by this library alone.
-        fence(Ordering::Release);
-        let (one, dtype) = (1u64, Dtype::U64);
-        let (operand, tag) = ((&raw const one).cast(), LockSeat::Waiters.tag(Word::Tickets, 0));
-        // SAFETY: the operand is free when the call returns, also where it has failed, by line 12.
-        let posted = unsafe { self.endpoint.atomic(peer, operand, 1, word, dtype, ReduceOp::Sum, tag) };
-        match posted {
-            Ok(Accepted::Complete) => self.counters.words_told += 1,
-            // It has failed and changes nothing, by line 12, now or later: the word is out of this rank's reach, or gone with
-            // what it was for.
-            Ok(Accepted::Tracked) => return None,
-            Err(error) => return Some(Err(error)),
+    /// The partner has no word that can be set, now and from here on.
+    #[cold]
+    fn send_round_of_words(&mut self, w: &mut Window<E::Region>, round: &Round<0>) -> bool {
+        let is_sent = self.send_round(PacketKind::Barrier, w.id, round);
+        if let (true, Some(line)) = (is_sent, &mut w.line) {
+            line.on_packet_of_round(round.round);
         }
-        Some(Ok(()))
+        is_sent
+    }
+
+    /// Sets a neighbour's word, which wakes it if it sleeps; `false`: a packet has to. What this rank has done, and what it
+    /// has learnt of others, is seen by whoever sees the word, and by everybody before what this rank reads from here on:
+    /// line 14. Seed table: FENCE, POST and COMPLETE, MEM_SYNC before PROC_SYNC, of memory that is accessed by this library
+    /// alone.
+    fn tell(&mut self, peer: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        let told = self.endpoint.tell(peer, at, word);
+        if told == Ok(true) {
+            self.counters.words_told += 1;
+            self.is_unfenced = false;
+        }
+        told
+    }
+
+    /// Whether the rank is connected, and tells this one by words where it may.
+    pub(crate) fn is_neighbour(&mut self, rank: Rank) -> bool {
+        self.peers.get(Place::of(rank)).is_some_and(|peer| self.endpoint.completes_at_once(peer))
     }
 
     /// The word by which a rank is told of an epoch of post and start, if it is a neighbour. Where ghosts serve, or epochs are
@@ -91,13 +88,22 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Tells a neighbour; `None`: a packet has to.
     pub(super) fn tell_of_epoch(
         &mut self,
-        w: &Window<E::Region>,
+        w: &mut Window<E::Region>,
         told: Told,
         to: Rank,
     ) -> Option<Result<(), PostError>> {
-        let word = self.word_to_tell(w, told, to)?;
+        let at = self.word_to_tell(w, told, to)?;
+        let line = w.line.as_mut()?;
         match self.peer(to) {
-            Ok(Some(peer)) if self.endpoint.completes_at_once(peer) => self.tell(peer, word),
+            Ok(Some(peer)) if self.endpoint.completes_at_once(peer) => {
+                let is_told = self.tell(peer, at, line.next_to_tell(told, to));
+                match is_told {
+                    Ok(true) => line.on_told(told, to),
+                    Ok(false) => return None,
+                    Err(error) => return Some(Err(error)),
+                }
+                Some(Ok(()))
+            }
             // Once it was a packet it always is.
             Ok(None) => Some(Err(PostError::Again)),
             Ok(Some(_)) | Err(_) => None,
@@ -106,7 +112,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Tells a neighbour that the epoch is complete; `None`: a packet has to, behind those that are under way. Operations of
     /// a neighbour's own doing are complete by now.
-    pub(super) fn tell_complete(&mut self, w: &Window<E::Region>, to: Rank) -> Option<Result<(), PostError>> {
+    pub(super) fn tell_complete(
+        &mut self,
+        w: &mut Window<E::Region>,
+        to: Rank,
+    ) -> Option<Result<(), PostError>> {
         let is_behind = w.acks.contains(to)
             || w.slots.find(&self.targets, to).is_some_and(|t| self.targets[t].has_more_under_way());
         // Who has not posted, against the user's word, refuses a packet. A word would wait there for its next epoch.
@@ -127,15 +137,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     pub(super) fn hear_posts(&mut self, w: &mut Window<E::Region>) {
-        let (me, size) = (self.rank, self.size);
-        loop {
+        let Some(line) = &w.line else { return };
+        for from in line.tellers(Told::Post, self.rank, self.size) {
             let Window { line: Some(line), access, .. } = &mut *w else { return };
-            let mut tellers = line.tellers(Told::Post, me, size);
-            let Some(from) = tellers.find(|&from| access.on_post(from) == PostSeen::Granted) else { return };
-            drop(tellers);
-            line.take(Told::Post, from, me);
-            self.steps_at_once += 1;
-            self.on_granted(w, from, None);
+            // One that is early waits where it is.
+            if access.on_post(from) == PostSeen::Granted {
+                line.take(Told::Post, from);
+                self.steps_at_once += 1;
+                self.on_granted(w, from, None);
+            }
         }
     }
 
@@ -144,7 +154,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         for from in line.tellers(Told::Complete, self.rank, self.size) {
             // Nothing is said of one that cannot be: whatever is there may be a broken peer's.
             if exposure.on_complete(from) {
-                line.take(Told::Complete, from, self.rank);
+                line.take(Told::Complete, from);
                 self.steps_at_once += 1;
             }
         }

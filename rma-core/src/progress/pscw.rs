@@ -271,12 +271,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         (waits_for_post && te.is_locally_complete()) || self.sync_phase(t).is_none()
     }
 
-    /// Frees the elements of targets whose part of a completing epoch is done; the first of their errors.
-    pub(crate) fn free_completed(&mut self, w: &mut Window<E::Region>) -> Option<(Rank, TargetError)> {
+    /// Frees the elements of targets whose part of a completing epoch is done, and counts their phases of waiting; the
+    /// first of their errors.
+    pub(crate) fn free_completed(
+        &mut self,
+        w: &mut Window<E::Region>,
+        counted: &mut u8,
+    ) -> Option<(Rank, TargetError)> {
         let mut error = None;
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.targets, index);
+            self.count_phases(counted, index);
             let te = &self.targets[index];
             let rank = te.rank;
             let is_done = te.sync == Sync::Complete && self.sync_phase(index).is_none();
@@ -291,7 +297,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// What a complete that has returned left behind: the epoch is over when nothing is left.
     fn finish_leftover(&mut self, w: &mut Window<E::Region>) {
-        if let Some(error) = self.free_completed(w) {
+        // The call that would wait has returned.
+        let mut counted = u8::MAX;
+        if let Some(error) = self.free_completed(w, &mut counted) {
             w.detached_error.get_or_insert(error);
         }
         if w.access.is_over() && w.slots.count() == 0 {

@@ -82,6 +82,9 @@ impl Slots {
     pub(crate) fn next(&self, arena: &Arena<TargetElement>, index: u32) -> Option<u32> {
         let mut slot = 0;
         if index != NONE {
+            if self.count == 1 {
+                return None;
+            }
             let next = arena[index].next;
             if next != NONE {
                 return Some(next);

@@ -1,18 +1,19 @@
 //! Words in which ranks whose memory is in this processor's reach tell each other how far they are, instead of by packets:
-//! a line of them for each window, at the same place of every rank.
+//! as many for each window, at the same place of every rank. Each is written by one neighbour, and by nobody else; and
+//! those of two neighbours are in different lines of the processors' caches, so that who tells takes a line from the one
+//! that looks at it, and from nobody else.
 #![allow(unsafe_code)] // registers memory
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::iter;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::Config;
-use crate::dtype::Dtype;
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::mutation::Mutation;
-use crate::op::ReduceOp;
-use crate::provider::{Allocation, Endpoint, Mapping, MemoryRegion, NativeOps, RemoteAddr};
+use crate::provider::{Allocation, Endpoint, Mapping, MemoryRegion, RemoteAddr};
 
 /// Rounds of a barrier that have a word. Later ones, which reach further than neighbours are apart, are packets.
 const ROUNDS: u16 = 16;
@@ -20,11 +21,14 @@ const ROUNDS: u16 = 16;
 /// Ranks that may have words for post and complete: those with the same number divided by this.
 const NEIGHBOURS: u32 = 32;
 
-/// Words of a window: those of the rounds, and two for each neighbour.
-const LINE: usize = ROUNDS as usize + 2 * NEIGHBOURS as usize;
+/// Words that are in one line of a cache.
+const APART: usize = 8;
 
-/// Words of a board: a page of most processors.
-const WORDS: usize = 512;
+/// Words of a window, used or not: those of the rounds, and those of each neighbour.
+const LINE: usize = (ROUNDS as usize + NEIGHBOURS as usize) * APART;
+
+/// Words of a board: four pages of most processors.
+const WORDS: usize = 2048;
 
 /// Windows whose lines are on one board.
 const WINDOWS: u32 = (WORDS / LINE) as u32;
@@ -83,8 +87,7 @@ pub(crate) struct Board<R> {
 impl<R: MemoryRegion> Board<R> {
     /// Registers a board; `None`: the fabric does not reach it within a call.
     fn new<E: Endpoint<Region = R>>(endpoint: &mut E, key: RemoteKey) -> Option<Self> {
-        let is_able = NativeOps::has(&endpoint.native_allocated().atomic, Dtype::U64, ReduceOp::Sum);
-        if !is_able || !endpoint.may_complete_at_once() {
+        if !endpoint.may_tell() {
             return None;
         }
         let kept = Kept::new(endpoint)?;
@@ -138,6 +141,8 @@ impl<R: MemoryRegion> Boards<R> {
             first: place as usize * LINE,
             by_packet: 0,
             posts_by_packet: 0,
+            told: [0; 2],
+            taken: [0; 2],
         };
         line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
         Some(line)
@@ -157,9 +162,13 @@ pub(crate) struct Line {
     by_packet: u32,
     /// The neighbours that were told of a post by a packet before, a bit for each.
     posts_by_packet: u32,
+    /// What this rank's words at its neighbours say of epochs of post and start, a bit for each.
+    told: [u32; 2],
+    /// What those of its neighbours here said when it has acted upon them last.
+    taken: [u32; 2],
 }
 
-/// What one neighbour tells another of an epoch of post and start, in a word that the other one empties: it can tell no more
+/// What one neighbour tells another of an epoch of post and start, by changing the lowest bit of a word: it can tell no more
 /// before the other one has acted on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
@@ -183,7 +192,8 @@ impl Line {
 
     /// What the words of this rank say at this moment.
     pub(crate) fn look(&self) -> impl Iterator<Item = u64> + '_ {
-        self.words().iter().map(|word| word.load(Ordering::Relaxed))
+        let used = self.words().chunks(APART).flat_map(|words| &words[..2]);
+        used.map(|word| word.load(Ordering::Relaxed))
     }
 
     /// A number for the agreement, not 0: others with the same one have their words at the same place, by the same
@@ -203,7 +213,7 @@ impl Line {
     #[inline]
     pub(crate) fn place_of_round(&self, round: u16) -> Option<RemoteAddr> {
         let may_be = round < ROUNDS && self.by_packet & 1 << round == 0;
-        may_be.then(|| self.place_of(round.into()))
+        may_be.then(|| self.place_of(usize::from(round) * APART))
     }
 
     /// The partner was told of the round by a packet.
@@ -214,7 +224,7 @@ impl Line {
     /// How often the partner of a round has told of it by its word. What it did before is seen then.
     #[inline]
     pub(crate) fn told_of_round(&self, round: u16) -> u64 {
-        match self.words().get(usize::from(round)) {
+        match self.words().get(usize::from(round) * APART) {
             Some(word) if round < ROUNDS => word.load(Ordering::Acquire),
             _ => 0,
         }
@@ -223,44 +233,68 @@ impl Line {
     /// The word in which the rank `from` tells another one, if they may be neighbours.
     fn word_of(told: Told, from: Rank, to: Rank) -> Option<usize> {
         let is_near = from.0 / NEIGHBOURS == to.0 / NEIGHBOURS;
-        let word = usize::from(ROUNDS) + 2 * (from.0 % NEIGHBOURS) as usize + told as usize;
-        is_near.then_some(word)
+        let line = usize::from(ROUNDS) + (from.0 % NEIGHBOURS) as usize;
+        is_near.then_some(line * APART + told as usize)
     }
 
     /// The word of the rank `to` in which the rank `from` tells it so, if it may be told so.
     #[inline]
     pub(crate) fn place_to_tell(&self, told: Told, from: Rank, to: Rank) -> Option<RemoteAddr> {
         let word = Self::word_of(told, from, to)?;
-        let is_by_packet = told == Told::Post && self.posts_by_packet & 1 << (to.0 % NEIGHBOURS) != 0;
+        let is_by_packet = told == Told::Post && self.posts_by_packet & bit_of(to) != 0;
         (!is_by_packet).then(|| self.place_of(word))
+    }
+
+    /// What to set that word to.
+    #[inline]
+    pub(crate) fn next_to_tell(&self, told: Told, to: Rank) -> u64 {
+        u64::from(self.told[told as usize] & bit_of(to) == 0)
+    }
+
+    /// It was set.
+    #[inline]
+    pub(crate) fn on_told(&mut self, told: Told, to: Rank) {
+        self.told[told as usize] ^= bit_of(to);
     }
 
     /// The rank `to`, a neighbour or not, was told of a post by a packet.
     pub(crate) fn on_packet_of_post(&mut self, from: Rank, to: Rank) {
         if Self::word_of(Told::Post, from, to).is_some() {
-            self.posts_by_packet |= 1 << (to.0 % NEIGHBOURS);
+            self.posts_by_packet |= bit_of(to);
         }
     }
 
     /// The ranks that have told `to`, which is this one, so, lowest first. What they did before is seen then.
     #[inline]
-    pub(crate) fn tellers(&self, told: Told, to: Rank, size: u32) -> impl Iterator<Item = Rank> + '_ {
+    pub(crate) fn tellers(&self, told: Told, to: Rank, size: u32) -> impl Iterator<Item = Rank> {
         let first = to.0 - to.0 % NEIGHBOURS;
-        let ranks = (first..size.min(first.saturating_add(NEIGHBOURS))).map(Rank);
-        ranks.filter(move |&from| {
-            let word = Self::word_of(told, from, to).and_then(|word| self.words().get(word));
-            word.is_some_and(|word| word.load(Ordering::Acquire) != 0)
+        let count = size.saturating_sub(first).min(NEIGHBOURS) as usize;
+        let words = self.words()[usize::from(ROUNDS) * APART..].chunks(APART).take(count);
+        let said = words.enumerate().map(|(index, words)| {
+            let word = words[told as usize].load(Ordering::Acquire);
+            u32::from(word & 1 != 0) << index
+        });
+        let mut untaken = said.fold(0, |all, one| all | one) ^ self.taken[told as usize];
+        iter::from_fn(move || {
+            let index = (untaken != 0).then(|| untaken.trailing_zeros())?;
+            untaken &= untaken - 1;
+            Some(Rank(first + index))
         })
     }
 
-    /// Empties the word of one that has told: it was acted upon.
+    /// One that has told was acted upon.
     #[inline]
-    pub(crate) fn take(&self, told: Told, from: Rank, to: Rank) {
-        let word = Self::word_of(told, from, to).and_then(|word| self.words().get(word));
-        if let Some(word) = word.filter(|_| !Mutation::NeighbourWordKept.is_on()) {
-            word.store(0, Ordering::Relaxed);
+    pub(crate) fn take(&mut self, told: Told, from: Rank) {
+        if !Mutation::NeighbourWordKept.is_on() {
+            self.taken[told as usize] ^= bit_of(from);
         }
     }
+}
+
+/// A neighbour's bit.
+#[inline]
+const fn bit_of(rank: Rank) -> u32 {
+    1 << (rank.0 % NEIGHBOURS)
 }
 
 #[cfg(test)]
@@ -275,8 +309,10 @@ mod tests {
         let told = |from| [Told::Post, Told::Complete].map(|told| Line::word_of(told, from, to).unwrap());
         let words: BTreeSet<usize> = ranks.flat_map(told).collect();
         assert_eq!(words.len(), 2 * NEIGHBOURS as usize);
-        assert_eq!(words.first(), Some(&usize::from(ROUNDS)), "behind those of the rounds");
-        assert_eq!(words.last(), Some(&(LINE - 1)));
+        assert_eq!(words.first(), Some(&(usize::from(ROUNDS) * APART)), "behind those of the rounds");
+        assert!(words.last().is_some_and(|&last| last < LINE));
+        let lines: BTreeSet<usize> = words.iter().map(|word| word / APART).collect();
+        assert_eq!(lines.len(), NEIGHBOURS as usize, "in a line of its own");
         for stranger in [0, NEIGHBOURS - 1, 2 * NEIGHBOURS, u32::MAX] {
             assert_eq!(Line::word_of(Told::Post, Rank(stranger), to), None);
         }

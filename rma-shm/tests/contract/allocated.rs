@@ -1,6 +1,7 @@
-//! Memory that the endpoint allocates: line 11 of the contract.
+//! Memory that the endpoint allocates, and words in it: lines 11 and 14 of the contract.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rma_core::dtype::Dtype;
 use rma_core::ids::{RemoteKey, Tag};
@@ -52,6 +53,43 @@ pub(crate) fn line_11_allocated_memory_is_reached(reach: Reach) {
     drop(mapping);
 }
 
+/// Another endpoint sets words: it wakes who sleeps, and sets nothing that is not a word of a region.
+pub(crate) fn line_14_words_are_set_and_wake_who_sleeps(reach: Reach) {
+    let mut world = World::new(vec![open(reach), open(reach)]);
+    let Allocation::Here { base, mapping } = world.nodes[1].ep.allocate(LEN, ALIGNMENT) else {
+        panic!("no memory")
+    };
+    // SAFETY: the mapping is dropped behind the region.
+    let region = unsafe { world.nodes[1].ep.register(base, LEN, RemoteKey(5)) }.unwrap();
+    let (peer, key) = (world.nodes[0].peers[1], region.remote_key());
+    let descriptor = world.nodes[1].ep.wait_fd().unwrap();
+    // SAFETY: mapped as long as the mapping is there; all access it by atomics.
+    let word = unsafe { AtomicU64::from_ptr(base.as_ptr().wrapping_add(64).cast()) };
+    let at = RemoteAddr { addr: region.remote_base() + 64, key };
+    for round in 1..20 {
+        world.until("the endpoint arms", |world| world.nodes[1].ep.arm_wait());
+        assert_eq!(world.nodes[0].ep.tell(peer, at, round), Ok(true));
+        assert_eq!(word.load(Ordering::Acquire), round);
+        let mut wait = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, valid during the call, which returns at once.
+        let woken = unsafe { libc::poll(&mut wait, 1, 0) };
+        assert_eq!(woken, 1, "round {round}: nobody was woken");
+        world.nodes[1].poll();
+    }
+    let beside = [at.addr + 1, at.addr + LEN as u64, region.remote_base() + LEN as u64 - 4, u64::MAX];
+    for addr in beside {
+        assert_eq!(world.nodes[0].ep.tell(peer, RemoteAddr { addr, key }, 99), Ok(false), "{addr:#x}");
+    }
+    let nobodys = RemoteAddr { key: RemoteKey(key.0 ^ 0x55), ..at };
+    assert_eq!(world.nodes[0].ep.tell(peer, nobodys, 99), Ok(false));
+    drop(region);
+    assert_eq!(world.nodes[0].ep.tell(peer, at, 99), Ok(false), "the region is gone");
+    // SAFETY: nobody else has it any more.
+    let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), LEN) };
+    assert!(!bytes.contains(&99), "something was set");
+    drop(mapping);
+}
+
 /// Where other memory is not reached it cannot be registered, so that nothing can be meant for it.
 pub(crate) fn other_memory_is_refused_where_it_is_not_reached() {
     let mut ep = open(Reach::Allocated);
@@ -62,4 +100,5 @@ pub(crate) fn other_memory_is_refused_where_it_is_not_reached() {
     let mut none = open(Reach::Packets);
     assert!(matches!(none.allocate(64, 0), Allocation::Anywhere));
     assert_eq!(none.native_allocated(), &NativeOps::default());
+    assert!(!none.may_tell());
 }

@@ -108,6 +108,13 @@ fn line_11_allocated_memory_is_reached() {
 }
 
 #[test]
+fn line_14_words_are_set_and_wake_who_sleeps() {
+    for reach in [Reach::Mapped, Reach::Attached, Reach::Allocated] {
+        allocated::line_14_words_are_set_and_wake_who_sleeps(reach);
+    }
+}
+
+#[test]
 fn other_memory_is_refused_where_it_is_not_reached() {
     allocated::other_memory_is_refused_where_it_is_not_reached();
 }

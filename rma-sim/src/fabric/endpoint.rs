@@ -378,6 +378,23 @@ unsafe impl Endpoint for SimEndpoint {
         self.fabric.state().config.near_ranks > 0
     }
 
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        let mut operation = Operation::new(Kind::Atomic, self.index, at, size_of::<u64>(), Some(Tag(0)));
+        operation.source = MemoryPointer::source((&raw const word).cast());
+        operation.dtype = Dtype::U64;
+        operation.reduce = ReduceOp::Replace;
+        let mut state = self.fabric.state();
+        // What is done at once has no tag, and its source is free.
+        if !state.is_done_at_once(to, &operation) {
+            return Ok(false);
+        }
+        state.post(to, operation).map(|_| true)
+    }
+
+    fn may_tell(&self) -> bool {
+        self.may_complete_at_once() && NativeOps::has(&self.native_near.atomic, Dtype::U64, ReduceOp::Sum)
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let mut state = self.fabric.state();
         let kept = state.endpoints[self.index].lent_data;

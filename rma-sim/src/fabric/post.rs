@@ -172,7 +172,8 @@ impl State {
         operation.route = route;
         operation.target = state.routes[route].target;
         operation.posted_ns = self.now_ns;
-        operation.is_at_once = self.is_near(endpoint, operation.target) && self.finds(&operation);
+        let target = operation.target;
+        operation.is_at_once = self.is_near(endpoint, target) && self.finds_at(target, &operation);
         self.check_alignment(&operation);
         self.account(&operation);
         self.cut(&mut operation);
@@ -207,9 +208,18 @@ impl State {
         group(endpoint).is_some() && group(endpoint) == group(target)
     }
 
+    /// Whether the peer is connected and near, and the operation's memory is registered.
+    pub(super) fn is_done_at_once(&self, peer: PeerAddr, operation: &Operation) -> bool {
+        let endpoint = &self.endpoints[operation.origin];
+        endpoint.route_of(peer).is_some_and(|route| {
+            let target = endpoint.routes[route].target;
+            self.is_near(operation.origin, target) && self.finds_at(target, operation)
+        })
+    }
+
     /// Whether the operation's memory is registered. What is not is reported when it is executed.
-    fn finds(&self, operation: &Operation) -> bool {
-        let Operation { target, at, len, .. } = *operation;
+    fn finds_at(&self, target: usize, operation: &Operation) -> bool {
+        let Operation { at, len, .. } = *operation;
         let registrations = &self.endpoints[target].registrations;
         operation.kind == Kind::Flush
             || Accesses::find(registrations, at, len, operation.pieces.as_ref()).is_ok()

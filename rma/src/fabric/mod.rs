@@ -300,6 +300,15 @@ unsafe impl Endpoint for FabricEndpoint {
     }
 
     #[inline(always)]
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        each!(Fabric, &mut self.0, endpoint => endpoint.tell(to, at, word))
+    }
+
+    fn may_tell(&self) -> bool {
+        each!(Fabric, &self.0, endpoint => endpoint.may_tell())
+    }
+
+    #[inline(always)]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         each!(Fabric, &mut self.0, endpoint => endpoint.poll(out))
     }

@@ -179,6 +179,14 @@ unsafe impl Endpoint for ModelEndpoint {
         self.inner.may_complete_at_once()
     }
 
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        self.inner.tell(to, at, word)
+    }
+
+    fn may_tell(&self) -> bool {
+        self.inner.may_tell()
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.inner.poll(out)
     }

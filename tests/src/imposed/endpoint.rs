@@ -314,6 +314,14 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         !self.fabric.disorders() && self.inner.may_complete_at_once()
     }
 
+    fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        self.inner.tell(to, self.fabric.below(at), word)
+    }
+
+    fn may_tell(&self) -> bool {
+        !self.fabric.disorders() && self.inner.may_tell()
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.post_held(None);
         let mut added = 0;

@@ -16,7 +16,7 @@ use rma_core::op::ReduceOp;
 use rma_core::provider::NativeOps;
 use rma_core::wire::OpKind;
 
-use crate::threads;
+use crate::{near, threads};
 
 /// One thing whose instructions are counted.
 #[derive(Debug)]
@@ -76,6 +76,17 @@ pub(crate) const CASES: &[Case] = &[
         run: run_lock_put_unlock,
     },
     Case { name: "serve_lock_put_unlock", what: "the same at the target", run: run_serve_lock_put_unlock },
+    Case {
+        name: "near_put_fence",
+        what: "8-byte put and fence among neighbours",
+        run: near::run_near_put_fence,
+    },
+    Case {
+        name: "near_access",
+        what: "start, 8-byte put, complete among neighbours",
+        run: near::run_near_access,
+    },
+    Case { name: "near_exposure", what: "post and wait among neighbours", run: near::run_near_exposure },
 ];
 
 /// An epoch in which a put was flushed already: the target's metadata is known.

@@ -8,6 +8,7 @@ mod error;
 mod events;
 mod fabric;
 mod gate;
+mod near;
 mod platform;
 #[path = "../../../../rma/src/runtime/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub)]

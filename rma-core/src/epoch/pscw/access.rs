@@ -104,6 +104,12 @@ impl Access {
         self.place(rank).is_some_and(|place| is_early || self.posted.contains(place))
     }
 
+    /// The first member that has not posted.
+    pub fn awaited(&self) -> Option<Rank> {
+        let group = self.group.as_ref()?;
+        group.at((0..group.len()).find(|&place| !self.posted.contains(place))?)
+    }
+
     /// Whether they may go to every member.
     pub fn all_granted(&self) -> bool {
         self.group.as_ref().is_some_and(|group| self.posted.count() == group.len())

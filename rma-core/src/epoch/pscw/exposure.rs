@@ -80,6 +80,12 @@ impl Exposure {
         }
     }
 
+    /// The first member that has neither completed nor was lost.
+    pub fn awaited(&self) -> Option<Rank> {
+        let group = self.group.as_ref()?;
+        group.at((0..group.len()).find(|&place| !self.completed.contains(place))?)
+    }
+
     /// Whether every member has completed, or was lost.
     pub fn is_over(&self) -> bool {
         let missed = usize::from(Mutation::WaitMissesOne.is_on());
