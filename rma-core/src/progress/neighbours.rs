@@ -127,6 +127,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Takes in which neighbours have posted, and which have completed.
+    #[inline(never)]
     pub(crate) fn hear_epochs(&mut self, w: &mut Window<E::Region>) {
         if w.exposure.is_open() {
             self.hear_completes(w);
