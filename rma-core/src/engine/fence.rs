@@ -93,7 +93,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let mut result = self.process.take_detached_error(w, sync.call);
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.count_phases(&mut sync.counted, t);
-            result = result.and(self.process.take_error(t, sync.call));
+            let error = self.process.take_error(t, sync.call);
+            result = result.and(error);
             self.process.free_target(w, t);
         }
         // Everybody else waits in the barrier, so an error is kept until it is over.
