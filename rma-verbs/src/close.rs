@@ -11,7 +11,7 @@
 //! completion queue yet. So the half is broken first and destroyed when a last request on it has come back: what
 //! came before that has been read.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::connect::{Waiting, ORIGIN, TARGET};
 use crate::endpoint::VerbsEndpoint;
@@ -24,6 +24,12 @@ use crate::wire::{Kind, Message};
 
 /// Halves of connections that wait for their last request at one time; others are closed later.
 pub(crate) const RETIRED_MAX: usize = 8;
+/// Connections that are being closed at one time.
+const CLOSING_MAX: usize = 16;
+/// While there are too many the hand passes so many links,
+const LOOKS: usize = 64;
+/// at such intervals.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Connections beyond the bound from which on a new one waits for those that are being closed,
 const SLACK: usize = 4;
 /// but only for so long, as their targets may compute.
@@ -40,11 +46,38 @@ pub(crate) struct Connections {
     pub(crate) lost: Vec<u32>,
     hand: usize,
     max: usize,
+    /// When the hand moves again by itself.
+    next_look: Option<Instant>,
+    /// How many links the hand has passed since it last closed one, or one was opened.
+    passed: usize,
+    /// Targets' halves whose origins were asked to close, since when.
+    yielding: (usize, Option<Instant>),
 }
 
 impl Connections {
     pub(crate) fn new(max: usize) -> Self {
-        Self { retired: [const { None }; RETIRED_MAX], open: Vec::new(), lost: Vec::new(), hand: 0, max }
+        Self {
+            retired: [const { None }; RETIRED_MAX],
+            open: Vec::new(),
+            lost: Vec::new(),
+            hand: 0,
+            max,
+            next_look: None,
+            passed: 0,
+            yielding: (0, None),
+        }
+    }
+
+    /// Whether there are more than there should be.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.open.len() > self.max
+    }
+
+    /// Whether there may be idle ones among them that are still to be found: the second time that the hand comes by a
+    /// link it knows.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_over() && self.passed < 2 * self.open.len()
     }
 
     /// Queue pairs that exist, in whichever state.
@@ -72,8 +105,19 @@ impl VerbsEndpoint {
     pub(crate) fn on_opened(&mut self, peer: usize, role: usize) {
         self.peers[peer].links[role].is_used = true;
         self.connections.open.push((peer * CLASSES + role) as u32);
-        if self.connections.open.len() > self.connections.max {
-            self.close_one();
+        self.connections.passed = 0;
+        // The first time round may have to forget what was used.
+        self.close_excess(2 * self.connections.open.len());
+    }
+
+    /// While there are too many: looks now and then for those that have become idle.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep_to_bound(&mut self) {
+        let now = Instant::now();
+        if self.connections.next_look.is_none_or(|time| now >= time) {
+            self.connections.next_look = Some(now + LOOK_INTERVAL);
+            self.close_excess(LOOKS.min(self.connections.open.len()));
         }
     }
 
@@ -86,27 +130,61 @@ impl VerbsEndpoint {
         self.connections.open.len() >= self.connections.max + SLACK && self.waiting.iter().any(is_young)
     }
 
-    /// Begins to close the next connection that is idle and was not used for a while, if there is one.
-    fn close_one(&mut self) {
-        let count = self.connections.open.len();
-        // The first time round may have to forget what was used.
-        for _ in 0..2 * count {
+    /// Begins to close as many idle connections as there are too many, among the next so many.
+    fn close_excess(&mut self, looks: usize) {
+        let is_over = self.connections.open.len().saturating_sub(self.connections.max);
+        if is_over == 0 {
+            return;
+        }
+        let closing = self.waiting.iter().filter(|waiting| self.is_closing(waiting)).count();
+        if self.connections.yielding.1.is_none_or(|since| since.elapsed() >= PATIENCE) {
+            self.connections.yielding = (0, Some(Instant::now()));
+        }
+        let leaving = closing + self.connections.yielding.0;
+        let wanted = is_over.saturating_sub(leaving).min(CLOSING_MAX.saturating_sub(closing));
+        self.close_idle(wanted, looks);
+    }
+
+    /// Begins to close one that is idle, if there is one.
+    pub(crate) fn close_one(&mut self) {
+        self.close_idle(1, 2 * self.connections.open.len());
+    }
+
+    /// Begins to close so many connections that are idle and were not used for a while, among the next so many.
+    fn close_idle(&mut self, mut wanted: usize, looks: usize) {
+        for _ in 0..looks {
+            let count = self.connections.open.len();
+            if wanted == 0 || count == 0 {
+                return;
+            }
             let hand = self.connections.hand % count;
             self.connections.hand = hand + 1;
+            self.connections.passed = self.connections.passed.saturating_add(1);
             let (peer, role) = split(self.connections.open[hand]);
-            let link = &mut self.peers[peer].links[role];
-            if link.stage != Stage::Ready || link.posted > 0 || core::mem::take(&mut link.is_used) {
+            let known = &mut self.peers[peer];
+            let link = &mut known.links[role];
+            if known.down.is_some()
+                || link.stage != Stage::Ready
+                || link.posted > 0
+                || core::mem::take(&mut link.is_used)
+            {
                 continue;
             }
+            wanted -= 1;
             if role == ORIGIN {
+                self.connections.passed = 0;
                 self.begin_to_close(peer);
             } else {
                 // If it does not, another is asked the next time.
                 link.is_used = true;
+                self.connections.yielding.0 += 1;
                 self.say(peer, TARGET, Kind::Yield);
             }
-            return;
         }
+    }
+
+    fn is_closing(&self, waiting: &Waiting) -> bool {
+        self.peers[waiting.peer as usize].links[waiting.role].stage == Stage::Closing
     }
 
     fn begin_to_close(&mut self, peer: usize) {
@@ -140,6 +218,7 @@ impl VerbsEndpoint {
             kind: Kind::Closed,
             to: message.from.nonce,
             from: self.location,
+            number: message.number,
             queue: message.of_queue,
             sequence: message.sequence,
             of_queue: message.queue,
@@ -161,7 +240,7 @@ impl VerbsEndpoint {
     }
 
     /// Breaks our half, which is idle, and has it destroyed when all that it has brought was read. `false`: not now.
-    fn retire(&mut self, peer: usize, role: usize) -> bool {
+    pub(crate) fn retire(&mut self, peer: usize, role: usize) -> bool {
         let Some(place) = self.connections.retired.iter().position(Option::is_none) else { return false };
         let link = &mut self.peers[peer].links[role];
         let Some(qp) = link.qp.take() else { return false };
@@ -176,6 +255,13 @@ impl VerbsEndpoint {
         }
         self.connections.forget((peer * CLASSES + role) as u32);
         true
+    }
+
+    /// Destroys our half of a connection that was not made.
+    pub(crate) fn discard(&mut self, peer: usize, role: usize) {
+        if self.peers[peer].links[role].qp.take().is_some() {
+            self.connections.forget((peer * CLASSES + role) as u32);
+        }
     }
 
     /// The peer's queue pairs are broken: they are destroyed when everything that was under way has come back.

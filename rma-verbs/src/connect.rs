@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use rma_core::ids::PeerAddr;
 use rma_core::provider::{Completion, FabricCode, PostError, ProviderError};
 
+use crate::datagram::Cause;
 use crate::endpoint::{random_sequence, VerbsEndpoint, READS_MAX};
-use crate::error::errno_code;
+use crate::error::{errno_code, refusal};
 use crate::memory::CLASSES;
-use crate::objects::{blank_attributes, piece, Ah, Qp};
+use crate::objects::{blank_attributes, Qp};
 use crate::peer::{Link, Peer, Stage, FIRST_INTERVAL, LAST_INTERVAL};
-use crate::poll::{work_id, DATAGRAM_IN, DATAGRAM_OUT, END, PROBE};
+use crate::poll::{work_id, END, PROBE};
 use crate::sys;
 use crate::wire::{Kind, Location, Message, MESSAGE_BYTES};
 
@@ -44,15 +45,18 @@ impl VerbsEndpoint {
             return PostError::Again;
         }
         let link = &mut self.peers[peer].links[role];
+        if link.stage == Stage::Idle && link.next_try.is_some_and(|time| Instant::now() < time) {
+            return PostError::Again;
+        }
         if core::mem::replace(&mut link.is_wanted, true) || link.stage == Stage::Closing {
             return PostError::Again;
         }
         match (link.stage, role) {
-            (Stage::Idle, ORIGIN) => self.ask(peer),
-            (Stage::Idle, _) => {
+            (Stage::Idle, TARGET) => {
                 link.stage = Stage::Calling;
                 self.say(peer, role, Kind::Call);
             }
+            (Stage::Idle, _) if !self.ask(peer) => return PostError::Again,
             _ => {}
         }
         self.wait_for(peer, role);
@@ -104,29 +108,47 @@ impl VerbsEndpoint {
         }
     }
 
-    /// As an origin: makes our queue pair and names it.
-    fn ask(&mut self, peer: usize) {
+    /// As an origin: makes our queue pair and names it. `false` where the device has refused it: whoever wants the
+    /// connection then finds it idle and wants it again.
+    fn ask(&mut self, peer: usize) -> bool {
         if let Err(code) = self.make_queue(peer, ORIGIN) {
-            return self.peer_lost(peer, code);
+            let link = &mut self.peers[peer].links[ORIGIN];
+            link.is_wanted = false;
+            link.next_try = Some(Instant::now() + link.interval);
+            link.interval = (link.interval * 2).min(LAST_INTERVAL);
+            self.on_no_queue(peer, code);
+            return false;
         }
-        self.peers[peer].links[ORIGIN].stage = Stage::Asking;
+        let known = &mut self.peers[peer];
+        known.asked = known.asked.wrapping_add(1);
+        known.links[ORIGIN].stage = Stage::Asking;
         self.say(peer, ORIGIN, Kind::Ask);
+        true
+    }
+
+    /// The device did not make a queue pair. An idle one that goes leaves its place.
+    fn on_no_queue(&mut self, peer: usize, code: i32) {
+        if code == libc::ENOMEM {
+            self.close_one();
+        }
+        self.on_refusal(peer, Cause::Queue, code);
     }
 
     /// Makes our queue pair of a connection.
-    fn make_queue(&mut self, peer: usize, role: usize) -> Result<(), FabricCode> {
+    fn make_queue(&mut self, peer: usize, role: usize) -> Result<(), i32> {
         // An origin receives replies, a target requests.
         let srq = &self.lanes[CLASSES - 1 - role].srq;
         let opened = Qp::open(&self.device.domain, &self.cq, Some(srq), sys::IBV_QPT_RC, self.depths);
-        let (qp, _) = opened.map_err(errno_code)?;
+        let (qp, _) = opened?;
         let mut attributes = blank_attributes();
         attributes.qp_state = sys::IBV_QPS_INIT;
         attributes.port_num = self.device.port;
+        attributes.pkey_index = self.device.partition_index;
         attributes.qp_access_flags = (sys::IBV_ACCESS_REMOTE_WRITE
             | sys::IBV_ACCESS_REMOTE_READ
             | sys::IBV_ACCESS_REMOTE_ATOMIC) as u32;
         let mask = sys::IBV_QP_STATE | sys::IBV_QP_PKEY_INDEX | sys::IBV_QP_PORT | sys::IBV_QP_ACCESS_FLAGS;
-        qp.modify(&mut attributes, mask).map_err(errno_code)?;
+        qp.modify(&mut attributes, mask)?;
         let link = &mut self.peers[peer].links[role];
         link.sequence = random_sequence(&mut self.random);
         link.qp = Some(qp);
@@ -135,11 +157,11 @@ impl VerbsEndpoint {
     }
 
     /// Lets our queue pair receive from, and send to, the peer's.
-    fn join(&mut self, peer: usize, role: usize, queue: u32, sequence: u32) -> Result<(), FabricCode> {
+    fn join(&mut self, peer: usize, role: usize, queue: u32, sequence: u32) -> Result<(), i32> {
         let known = &mut self.peers[peer];
         let location = known.location;
         let link = &mut known.links[role];
-        let Some(qp) = &link.qp else { return Err(errno_code(libc::EINVAL)) };
+        let Some(qp) = &link.qp else { return Err(libc::EINVAL) };
         let mut attributes = blank_attributes();
         attributes.qp_state = sys::IBV_QPS_RTR;
         attributes.ah_attr = self.device.way_to(&location);
@@ -155,7 +177,7 @@ impl VerbsEndpoint {
             | sys::IBV_QP_RQ_PSN
             | sys::IBV_QP_MAX_DEST_RD_ATOMIC
             | sys::IBV_QP_MIN_RNR_TIMER;
-        qp.modify(&mut attributes, mask).map_err(errno_code)?;
+        qp.modify(&mut attributes, mask)?;
         attributes.qp_state = sys::IBV_QPS_RTS;
         attributes.timeout = TIMEOUT;
         attributes.retry_cnt = RETRIES;
@@ -169,72 +191,11 @@ impl VerbsEndpoint {
             | sys::IBV_QP_RNR_RETRY
             | sys::IBV_QP_SQ_PSN
             | sys::IBV_QP_MAX_QP_RD_ATOMIC;
-        qp.modify(&mut attributes, mask).map_err(errno_code)?;
+        qp.modify(&mut attributes, mask)?;
         link.remote_queue = queue;
         link.remote_sequence = sequence;
+        known.refusals[Cause::Queue as usize] = None;
         Ok(())
-    }
-
-    /// Sends a datagram about the connection; where nothing is free, repeating comes later.
-    pub(crate) fn say(&mut self, peer: usize, role: usize, kind: Kind) {
-        let known = &self.peers[peer];
-        let link = &known.links[role];
-        let message = Message {
-            kind,
-            to: known.location.nonce,
-            from: self.location,
-            queue: link.queue(),
-            sequence: link.sequence,
-            of_queue: link.remote_queue,
-        };
-        self.say_message(peer, &message);
-    }
-
-    /// Sends the peer this datagram.
-    pub(crate) fn say_message(&mut self, peer: usize, message: &Message) {
-        if self.free_datagrams.is_empty() {
-            return;
-        }
-        let known = &mut self.peers[peer];
-        if known.ah.is_none() {
-            match Ah::open(&self.device.domain, &self.device.way_to(&known.location)) {
-                Ok(ah) => known.ah = Some(ah),
-                Err(code) => return self.peer_lost(peer, errno_code(code)),
-            }
-        }
-        let (Some(ah), Some(&index)) = (&known.ah, self.free_datagrams.last()) else { return };
-        let buffer = self.memory.datagram_out(index as usize);
-        let bytes = message.encode();
-        // SAFETY: the buffer is free, so nobody else uses it, and is longer than a message.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.as_ptr(), bytes.len()) };
-        let mut pieces = [piece(buffer.as_ptr(), bytes.len(), self.memory.lkey())];
-        let way = sys::Datagram {
-            ah: ah.as_ptr(),
-            remote_qpn: known.location.queue,
-            remote_qkey: known.location.queue_key,
-        };
-        let mut request = sys::ibv_send_wr::new(
-            work_id(DATAGRAM_OUT, index),
-            sys::IBV_WR_SEND,
-            sys::IBV_SEND_SIGNALED,
-            &mut pieces,
-            sys::Wr { ud: way },
-        );
-        // SAFETY: the buffer stays as it is until its completion.
-        if unsafe { self.datagrams.post(&mut request) } == 0 {
-            self.free_datagrams.pop();
-        }
-    }
-
-    /// Gives a buffer to the queue pair for datagrams.
-    pub(crate) fn post_datagram_receive(&mut self, index: usize) {
-        let buffer = self.memory.datagram_in(index).as_ptr();
-        let mut wanted = piece(buffer, crate::memory::DATAGRAM_BYTES, self.memory.lkey());
-        // SAFETY: nobody else uses the buffer until its completion.
-        let result = unsafe { self.datagrams.post_receive(work_id(DATAGRAM_IN, index as u32), &mut wanted) };
-        if result != 0 {
-            self.endpoint_lost(errno_code(result));
-        }
     }
 
     /// A datagram has come, from anybody.
@@ -259,17 +220,27 @@ impl VerbsEndpoint {
         };
         let peer = self.peer_at(message.from);
         if self.peers[peer].down.is_some() {
-            return;
+            return self.on_lost_peer(peer, message.kind);
         }
         match message.kind {
             Kind::Call => self.on_call(peer),
             Kind::Ask => self.on_ask(peer, &message),
             Kind::Answer => self.on_answer(peer, &message),
-            Kind::Ready => self.on_ready(peer, message.of_queue),
+            Kind::Ready if message.number == self.peers[peer].answered => {
+                self.on_ready(peer, message.of_queue)
+            }
+            Kind::Ready => {}
             Kind::Yield => self.on_yield(peer, &message),
             Kind::Close => self.on_close(peer, &message),
             Kind::Closed => self.on_closed(peer, &message),
-            Kind::Refuse => self.peer_lost(peer, errno_code(libc::ECONNREFUSED)),
+            Kind::Refuse => self.peer_lost(peer, refusal(libc::ECONNREFUSED)),
+        }
+    }
+
+    /// A peer that was given up here waits for us: it is told, so that both sides know.
+    fn on_lost_peer(&mut self, peer: usize, kind: Kind) {
+        if matches!(kind, Kind::Call | Kind::Ask | Kind::Answer | Kind::Close) {
+            self.say(peer, TARGET, Kind::Refuse);
         }
     }
 
@@ -286,38 +257,51 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The origin has named its queue pair.
+    /// The origin has named its queue pair. It numbers its connections, so that an Ask that comes late makes none.
     fn on_ask(&mut self, peer: usize, message: &Message) {
-        let link = &self.peers[peer].links[TARGET];
-        match link.stage {
-            Stage::Idle | Stage::Calling => {
-                let made = self
-                    .make_queue(peer, TARGET)
-                    .and_then(|()| self.join(peer, TARGET, message.queue, message.sequence));
-                if let Err(code) = made {
-                    self.say(peer, TARGET, Kind::Refuse);
-                    return self.peer_lost(peer, code);
-                }
-                self.peers[peer].links[TARGET].stage = Stage::Answered;
-                self.answered += 1;
-                self.say(peer, TARGET, Kind::Answer);
-            }
+        let known = &self.peers[peer];
+        let link = &known.links[TARGET];
+        if message.number == known.answered && link.qp.is_some() && link.remote_queue == message.queue {
             // It did not hear the answer.
-            _ if link.remote_queue == message.queue => self.say(peer, TARGET, Kind::Answer),
-            _ => {}
+            return self.say(peer, TARGET, Kind::Answer);
         }
+        if message.number.wrapping_sub(known.answered) as i32 <= 0 {
+            return;
+        }
+        // It has made another meanwhile, so it does not use the one before. It asks again where that cannot go now.
+        if link.qp.is_some() && (link.posted > 0 || !self.retire(peer, TARGET)) {
+            return;
+        }
+        let made = self
+            .make_queue(peer, TARGET)
+            .and_then(|()| self.join(peer, TARGET, message.queue, message.sequence));
+        if let Err(code) = made {
+            self.discard(peer, TARGET);
+            self.on_no_queue(peer, code);
+            if self.peers[peer].down.is_some() {
+                self.say(peer, TARGET, Kind::Refuse);
+            }
+            return;
+        }
+        self.peers[peer].answered = message.number;
+        self.peers[peer].links[TARGET].stage = Stage::Answered;
+        self.answered += 1;
+        self.say(peer, TARGET, Kind::Answer);
+        self.wait_for(peer, TARGET);
     }
 
     /// The target has named its queue pair.
     fn on_answer(&mut self, peer: usize, message: &Message) {
-        let link = &self.peers[peer].links[ORIGIN];
-        if message.of_queue != link.queue() {
+        let known = &self.peers[peer];
+        let link = &known.links[ORIGIN];
+        if message.number != known.asked || message.of_queue != link.queue() {
             return;
         }
         match link.stage {
             Stage::Asking => {
                 if let Err(code) = self.join(peer, ORIGIN, message.queue, message.sequence) {
-                    return self.peer_lost(peer, code);
+                    // What may pass is tried again with the next answer.
+                    return self.on_refusal(peer, Cause::Queue, code);
                 }
                 self.peers[peer].links[ORIGIN].stage = Stage::Ready;
                 self.say(peer, ORIGIN, Kind::Ready);
@@ -343,9 +327,10 @@ impl VerbsEndpoint {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_first_packet(&mut self, queue: u32) {
-        let is_of = |peer: &Peer| peer.links[TARGET].queue() == queue;
-        if let Some(peer) = self.peers.iter().position(is_of) {
-            self.on_ready(peer, queue);
+        // Who has answered waits to hear that the peer is ready, so it is among these.
+        let is_of = |waiting: &&Waiting| self.peers[waiting.peer as usize].links[TARGET].queue() == queue;
+        if let Some(&Waiting { peer, .. }) = self.waiting.iter().find(is_of) {
+            self.on_ready(peer as usize, queue);
         }
     }
 
@@ -461,6 +446,21 @@ impl VerbsEndpoint {
             self.ready.push_back(Completion::EndpointDown(code));
         }
     }
+}
+
+/// Whether the device may do later what it refused with this error: ways to a peer come and go with a network's ports, and
+/// memory and queue pairs with other connections.
+pub(crate) const fn may_pass(code: i32) -> bool {
+    matches!(
+        code,
+        libc::ENETUNREACH
+            | libc::EHOSTUNREACH
+            | libc::ENETDOWN
+            | libc::ETIMEDOUT
+            | libc::EAGAIN
+            | libc::EBUSY
+            | libc::ENOMEM
+    )
 }
 
 /// A peer that has not answered for so long may have ended.

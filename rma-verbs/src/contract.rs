@@ -72,6 +72,8 @@ contract! { one_connection: |options| options.connections_max = 1;
 
 contract! { wide: small;
     connections 200 many_peers_few_connections(VerbsEndpoint::connections);
+    connections 100 peers_touched_together_leave_few_connections(VerbsEndpoint::connections);
+    connections 100 peers_that_come_together_leave_few_connections(VerbsEndpoint::connections);
 }
 
 contract! { broken: |_| ();

@@ -21,6 +21,9 @@ pub(crate) struct Device {
     pub(crate) port: u8,
     pub(crate) gid_index: u8,
     pub(crate) gid: sys::Gid,
+    service_level: u8,
+    traffic_class: u8,
+    pub(crate) partition_index: u16,
     pub(crate) port_attributes: sys::ibv_port_attr,
     pub(crate) attributes: sys::ibv_device_attr,
 }
@@ -115,9 +118,14 @@ impl Device {
         }
         // SAFETY: numbers only, zeroed and then filled.
         let attributes = unsafe { attributes.assume_init() };
+        let count = attributes.phys_port_cnt;
         let ports = match options.port {
+            Some(port) if !(1..=count).contains(&port) => {
+                let message = format!("there is no port {port} (RMA_VERBS_PORT); it has ports 1 to {count}");
+                return Err(ProviderError { message });
+            }
             Some(port) => port..=port,
-            None => 1..=attributes.phys_port_cnt,
+            None => 1..=count,
         };
         for port in ports {
             let port_attributes = query_port(&domain, port)
@@ -126,10 +134,25 @@ impl Device {
                 continue;
             }
             let (gid_index, gid) = choose_gid(&domain, name, port, &port_attributes, options.gid_index)?;
-            let name = name.to_owned();
-            return Ok(Self { domain, name, port, gid_index, gid, port_attributes, attributes });
+            check_partition(port, &port_attributes, options.partition_index)?;
+            return Ok(Self {
+                domain,
+                name: name.to_owned(),
+                port,
+                gid_index,
+                gid,
+                service_level: options.service_level,
+                traffic_class: options.traffic_class,
+                partition_index: options.partition_index,
+                port_attributes,
+                attributes,
+            });
         }
-        Err(ProviderError { message: "no port is active; is its network interface up?".to_owned() })
+        let which = options.port.map_or_else(
+            || "no port is active".to_owned(),
+            |port| format!("port {port} (RMA_VERBS_PORT) is not active"),
+        );
+        Err(ProviderError { message: format!("{which}; is its network interface up?") })
     }
 
     pub(crate) fn is_ethernet(&self) -> bool {
@@ -143,9 +166,9 @@ impl Device {
             flow_label: 0,
             sgid_index: self.gid_index,
             hop_limit: HOPS_MAX,
-            traffic_class: 0,
+            traffic_class: self.traffic_class,
             dlid: location.lid,
-            sl: 0,
+            sl: self.service_level,
             src_path_bits: 0,
             static_rate: 0,
             is_global: u8::from(self.is_ethernet()),
@@ -155,6 +178,20 @@ impl Device {
 }
 
 const HOPS_MAX: u8 = 64;
+
+/// Whether the port's table of partition keys has this entry.
+fn check_partition(port: u8, attributes: &sys::ibv_port_attr, index: u16) -> Result<(), ProviderError> {
+    let len = attributes.pkey_tbl_len;
+    // Software devices may say nothing of their table, whose first entry is always there.
+    if index < len.max(1) {
+        return Ok(());
+    }
+    let message = format!(
+        "there is no entry {index} (RMA_VERBS_PKEY_INDEX) in port {port}'s table of partition keys, which has {len}; \
+         `ibv_devinfo -v` lists them"
+    );
+    Err(ProviderError { message })
+}
 
 fn none_here() -> ProviderError {
     ProviderError {
@@ -198,9 +235,14 @@ fn choose_gid(
     });
     entries.max_by_key(|&(rank, index, _)| (rank, core::cmp::Reverse(index))).map_or_else(
         || {
-            Err(ProviderError {
-                message: format!("port {port} has no usable entry in its table of global identifiers"),
-            })
+            let message = match wanted {
+                Some(index) => format!(
+                    "entry {index} (RMA_VERBS_GID_INDEX) of port {port}'s table of global identifiers, which has {len}, \
+                     is empty or not there; `ibv_devinfo -v` lists them"
+                ),
+                None => format!("port {port} has no usable entry in its table of global identifiers"),
+            };
+            Err(ProviderError { message })
         },
         |(_, index, gid)| Ok((index, gid)),
     )
@@ -261,6 +303,51 @@ mod tests {
         assert!(rank_of(&ipv4, "RoCE v2") > rank_of(&local, "RoCE v2"));
         assert!(rank_of(&local, "RoCE v2") > rank_of(&ipv4, "IB/RoCE v1"));
         assert!(rank_of(&local, "").is_some());
+    }
+
+    fn chosen(change: fn(&mut Options)) -> Result<Device, String> {
+        let device = Some(sys::emulated::NAME.to_str().unwrap().to_owned());
+        let mut options = Options { device, ..Options::default() };
+        change(&mut options);
+        Device::choose(&options).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn what_the_device_has_not_is_an_error_that_names_the_setting() {
+        for (change, words) in [
+            (
+                (|options| options.port = Some(7)) as fn(&mut Options),
+                "port 7 (RMA_VERBS_PORT); it has ports 1 to 1",
+            ),
+            (|options| options.port = Some(0), "port 0 (RMA_VERBS_PORT)"),
+            (|options| options.gid_index = Some(9), "entry 9 (RMA_VERBS_GID_INDEX)"),
+            (|options| options.partition_index = 3, "entry 3 (RMA_VERBS_PKEY_INDEX)"),
+        ] {
+            let error = chosen(change).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn service_level_and_traffic_class_are_those_of_the_way() {
+        let device = chosen(|options| {
+            (options.port, options.gid_index) = (Some(1), Some(0));
+            (options.service_level, options.traffic_class, options.partition_index) = (3, 104, 1);
+        })
+        .unwrap();
+        let location = crate::wire::Location {
+            nonce: 1,
+            gid: [1; 16],
+            lid: 2,
+            mtu: 3,
+            is_ethernet: true,
+            queue: 4,
+            queue_key: 5,
+            reads: 6,
+        };
+        let way = device.way_to(&location);
+        assert_eq!((way.sl, way.traffic_class, way.sgid_index, way.port_num), (3, 104, 0, 1));
+        assert_eq!(device.partition_index, 1);
     }
 
     #[test]

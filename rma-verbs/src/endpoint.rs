@@ -12,12 +12,13 @@ use rma_core::provider::{
 
 use crate::close::{Connections, RETIRED_MAX};
 use crate::connect::{Waiting, PROBES_MAX};
+use crate::datagram::Datagrams;
 use crate::device::Device;
 use crate::error::call_failed;
 use crate::events::{Events, Waker};
 use crate::list::{List, NONE, PIECES_MAX};
 use crate::memory::{Memory, Sizes, BOUNCE_BYTES, CLASSES, DATAGRAMS_IN, DATAGRAMS_OUT};
-use crate::objects::{blank_attributes, Channel, Cq, Depths, Qp, Srq};
+use crate::objects::{Channel, Cq, Depths, Qp, Srq};
 use crate::origin::{Bundles, Holding, Registrations};
 use crate::peer::Peer;
 use crate::sys;
@@ -82,7 +83,6 @@ pub struct VerbsEndpoint {
     pub(crate) ready: VecDeque<Completion>,
     /// Flushes that wait for the operations before them, by peer.
     pub(crate) flush_waiters: Vec<(u32, Tag)>,
-    pub(crate) free_datagrams: Vec<u32>,
     pub(crate) waiting: Vec<Waiting>,
     /// Connections whose first packet would say that the peer's half receives.
     pub(crate) answered: u32,
@@ -99,7 +99,7 @@ pub struct VerbsEndpoint {
     pub(crate) connections: Connections,
     pub(crate) registrations: Registrations,
     pub(crate) bundles: Bundles,
-    pub(crate) datagrams: Qp,
+    pub(crate) datagrams: Datagrams,
     pub(crate) lanes: [Lane; CLASSES],
     pub(crate) cq: Cq,
     pub(crate) waker: Waker,
@@ -131,8 +131,8 @@ impl VerbsEndpoint {
         let lanes = open_lanes(&device, &sizes)?;
         let mut random = seed()?;
         let queue_key = next_random(&mut random) as u32 & QUEUE_KEY_MASK;
-        let datagrams = open_datagrams(&device, &cq, queue_key)?;
-        let location = location(&device, &datagrams, queue_key, next_random(&mut random));
+        let datagrams = Datagrams::open(&device, &cq, queue_key)?;
+        let location = location(&device, &datagrams.qp, queue_key, next_random(&mut random));
         let address = AddressBytes::new(&location.encode()).ok_or_else(|| ProviderError {
             message: "the bootstrap carries no address of this length".to_owned(),
         })?;
@@ -152,7 +152,6 @@ impl VerbsEndpoint {
             outgoing: vec![0; CLASSES * sizes.outgoing],
             ready: VecDeque::with_capacity(sizes.tracked + 2 * CompletionBatch::CAPACITY),
             flush_waiters: Vec::with_capacity(sizes.tracked),
-            free_datagrams: (0..DATAGRAMS_OUT as u32).rev().collect(),
             waiting: Vec::with_capacity(CompletionBatch::CAPACITY),
             answered: 0,
             probes: 0,
@@ -326,29 +325,6 @@ fn native(options: &Options, device: &Device) -> NativeOps {
         }
     }
     native
-}
-
-/// The queue pair for datagrams, ready to receive and send.
-fn open_datagrams(device: &Device, cq: &Cq, queue_key: u32) -> Result<Qp, ProviderError> {
-    let depths =
-        Depths { sends: DATAGRAMS_OUT as u32, receives: DATAGRAMS_IN as u32, pieces: 1, inline_bytes: 0 };
-    let (qp, _) = Qp::open(&device.domain, cq, None, sys::IBV_QPT_UD, depths)
-        .map_err(|code| call_failed("ibv_create_qp", "datagrams", code))?;
-    let mut attributes = blank_attributes();
-    let mut step = |state, change: fn(&mut sys::ibv_qp_attr, &Device, u32), mask| {
-        attributes.qp_state = state;
-        change(&mut attributes, device, queue_key);
-        qp.modify(&mut attributes, sys::IBV_QP_STATE | mask)
-            .map_err(|code| call_failed("ibv_modify_qp", "the queue pair for datagrams", code))
-    };
-    let init = |attributes: &mut sys::ibv_qp_attr, device: &Device, queue_key| {
-        attributes.port_num = device.port;
-        attributes.qkey = queue_key;
-    };
-    step(sys::IBV_QPS_INIT, init, sys::IBV_QP_PKEY_INDEX | sys::IBV_QP_PORT | sys::IBV_QP_QKEY)?;
-    step(sys::IBV_QPS_RTR, |_, _, _| (), 0)?;
-    step(sys::IBV_QPS_RTS, |_, _, _| (), sys::IBV_QP_SQ_PSN)?;
-    Ok(qp)
 }
 
 /// Eight bytes that nobody can guess.

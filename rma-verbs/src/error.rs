@@ -21,10 +21,31 @@ pub(crate) fn errno_code(code: i32) -> FabricCode {
         libc::ENETDOWN => "the device's port is down",
         libc::ENOTRECOVERABLE => "a queue of the device broke",
         libc::ECONNABORTED => "the device broke the connection to the peer",
-        libc::ECONNREFUSED => "the peer could not make its half of the connection",
         _ => "the device refused",
     };
     FabricCode { code, text }
+}
+
+/// Why a connection cannot be made, where the device or the peer said no. It has no number, as one would be taken for a sign
+/// that the peer has ended.
+#[cold]
+#[inline(never)]
+pub(crate) fn refusal(code: i32) -> FabricCode {
+    let text = match code {
+        libc::ECONNREFUSED => {
+            "the peer refused the connection: it could not make its half, or has given this process up"
+        }
+        libc::ENETUNREACH => "the device finds no way to the peer: the network is unreachable",
+        libc::EHOSTUNREACH => "the device finds no way to the peer: its host is unreachable",
+        libc::ENETDOWN => "the device finds no way to the peer: the network is down",
+        libc::ETIMEDOUT => "the device finds no way to the peer: nobody says where its address is",
+        libc::ENOMEM => "the device makes no more queue pairs: out of memory, or as many as it can have",
+        libc::EAGAIN | libc::EBUSY => "the device makes no queue pair now, nor did it for long",
+        libc::EINVAL => "the device refused the way to the peer, or the queue pair for it, as invalid",
+        libc::EOPNOTSUPP => "the device does not support such a connection",
+        _ => "the device refused the connection to the peer",
+    };
+    FabricCode { code: 0, text }
 }
 
 /// The code for a work completion: the status, and above its 8 bits what the vendor adds.

@@ -147,7 +147,7 @@ impl VerbsEndpoint {
 
     /// The queue pair at this address is broken, for a reason that is not a request of ours.
     fn on_broken_queue(&mut self, address: u64) {
-        if self.datagrams.as_ptr() as u64 == address {
+        if self.datagrams.qp.as_ptr() as u64 == address {
             return self.endpoint_lost(errno_code(libc::ENOTRECOVERABLE));
         }
         let is_it =

@@ -16,6 +16,7 @@
 
 mod close;
 mod connect;
+mod datagram;
 mod device;
 mod endpoint;
 mod error;
@@ -60,6 +61,9 @@ mod lists;
 #[allow(dead_code)] // what takes a device of the kernel's
 #[path = "../../rma-ofi/tests/contract/one_process.rs"]
 mod one_process;
+/// What devices refuse for a while, and words that come late.
+#[cfg(test)]
+mod troubles;
 #[cfg(test)]
 #[path = "../../rma-ofi/tests/contract/vectors.rs"]
 mod vectors;

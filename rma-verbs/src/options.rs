@@ -12,6 +12,14 @@ pub struct Options {
     pub port: Option<u8>,
     /// Entry of the port's table of global identifiers; `None` prefers RoCE version 2 with an IPv4 address.
     pub gid_index: Option<u8>,
+    /// Service level of connections and datagrams, 0 to 15: InfiniBand's virtual lanes, and RoCE's priorities in a network that
+    /// keeps them by VLAN.
+    pub service_level: u8,
+    /// Traffic class of connections and datagrams where they have a global route, as on Ethernet, where it is the IP header's
+    /// type of service: the DSCP in the upper six bits.
+    pub traffic_class: u8,
+    /// Entry of the port's table of partition keys.
+    pub partition_index: u16,
     /// Largest packet, bytes; 512 to 65,536.
     pub packet_bytes: usize,
     /// Receive buffers of each class of packets.
@@ -48,6 +56,9 @@ impl Default for Options {
             device: None,
             port: None,
             gid_index: None,
+            service_level: 0,
+            traffic_class: 0,
+            partition_index: 0,
             packet_bytes: 8192,
             receive_buffers: 128,
             send_buffers: 64,
@@ -62,15 +73,21 @@ impl Default for Options {
 impl Options {
     /// Checks the sizes.
     pub(crate) fn check(&self) -> Result<(), ProviderError> {
-        for (what, given, least) in [
-            ("packet_bytes (RMA_EAGER_BYTES)", self.packet_bytes, 512),
-            ("receive_buffers", self.receive_buffers, 1),
-            ("send_buffers", self.send_buffers, 1),
-            ("outstanding", self.outstanding, 1),
-            ("connections_max", self.connections_max, 1),
+        for (what, given, least, most) in [
+            ("packet_bytes (RMA_EAGER_BYTES)", self.packet_bytes, 512, SIZE_MAX),
+            ("receive_buffers", self.receive_buffers, 1, SIZE_MAX),
+            ("send_buffers", self.send_buffers, 1, SIZE_MAX),
+            ("outstanding", self.outstanding, 1, SIZE_MAX),
+            ("connections_max (RMA_VERBS_CONNECTIONS)", self.connections_max, 1, SIZE_MAX),
+            (
+                "service_level (RMA_VERBS_SERVICE_LEVEL)",
+                usize::from(self.service_level),
+                0,
+                SERVICE_LEVEL_MAX,
+            ),
         ] {
-            if given < least || given > SIZE_MAX {
-                let message = format!("{what} is {given}, but must be from {least} to {SIZE_MAX}");
+            if given < least || given > most {
+                let message = format!("{what} is {given}, but must be from {least} to {most}");
                 return Err(ProviderError { message });
             }
         }
@@ -78,6 +95,8 @@ impl Options {
     }
 }
 
+/// Service levels have four bits.
+const SERVICE_LEVEL_MAX: usize = 15;
 /// Larger sizes are mistakes: 64 Ki buffers of 64 KiB are 4 GiB.
 const SIZE_MAX: usize = 65_536;
 
@@ -90,6 +109,8 @@ mod tests {
         Options::default().check().unwrap();
         let small = Options { packet_bytes: 511, ..Options::default() };
         assert!(small.check().unwrap_err().message.contains("packet_bytes (RMA_EAGER_BYTES) is 511"));
+        let level = Options { service_level: 16, ..Options::default() };
+        assert!(level.check().unwrap_err().message.contains("RMA_VERBS_SERVICE_LEVEL) is 16"));
         let many = Options { outstanding: SIZE_MAX + 1, ..Options::default() };
         assert!(many.check().unwrap_err().message.contains("outstanding"));
     }

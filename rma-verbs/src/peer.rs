@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rma_core::provider::FabricCode;
 
+use crate::datagram::Refusals;
 use crate::list::NONE;
 use crate::memory::CLASSES;
 use crate::objects::{Ah, Qp};
@@ -95,9 +96,14 @@ impl Link {
     pub(crate) fn is_waiting(&self) -> bool {
         match self.stage {
             Stage::Idle | Stage::Ready => false,
-            Stage::Calling | Stage::Asking | Stage::Closing => true,
-            Stage::Answered => self.is_wanted,
+            Stage::Calling | Stage::Asking | Stage::Answered | Stage::Closing => true,
         }
+    }
+
+    /// Whether somebody has to stay up for that word. A target that has nothing to say need not: what the origin sends
+    /// first wakes it.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.is_waiting() && (self.stage != Stage::Answered || self.is_wanted)
     }
 }
 
@@ -116,6 +122,12 @@ pub(crate) struct Peer {
     /// Times that its address was connected; 0: it connected to us, and we do not know it.
     pub(crate) connections: u32,
     pub(crate) links: [Link; CLASSES],
+    /// Number of the last connection on which we are the origin.
+    pub(crate) asked: u32,
+    /// The same as the peer numbers those on which we are the target.
+    pub(crate) answered: u32,
+    /// What the device has refused for it, by [`crate::datagram::Cause`].
+    pub(crate) refusals: [Option<Refusals>; 2],
     /// How datagrams reach it.
     pub(crate) ah: Option<Ah>,
     /// Tracked operations in flight.
@@ -142,6 +154,9 @@ impl Peer {
             location,
             connections: 0,
             links: [Link::new(), Link::new()],
+            asked: 0,
+            answered: 0,
+            refusals: [None; 2],
             ah: None,
             outstanding: 0,
             oldest: NONE,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rma_core::provider::{Completion, CompletionBatch, FabricCode, ReceivedPacket};
 
-use crate::connect::ORIGIN;
+use crate::connect::{Waiting, ORIGIN};
 use crate::endpoint::{Tracked, VerbsEndpoint, STASH};
 use crate::error::{errno_code, status_code};
 use crate::list::NONE;
@@ -58,6 +58,9 @@ impl VerbsEndpoint {
         if !self.stash.is_empty() {
             self.drain_stash(out);
         }
+        if self.connections.is_over() {
+            self.keep_to_bound();
+        }
         let count = out.room().min(BATCH);
         if count > 0 {
             // Entries are not initialized: only those that the device has written are read.
@@ -68,6 +71,9 @@ impl VerbsEndpoint {
             }
             if read == 0 && self.events.is_due() {
                 self.lose_stuck();
+            }
+            if read == 0 && self.datagrams.is_broken() {
+                self.mend_datagrams();
             }
             for entry in &entries[..(read.max(0) as usize).min(count)] {
                 // SAFETY: the device has written this entry.
@@ -88,11 +94,8 @@ impl VerbsEndpoint {
             TRACKED => self.on_tracked(index, entry, out),
             OUTGOING => self.on_outgoing(index, entry, out),
             INCOMING => self.on_incoming(index, entry, out),
-            DATAGRAM_IN if entry.status == sys::IBV_WC_SUCCESS => {
-                self.on_datagram(index, entry.byte_len as usize);
-            }
-            DATAGRAM_IN => self.post_datagram_receive(index),
-            DATAGRAM_OUT => self.free_datagrams.push(index as u32),
+            DATAGRAM_IN => self.on_datagram_in(entry),
+            DATAGRAM_OUT => self.on_datagram_out(entry),
             PROBE => self.on_probe(index / CLASSES, index % CLASSES, entry),
             RETIRED => self.on_retired(index),
             _ => self.on_end(index, out),
@@ -298,10 +301,16 @@ impl VerbsEndpoint {
     pub(crate) fn arm(&mut self) -> bool {
         self.take_events();
         self.ring();
+        let is_pressing = |waiting: &Waiting| {
+            let known = &self.peers[waiting.peer as usize];
+            known.down.is_none() && known.links[waiting.role].is_pressing()
+        };
         let must_poll = !self.ready.is_empty()
             || !self.list.is_empty()
             || !self.stash.is_empty()
-            || !self.waiting.is_empty()
+            || self.waiting.iter().any(is_pressing)
+            || self.datagrams.is_broken()
+            || self.connections.is_closing()
             || !self.connections.lost.is_empty()
             || self.events.is_waiting()
             || self.lanes.iter().any(|lane| !lane.unposted.is_empty());

@@ -23,7 +23,7 @@ pub(crate) struct Location {
     pub(crate) reads: u8,
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 pub(crate) const LOCATION_BYTES: usize = 37;
 
 impl Location {
@@ -108,6 +108,8 @@ pub(crate) struct Message {
     /// Nonce of the endpoint that it is for.
     pub(crate) to: u64,
     pub(crate) from: Location,
+    /// Which connection of this origin and target it is about, counted by the origin.
+    pub(crate) number: u32,
     /// The sender's queue pair of this connection, 0 when there is none.
     pub(crate) queue: u32,
     /// First packet sequence number that this queue pair sends; in Closed, the one that the receiver's sends.
@@ -117,7 +119,7 @@ pub(crate) struct Message {
 }
 
 const MAGIC: [u8; 4] = *b"RMAv";
-pub(crate) const MESSAGE_BYTES: usize = 4 + 4 + 8 + 12 + LOCATION_BYTES;
+pub(crate) const MESSAGE_BYTES: usize = 4 + 4 + 8 + 16 + LOCATION_BYTES;
 
 impl Message {
     pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
@@ -128,7 +130,8 @@ impl Message {
         bytes[16..20].copy_from_slice(&self.queue.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.of_queue.to_le_bytes());
-        bytes[28..].copy_from_slice(&self.from.encode());
+        bytes[28..32].copy_from_slice(&self.number.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.from.encode());
         bytes
     }
 
@@ -141,7 +144,8 @@ impl Message {
         Some(Self {
             kind: *KINDS.get(usize::from(bytes[4]))?,
             to: word64(bytes, 8),
-            from: Location::decode(&bytes[28..])?,
+            from: Location::decode(&bytes[32..])?,
+            number: word32(bytes, 28),
             queue: word32(bytes, 16) & QUEUE_MASK,
             sequence: word32(bytes, 20) & QUEUE_MASK,
             of_queue: word32(bytes, 24) & QUEUE_MASK,
@@ -190,11 +194,11 @@ mod tests {
     #[test]
     fn datagrams_survive_the_trip_and_others_are_none() {
         for kind in KINDS {
-            let message = Message { kind, to: 5, from: PLACE, queue: 6, sequence: 7, of_queue: 8 };
+            let message = Message { kind, to: 5, from: PLACE, number: 9, queue: 6, sequence: 7, of_queue: 8 };
             let bytes = message.encode();
             assert_eq!(Message::decode(&bytes), Some(message));
             assert_eq!(Message::decode(&bytes[1..]), None);
-            for (at, value) in [(0, 0), (4, KINDS.len() as u8), (28, 9), (29, 0)] {
+            for (at, value) in [(0, 0), (4, KINDS.len() as u8), (32, 9), (33, 0)] {
                 let mut bytes = bytes;
                 bytes[at] = value;
                 assert_eq!(Message::decode(&bytes), None, "byte {at}");

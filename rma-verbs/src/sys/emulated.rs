@@ -9,6 +9,7 @@ use core::ptr;
 use std::collections::VecDeque;
 
 use super::library::Library;
+pub(crate) use super::network::Trouble;
 use super::network::{read, with, Entry, Pair, Request, DEPTH};
 use super::types::*;
 use crate::events::Event;
@@ -212,10 +213,14 @@ unsafe extern "C" fn query_port(_: *mut ibv_context, _: u8, attributes: *mut ibv
     let attributes = unsafe { &mut *attributes };
     (attributes.state, attributes.active_mtu, attributes.gid_tbl_len) = (IBV_PORT_ACTIVE, 3, 1);
     (attributes.max_msg_sz, attributes.link_layer) = (1 << 30, IBV_LINK_LAYER_ETHERNET);
+    attributes.pkey_tbl_len = 2;
     0
 }
 
-unsafe extern "C" fn query_gid(_: *mut ibv_context, _: u8, _: c_int, gid: *mut ibv_gid) -> c_int {
+unsafe extern "C" fn query_gid(_: *mut ibv_context, _: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
+    if index > 0 {
+        return -1;
+    }
     // SAFETY: the caller's place.
     unsafe { gid.write(ibv_gid { raw: [1; 16] }) };
     0
@@ -322,6 +327,10 @@ unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
 }
 
 unsafe extern "C" fn create_qp(_: *mut ibv_pd, wanted: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    if with(|network| network.trouble.makes_no_queues) {
+        set_errno(libc::ENOMEM);
+        return ptr::null_mut();
+    }
     // SAFETY: the caller's attributes.
     let wanted = unsafe { &*wanted };
     let qp = made::<ibv_qp>();
@@ -335,6 +344,7 @@ unsafe extern "C" fn create_qp(_: *mut ibv_pd, wanted: *mut ibv_qp_init_attr) ->
             object: qp as usize,
             kind,
             state: 0,
+            partition: 0,
             cq,
             srq,
             own_receives: VecDeque::new(),
@@ -363,6 +373,13 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, ma
         if mask & IBV_QP_STATE != 0 {
             pair.state = attributes.qp_state;
         }
+        if pair.state == IBV_QPS_RESET {
+            network.reset(number);
+            return;
+        }
+        if mask & IBV_QP_PKEY_INDEX != 0 {
+            pair.partition = attributes.pkey_index;
+        }
         if mask & IBV_QP_DEST_QPN != 0 {
             pair.remote = attributes.dest_qp_num;
         }
@@ -387,7 +404,28 @@ unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
 }
 
 unsafe extern "C" fn create_ah(_: *mut ibv_pd, _: *mut ibv_ah_attr) -> *mut ibv_ah {
+    if with(|network| network.trouble.is_port_down) {
+        set_errno(libc::ENETUNREACH);
+        return ptr::null_mut();
+    }
     Box::into_raw(Box::new(0_u64)).cast()
+}
+
+fn set_errno(code: c_int) {
+    // SAFETY: this thread's own.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { place.write(code) };
+}
+
+/// Entries of the table of partition keys that the queue pairs of this thread's devices use.
+pub(crate) fn partitions() -> Vec<u16> {
+    with(|network| network.qps.values().map(|pair| pair.partition).collect())
+}
+
+/// What is wrong with all devices of this thread from now on.
+pub(crate) fn cause(trouble: Trouble) {
+    with(|network| network.trouble = trouble);
 }
 
 unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {

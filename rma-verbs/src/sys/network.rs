@@ -23,6 +23,16 @@ pub(super) struct Network {
     pub(super) events: HashMap<usize, VecDeque<ibv_async_event>>,
     pub(super) last_number: u32,
     pub(super) random: u64,
+    pub(super) trouble: Trouble,
+}
+
+/// What may be wrong.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Trouble {
+    /// No way is found, and a datagram breaks its queue pair.
+    pub(crate) is_port_down: bool,
+    /// There is no memory for queue pairs.
+    pub(crate) makes_no_queues: bool,
 }
 
 pub(super) struct Entry {
@@ -50,6 +60,7 @@ pub(super) struct Pair {
     pub(super) object: usize,
     pub(super) kind: c_uint,
     pub(super) state: c_uint,
+    pub(super) partition: u16,
     pub(super) cq: usize,
     pub(super) srq: usize,
     pub(super) own_receives: VecDeque<(u64, ibv_sge)>,
@@ -98,6 +109,17 @@ impl Network {
         self.cqs.get_mut(&cq).expect("a queue that exists").push_back(Entry { wc, frees });
     }
 
+    /// A queue pair is as it was made, but what had completed before is still told of.
+    pub(super) fn reset(&mut self, number: u32) {
+        let Some(pair) = self.qps.get_mut(&number) else { return };
+        pair.sends.clear();
+        pair.own_receives.clear();
+        (pair.used, pair.unreported, pair.tries) = (0, 0, 0);
+        for entry in self.cqs.values_mut().flatten().filter(|entry| entry.wc.qp_num == number) {
+            entry.frees = 0;
+        }
+    }
+
     /// An event that the device says without being asked.
     pub(super) fn raise(&mut self, context: usize, event: Event) {
         let Event { kind: event_type, element } = event;
@@ -140,15 +162,23 @@ impl Network {
         pair.unreported += 1;
         if request.is_reported || status != IBV_WC_SUCCESS {
             let (cq, frees) = (pair.cq, core::mem::take(&mut pair.unreported));
+            let mut flushed = VecDeque::new();
             if status != IBV_WC_SUCCESS {
                 pair.state = IBV_QPS_ERR;
+                flushed = core::mem::take(&mut pair.own_receives);
             }
             self.complete(cq, number, request.id, status, 0, frees);
+            for (id, _) in flushed {
+                self.complete(cq, number, id, IBV_WC_WR_FLUSH_ERR, 0, 0);
+            }
         }
         true
     }
 
     pub(super) fn datagram(&mut self, request: &Request) -> Option<c_uint> {
+        if self.trouble.is_port_down {
+            return Some(2);
+        }
         let is_lost = self.random_below(4) == 0;
         let bytes = gather(request);
         let to = request.to_datagram_queue;

@@ -149,7 +149,7 @@ pub(crate) struct ibv_port_attr {
     _port_cap_flags: u32,
     pub(crate) max_msg_sz: u32,
     _counters: [u32; 2],
-    _pkey_tbl_len: u16,
+    pub(crate) pkey_tbl_len: u16,
     pub(crate) lid: u16,
     _sm_lid: u16,
     _bytes: [u8; 8],
@@ -366,6 +366,7 @@ pub(crate) const IBV_ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
 pub(crate) const IBV_QPT_RC: c_uint = 2;
 pub(crate) const IBV_QPT_UD: c_uint = 4;
 
+pub(crate) const IBV_QPS_RESET: c_uint = 0;
 pub(crate) const IBV_QPS_INIT: c_uint = 1;
 pub(crate) const IBV_QPS_RTR: c_uint = 2;
 pub(crate) const IBV_QPS_RTS: c_uint = 3;

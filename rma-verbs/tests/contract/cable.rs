@@ -5,6 +5,7 @@
 //! `PROGRAM cable STATE SECONDS`, which ends when the cable is in order again.
 
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use rma_core::ids::Tag;
 use rma_core::provider::{Endpoint, PostError, SendClass};
@@ -31,6 +32,9 @@ impl Trouble {
 
 /// Seconds that trouble lasts which passes, and what it takes to mend: devices send again, and do not give up yet.
 const A_WHILE: &str = "0.3";
+
+/// A port may be down for longer before its endpoints are: long enough for every datagram to be repeated a few times.
+const A_LONGER_WHILE: Duration = Duration::from_secs(2);
 
 /// A cable in trouble; in order again when dropped.
 struct Cable;
@@ -210,6 +214,36 @@ pub(crate) fn connections_are_made_when_trouble_has_passed<E: Endpoint>(mut worl
     drop(cable);
     traffic.carry(&mut world, 50);
     traffic.arrives(&mut world);
+}
+
+/// A port is down while connections are made over it, one of which was asked for before: they are made when it is back, and
+/// so are those of others that speak for the first time then. Nobody is lost.
+pub(crate) fn connections_are_made_when_a_port_is_back<E: Endpoint>(mut world: World<E>) {
+    let mut before = Traffic::new(&mut world, [0, 1]);
+    let mut during = Traffic::new(&mut world, [2, 3]);
+    let mut after = Traffic::new(&mut world, [0, 3]);
+    // Its first datagram goes while all is well, and nobody answers before the trouble begins.
+    let peer = world.nodes[0].peers[1];
+    let asked = world.nodes[0].ep.send(peer, b"", b"", SendClass::Request);
+    assert!(matches!(asked, Err(PostError::Again)), "{asked:?}");
+    let cable = Cable::cut(Trouble::PortDown);
+    let begun = Instant::now();
+    world.until("the end of the trouble", |world| {
+        before.turn(world);
+        during.turn(world);
+        begun.elapsed() >= A_LONGER_WHILE
+    });
+    assert_eq!((before.come, during.come), ([0; 2], [0; 2]), "the port is not down");
+    drop(cable);
+    for traffic in [&mut before, &mut during, &mut after] {
+        traffic.carry(&mut world, 50);
+        traffic.settle(&mut world);
+        for at in traffic.nodes {
+            assert!(world.nodes[at].outcomes.iter().all(|(_, outcome)| outcome.is_ok()));
+            world.nodes[at].outcomes.clear();
+        }
+    }
+    assert!(world.nodes.iter().all(|node| node.downs.is_empty()));
 }
 
 /// A cable that stays silent is an error at both who use it, and nobody else's: who is on the same device goes on.

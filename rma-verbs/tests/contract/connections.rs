@@ -73,6 +73,65 @@ pub(crate) fn many_peers_few_connections<E: Endpoint>(mut world: World<E>, conne
     world.until("the last ones are closed", |world| connections(&world.nodes[0].ep) <= FEW);
 }
 
+/// One endpoint writes to many at one time, and so has a connection to each; when they are idle those above the bound go,
+/// and nothing else has to happen for it. Then it does so again.
+pub(crate) fn peers_touched_together_leave_few_connections<E: Endpoint>(
+    mut world: World<E>,
+    connections: fn(&E) -> usize,
+) {
+    let pairs: Vec<_> = (1..world.nodes.len()).map(|node| (0, node)).collect();
+    written_together(&mut world, &pairs, connections);
+}
+
+/// The same where many write to one, which is not who closes them.
+pub(crate) fn peers_that_come_together_leave_few_connections<E: Endpoint>(
+    mut world: World<E>,
+    connections: fn(&E) -> usize,
+) {
+    let pairs: Vec<_> = (1..world.nodes.len()).map(|node| (node, 0)).collect();
+    written_together(&mut world, &pairs, connections);
+}
+
+fn written_together<E: Endpoint>(
+    world: &mut World<E>,
+    pairs: &[(usize, usize)],
+    connections: fn(&E) -> usize,
+) {
+    let windows: Vec<Window<E>> =
+        world.nodes.iter_mut().map(|node| Window::new(&mut node.ep, 8 * pairs.len(), 1)).collect();
+    for round in 1..3u64 {
+        let src = round.to_le_bytes();
+        let mut accepted = vec![false; pairs.len()];
+        world.until("every put is accepted", |world| {
+            for (number, &(from, to)) in pairs.iter().enumerate() {
+                if !accepted[number] {
+                    let node = &mut world.nodes[from];
+                    let at = windows[to].at(8 * number);
+                    // SAFETY: the source lives until every put is complete.
+                    let put = unsafe { node.ep.put(node.peers[to], src.as_ptr(), 8, at, Tag(number as u64)) };
+                    accepted[number] = posted(put) > 0;
+                }
+            }
+            accepted.iter().all(|&is_accepted| is_accepted)
+        });
+        world.until("every put is complete", |world| {
+            world.nodes.iter().map(|node| node.outcomes.len()).sum::<usize>() == pairs.len()
+        });
+        for (number, &(_, to)) in pairs.iter().enumerate() {
+            assert_eq!(windows[to].word(8 * number), round);
+        }
+        world.until("the connections above the bound are closed", |world| {
+            world.nodes.iter().all(|node| connections(&node.ep) <= FEW)
+        });
+        for node in &mut world.nodes {
+            assert!(node.outcomes.iter().all(|(_, outcome)| outcome.is_ok()) && node.downs.is_empty());
+            node.outcomes.clear();
+        }
+        let left = connections(&world.nodes[0].ep);
+        assert!(left > FEW / 2, "{left} connections: more were closed than had to be");
+    }
+}
+
 /// Peers that have ended leave their places among the connections, of both roles.
 pub(crate) fn lost_peers_leave_their_places<E: Endpoint>(mut world: World<E>, connections: fn(&E) -> usize) {
     let count = world.nodes.len();

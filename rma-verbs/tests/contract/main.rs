@@ -176,14 +176,28 @@ fn traffic_survives_closing() {
 }
 
 /// Endpoints of which there can be many.
+fn small(options: &mut Options) {
+    (options.packet_bytes, options.receive_buffers, options.send_buffers) = (512, 8, 4);
+    (options.outstanding, options.connections_max) = (16, connections::FEW);
+}
+
 #[test]
 fn many_peers_few_connections() {
-    let change = |options: &mut Options| {
-        (options.packet_bytes, options.receive_buffers, options.send_buffers) = (512, 8, 4);
-        (options.outstanding, options.connections_max) = (16, connections::FEW);
-    };
-    let setup = Setup { change, ..PLAIN };
+    let setup = Setup { change: small, ..PLAIN };
     connections::many_peers_few_connections(setup.world(201), VerbsEndpoint::connections);
+}
+
+/// Endpoints that are touched at one time.
+#[test]
+fn peers_touched_together_leave_few_connections() {
+    let setup = Setup { change: small, ..PLAIN };
+    connections::peers_touched_together_leave_few_connections(setup.world(41), VerbsEndpoint::connections);
+}
+
+#[test]
+fn peers_that_come_together_leave_few_connections() {
+    let setup = Setup { change: small, ..PLAIN };
+    connections::peers_that_come_together_leave_few_connections(setup.world(41), VerbsEndpoint::connections);
 }
 
 #[test]
@@ -216,6 +230,12 @@ mod cut {
     #[ignore = "takes the network away"]
     fn connections_are_made_when_trouble_has_passed() {
         cable::connections_are_made_when_trouble_has_passed(PLAIN.world(2));
+    }
+
+    #[test]
+    #[ignore = "takes the network away"]
+    fn connections_are_made_when_a_port_is_back() {
+        cable::connections_are_made_when_a_port_is_back(PLAIN.world(4));
     }
 
     #[test]
