@@ -65,7 +65,7 @@ pub use element::{Bf16, Complex, Element, IndexedValue, Integer, Logical, ValueI
 pub use epoch::{Epoch, LockAllEpoch, LockEpoch};
 pub use error::{Error, ErrorKind, Result};
 pub use exposure::Exposure;
-pub use fabric::{Description, FabricEndpoint, FabricOptions, FabricRegion};
+pub use fabric::{Description, FabricEndpoint, FabricOptions, FabricRegion, VerbsOptions};
 pub use job::Job;
 pub use local::Local;
 pub use options::{Options, Progress};

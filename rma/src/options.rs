@@ -166,6 +166,14 @@ fn fabric_of(settings: &Settings) -> FabricOptions {
         fabric.native_atomics = settings.switch("RMA_NATIVE_ATOMICS") == Some(true);
     }
     fabric.register_buffers = settings.switch("RMA_MR_LOCAL") == Some(true);
+    let verbs = &mut fabric.verbs;
+    verbs.port = settings.count("RMA_VERBS_PORT").and_then(|port| u8::try_from(port).ok());
+    verbs.gid_index = settings.count("RMA_VERBS_GID_INDEX").and_then(|index| u8::try_from(index).ok());
+    verbs.read_back = settings.text("RMA_VERBS_REMOTE_COMPLETION") == Some("read-back");
+    count(settings, "RMA_VERBS_CONNECTIONS", &mut verbs.connections);
+    count(settings, "RMA_VERBS_SERVICE_LEVEL", &mut verbs.service_level);
+    count(settings, "RMA_VERBS_TRAFFIC_CLASS", &mut verbs.traffic_class);
+    count(settings, "RMA_VERBS_PKEY_INDEX", &mut verbs.partition_index);
     fabric.shm_reserve = settings.switch("RMA_SHM_RESERVE") == Some(true);
     fabric.shm_huge_pages = match settings.text("RMA_SHM_HUGE_PAGES") {
         Some("transparent") => HugePages::Transparent,
@@ -188,6 +196,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    use crate::VerbsOptions;
     use rma_bootstrap::environment::Environment;
     use rma_bootstrap::settings::{Audience, Kind, SETTINGS};
 
@@ -202,7 +211,8 @@ mod tests {
     fn nothing_set_is_the_defaults() {
         let options = options(&[]);
         for setting in SETTINGS.iter().filter(|setting| setting.audience == Audience::User) {
-            let is_open = ["RMA_HOST_PROCESSORS", "RMA_SIGNAL"].contains(&setting.name);
+            let is_open = ["RMA_HOST_PROCESSORS", "RMA_SIGNAL", "RMA_VERBS_PORT", "RMA_VERBS_GID_INDEX"]
+                .contains(&setting.name);
             assert_eq!(
                 matches!(setting.kind, Kind::Count { .. }) && setting.default.is_empty(),
                 is_open,
@@ -306,6 +316,31 @@ mod tests {
             assert_eq!((fabric.shm_reserve, fabric.shm_huge_pages), (true, huge));
             assert_eq!(fabric.shm(2).pages, rma_shm::Pages { reserve: true, huge });
         }
+    }
+
+    #[test]
+    fn settings_of_verbs_reach_their_fields() {
+        let VerbsOptions {
+            port,
+            gid_index,
+            connections,
+            read_back,
+            service_level,
+            traffic_class,
+            partition_index,
+        } = options(&[
+            ("RMA_VERBS_PORT", "2"),
+            ("RMA_VERBS_GID_INDEX", "3"),
+            ("RMA_VERBS_CONNECTIONS", "64"),
+            ("RMA_VERBS_REMOTE_COMPLETION", "read-back"),
+            ("RMA_VERBS_SERVICE_LEVEL", "5"),
+            ("RMA_VERBS_TRAFFIC_CLASS", "104"),
+            ("RMA_VERBS_PKEY_INDEX", "1"),
+        ])
+        .fabric
+        .verbs;
+        assert_eq!((port, gid_index, connections, read_back), (Some(2), Some(3), 64, true));
+        assert_eq!((service_level, traffic_class, partition_index), (5, 104, 1));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use rma_verbs::{VerbsEndpoint, VerbsRegion};
 
 pub(crate) use choice::{open, Opened, Place};
 pub use description::Description;
-pub use options::FabricOptions;
+pub use options::{FabricOptions, VerbsOptions};
 
 /// The endpoint of a job, on the fabric that was chosen.
 #[derive(Debug)]

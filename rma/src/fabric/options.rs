@@ -39,11 +39,47 @@ pub struct FabricOptions {
     /// Registers the program's buffers before libfabric is given them, also where its provider does not insist on it
     /// (docs/libfabric.md).
     pub register_buffers: bool,
+    /// What `verbs` alone is asked for.
+    pub verbs: VerbsOptions,
     /// Takes the memory of allocated windows in shared memory when they are made, and not when it is touched: what there
     /// is not is an error then (docs/shared-memory.md).
     pub shm_reserve: bool,
     /// Makes that memory of huge pages.
     pub shm_huge_pages: HugePages,
+}
+
+/// What the provider on ibverbs is asked for (docs/verbs.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerbsOptions {
+    /// The device's port, counted from 1; `None` takes the first active one.
+    pub port: Option<u8>,
+    /// Entry of the port's table of global identifiers; `None` prefers RoCE version 2 with an IPv4 address.
+    pub gid_index: Option<u8>,
+    /// Connections of a rank beyond which idle ones are closed.
+    pub connections: usize,
+    /// Puts are complete when a read behind them has come back, and not when the target's device has acknowledged them.
+    pub read_back: bool,
+    /// Service level, 0 to 15.
+    pub service_level: u8,
+    /// Traffic class; on RoCE the DSCP in the upper six bits.
+    pub traffic_class: u8,
+    /// Entry of the port's table of partition keys.
+    pub partition_index: u16,
+}
+
+impl Default for VerbsOptions {
+    fn default() -> Self {
+        Self {
+            port: None,
+            gid_index: None,
+            connections: 512,
+            read_back: false,
+            service_level: 0,
+            traffic_class: 0,
+            partition_index: 0,
+        }
+    }
 }
 
 impl Default for FabricOptions {
@@ -62,6 +98,7 @@ impl Default for FabricOptions {
             outstanding,
             native_atomics,
             register_buffers: false,
+            verbs: VerbsOptions::default(),
             shm_reserve: false,
             shm_huge_pages: HugePages::No,
         }
@@ -94,8 +131,20 @@ impl FabricOptions {
         };
         let nics = self.nic.as_deref().map(words).unwrap_or_default();
         let in_turn = nics.get(local_rank as usize % nics.len().max(1));
+        let VerbsOptions { port, gid_index, service_level, traffic_class, partition_index, .. } = self.verbs;
         rma_verbs::Options {
             device: self.domain.as_ref().or(in_turn).cloned(),
+            port,
+            gid_index,
+            service_level,
+            traffic_class,
+            partition_index,
+            connections_max: self.verbs.connections,
+            remote_completion: if self.verbs.read_back {
+                rma_verbs::RemoteCompletion::ReadBack
+            } else {
+                rma_verbs::RemoteCompletion::Acknowledged
+            },
             packet_bytes: self.packet_bytes,
             receive_buffers: self.receive_buffers,
             outstanding: self.outstanding,
@@ -147,6 +196,17 @@ mod tests {
             );
             assert!(shm.senders_max >= (2 * ranks as usize).min(SENDERS_MAX), "{shm:?}");
         }
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn unset_options_of_verbs_are_those_of_the_provider() {
+        let unset = rma_verbs::Options::default();
+        let FabricOptions { packet_bytes, receive_buffers, outstanding, native_atomics, .. } =
+            FabricOptions::default();
+        let expected =
+            rma_verbs::Options { packet_bytes, receive_buffers, outstanding, native_atomics, ..unset };
+        assert_eq!(FabricOptions::default().verbs(0), expected);
     }
 
     #[cfg(feature = "verbs")]
