@@ -13,6 +13,7 @@ use rma_core::config::Config;
 use rma_core::counters::Counters;
 use rma_core::error::Call;
 use rma_core::ids::Rank;
+use rma_core::provider::Endpoint as _;
 
 use crate::driver::Driver;
 use crate::error::Result;
@@ -126,6 +127,13 @@ impl Job {
         };
         let Opened { endpoint, description, host_address } =
             fabric::open(&options.fabric, &at, |addresses| Ok(bootstrap.prove_address(addresses)?))?;
+        let warning = fabric::no_lock_atomics(
+            options.config.lock_protocol,
+            [endpoint.native_allocated(), endpoint.native_near()],
+        );
+        if let Some(warning) = warning.filter(|_| bootstrap.rank() == Rank(0)) {
+            eprintln!("rma: {warning}");
+        }
         let engine = match child {
             None => Engine::open(endpoint, bootstrap, options.config)?,
             Some(child) => {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use rma_core::dtype::Dtype;
+use rma_core::info::LockProtocol;
+use rma_core::op::ReduceOp;
 use rma_core::provider::{CompletionScope, Endpoint, Limits, NativeOps};
 use rma_shm::ShmEndpoint;
 
@@ -88,8 +90,77 @@ fn native_words(native: &NativeOps) -> String {
     let access = if native.put && native.get { "put, get" } else { "neither put nor get" };
     let complete: Vec<&str> =
         Dtype::ALL.iter().filter(|&&dtype| native.is_complete_for(dtype)).map(|dtype| dtype.name()).collect();
-    if complete.is_empty() {
-        return format!("{access}; accumulates travel as packets");
+    let accumulates = if complete.is_empty() {
+        "accumulates travel as packets".to_owned()
+    } else {
+        format!("all accumulates on {}", complete.join(", "))
+    };
+    let partial = partial_words(native);
+    format!("{access}; {accumulates}{}{partial}", if partial.is_empty() { "" } else { "; " })
+}
+
+/// What is executed on types of which not everything is: windows use it where they need no other operation, and locks are
+/// made of it.
+fn partial_words(native: &NativeOps) -> String {
+    let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
+    for &dtype in Dtype::ALL.iter().filter(|&&dtype| !native.is_complete_for(dtype)) {
+        let fetched = ReduceOp::ALL.iter().filter(|&&op| NativeOps::has(&native.fetch_atomic, dtype, op));
+        let mut words: Vec<String> = fetched
+            .map(|&op| match op {
+                ReduceOp::Sum => "fetch-add".to_owned(),
+                ReduceOp::NoOp => "atomic get".to_owned(),
+                other => format!("fetch-{}", other.name()),
+            })
+            .collect();
+        if native.compare_atomic & 1 << dtype as u32 != 0 {
+            words.push("compare-and-swap".to_owned());
+        }
+        if words.is_empty() {
+            continue;
+        }
+        let words = words.join(", ");
+        match kinds.iter_mut().find(|(other, _)| *other == words) {
+            Some((_, names)) => names.push(dtype.name()),
+            None => kinds.push((words, vec![dtype.name()])),
+        }
     }
-    format!("{access}; all accumulates on {}", complete.join(", "))
+    let said = |(words, names): (String, Vec<&str>)| format!("{words} on {}", names.join(", "));
+    kinds.into_iter().map(said).collect::<Vec<_>>().join("; ")
+}
+
+/// What to say where windows are to be locked by atomics, and the fabric has none for that, neither towards all ranks nor
+/// towards neighbours.
+pub(crate) fn no_lock_atomics(protocol: LockProtocol, natives: [&NativeOps; 2]) -> Option<&'static str> {
+    let (dtype, op) = (Dtype::U64, ReduceOp::Sum);
+    let has = |native: &NativeOps| {
+        NativeOps::has(&native.fetch_atomic, dtype, op) && native.compare_atomic & 1 << dtype as u32 != 0
+    };
+    let is_missing = protocol == LockProtocol::Nic && !natives.into_iter().any(has);
+    is_missing.then_some(
+        "RMA_LOCK_PROTOCOL=nic: this fabric executes no atomics, so windows are locked by message; a network that has \
+         some executes them with RMA_NATIVE_ATOMICS=1",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn atomics_that_are_not_for_everything_are_named_and_missed() {
+        let mut native = NativeOps { put: true, get: true, ..NativeOps::default() };
+        assert_eq!(native_words(&native), "put, get; accumulates travel as packets");
+        for dtype in [Dtype::I64, Dtype::U64] {
+            native.fetch_atomic[dtype as usize] = 1 << ReduceOp::Sum as u16 | 1 << ReduceOp::NoOp as u16;
+            native.compare_atomic |= 1 << dtype as u32;
+        }
+        let said = native_words(&native);
+        assert!(said.starts_with("put, get; accumulates travel as packets; fetch-add, "), "{said}");
+        assert!(said.contains("compare-and-swap on ") && said.contains("64"), "{said}");
+        let none = NativeOps::default();
+        assert_eq!(no_lock_atomics(LockProtocol::Nic, [&none, &native]), None);
+        assert_eq!(no_lock_atomics(LockProtocol::Auto, [&none, &none]), None);
+        let warning = no_lock_atomics(LockProtocol::Nic, [&none, &none]).unwrap();
+        assert!(warning.contains("RMA_LOCK_PROTOCOL=nic") && warning.contains("by message"));
+    }
 }

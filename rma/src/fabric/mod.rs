@@ -27,6 +27,7 @@ use rma_shm::{ShmEndpoint, ShmRegion};
 use rma_verbs::{VerbsEndpoint, VerbsRegion};
 
 pub(crate) use choice::{open, Opened, Place};
+pub(crate) use description::no_lock_atomics;
 pub use description::Description;
 pub use options::{FabricOptions, VerbsOptions};
 

@@ -25,14 +25,15 @@ pub(crate) fn run(options: &Info) -> Outcome<()> {
             job::leave(job, outcome)
         }
         Err(error) => {
-            let mut out = std::io::stdout().lock();
-            write!(out, "{}{settings}", libfabric_text(&libfabric))?;
-            out.flush()?;
             let remedy = match error.kind() {
                 ErrorKind::Provider(_) => NO_PROVIDER,
                 _ => "",
             };
-            Err(format!("no job can be run here: {error}{remedy}").into())
+            let mut out = std::io::stdout().lock();
+            write!(out, "{}{settings}{remedy}", libfabric_text(&libfabric))?;
+            out.flush()?;
+            // The cause alone is said as the error: a launcher shows the last lines of that.
+            Err(format!("no job can be run here: {error}").into())
         }
     }
 }
@@ -43,7 +44,8 @@ Without a provider there is nothing to communicate over. What helps:
                a cluster's own: RMA_LIBFABRIC=/path/to/libfabric.so.1
   provider     leave RMA_PROVIDER, --provider and FI_PROVIDER unset to let it be chosen;
                `fi_info -l` (package libfabric-bin) lists what libfabric has;
-               RMA_PROVIDER=shm needs no library, and all ranks on one host";
+               RMA_PROVIDER=shm needs no library, and all ranks on one host
+";
 
 /// What libfabric would be chosen from; nothing where there is no libfabric.
 fn libfabric_text(options: &rma_ofi::Options) -> String {
