@@ -2,7 +2,7 @@
 //! engine.
 
 use core::slice;
-use core::sync::atomic::{fence, Ordering};
+use core::sync::atomic::{fence, AtomicU64, Ordering};
 
 use rma_core::dtype::Dtype;
 use rma_core::mem::WindowMemory;
@@ -28,6 +28,35 @@ pub(crate) fn is_aligned(peer: &mut Peer, at: RemoteAddr, dtype: Dtype) -> bool 
         Ok(Place::Mapped(place)) => place.addr() % dtype.size().next_power_of_two() == 0,
         _ => true,
     }
+}
+
+/// Changes a word of 8 bytes, as locks and counters are, where the last look at its region has found it: what it was
+/// before. `None`: nothing has happened, and [`execute`] finds out what is the matter.
+#[inline]
+pub(crate) fn change_word(
+    peer: &mut Peer,
+    at: RemoteAddr,
+    change: impl FnOnce(&AtomicU64) -> u64,
+) -> Option<u64> {
+    let Peer { head, lane, accesses, known, .. } = peer;
+    let known = known.iter().find(|known| known.key == at.key)?;
+    let Ok(Place::Mapped(place)) = known.at(at.addr, size_of::<u64>()) else { return None };
+    if place.addr() % size_of::<u64>() != 0 {
+        return None;
+    }
+    guard::with(&head.busy(*lane), accesses, || {
+        if !known.is_there(head) {
+            return None;
+        }
+        // SAFETY: inside of a region and aligned; whose owner has agreed to such accesses, for as long as the guard is
+        // held; all who change the word at one time do so by atomics.
+        let word = unsafe { AtomicU64::from_ptr(place.cast()) };
+        // As in `execute`.
+        fence(Ordering::Release);
+        let before = change(word);
+        fence(Ordering::Acquire);
+        Some(before)
+    })
 }
 
 /// Executes an atomic on `len` bytes; an error is that of the operation, which was accepted.

@@ -301,6 +301,12 @@ impl ShmEndpoint {
         self.peer(name)
     }
 
+    /// The same, where nothing is to be said of one that is not.
+    #[inline]
+    pub(crate) fn present(&mut self, name: PeerAddr) -> Option<&mut Peer> {
+        self.peer(name).ok().filter(|peer| peer.down.is_none() && peer.loss().is_none())
+    }
+
     /// Nothing will be posted to this peer any more.
     #[cold]
     #[inline(never)]

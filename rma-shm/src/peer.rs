@@ -39,7 +39,7 @@ pub(crate) enum Place {
 /// A region that was looked up in the peer's table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    key: RemoteKey,
+    pub(crate) key: RemoteKey,
     pub(crate) slot: usize,
     pub(crate) sequence: u64,
     pub(crate) len: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Peer {
     /// Becomes readable when its process ends; none where that is this process.
     pub(crate) process: Option<OwnedFd>,
     bell: Option<OwnedFd>,
-    known: Vec<Known>,
+    pub(crate) known: Vec<Known>,
     files: Vec<MappedFile>,
     /// Transparent huge pages are wished for where this process is the first to touch the peer's memory.
     pub(crate) asks_for_huge: bool,

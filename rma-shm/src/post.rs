@@ -2,6 +2,7 @@
 
 use core::hint;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
@@ -213,6 +214,30 @@ impl ShmEndpoint {
         posted
     }
 
+    /// The same for one word of 8 bytes to which something is added, where nothing is to be found out. `None`: nothing has
+    /// happened.
+    ///
+    /// # Safety
+    /// `operand` is readable for one element.
+    #[inline]
+    unsafe fn add(
+        &mut self,
+        to: PeerAddr,
+        operand: *const u8,
+        count: usize,
+        at: RemoteAddr,
+        (dtype, op): (Dtype, ReduceOp),
+    ) -> Option<u64> {
+        let is_addition = op == ReduceOp::Sum && matches!(dtype, Dtype::U64 | Dtype::I64) && count == 1;
+        if !is_addition || self.reach == Reach::Packets {
+            return None;
+        }
+        // SAFETY: by the caller's promise.
+        let addend = unsafe { operand.cast::<u64>().read_unaligned() };
+        let peer = self.present(to)?;
+        atomics::change_word(peer, at, |word| word.fetch_add(addend, Ordering::Relaxed))
+    }
+
     /// At addresses for which the processor has no atomics one origin after the other changes elements, as if the
     /// target's engine did. Whether this is such an address, and so this origin's turn.
     fn take_turn(&mut self, to: PeerAddr, at: RemoteAddr, dtype: Dtype) -> Result<bool, PostError> {
@@ -340,6 +365,13 @@ unsafe impl Endpoint for ShmEndpoint {
         tag: Tag,
     ) -> Post {
         // SAFETY: by the caller's promise.
+        if unsafe { self.add(to, operand, count, at, (dtype, op)) }.is_some() {
+            if let (Dtype::U64, Ok(peer)) = (dtype, self.peer(to)) {
+                peer.notify();
+            }
+            return Ok(Accepted::Complete);
+        }
+        // SAFETY: by the caller's promise.
         unsafe { self.atomically(to, Atomic::Reduce { operand }, count, at, (dtype, op), tag) }
     }
 
@@ -355,6 +387,12 @@ unsafe impl Endpoint for ShmEndpoint {
         tag: Tag,
     ) -> Post {
         // SAFETY: by the caller's promise.
+        if let Some(before) = unsafe { self.add(to, operand, count, at, (dtype, op)) } {
+            // SAFETY: as above.
+            unsafe { result.cast::<u64>().write_unaligned(before) };
+            return Ok(Accepted::Complete);
+        }
+        // SAFETY: by the caller's promise.
         unsafe { self.atomically(to, Atomic::Fetch { operand, result }, count, at, (dtype, op), tag) }
     }
 
@@ -368,6 +406,20 @@ unsafe impl Endpoint for ShmEndpoint {
         dtype: Dtype,
         tag: Tag,
     ) -> Post {
+        if matches!(dtype, Dtype::U64 | Dtype::I64) && self.reach != Reach::Packets {
+            // SAFETY: by the caller's promise.
+            let [from, into] = [compare, operand].map(|word| unsafe { word.cast::<u64>().read_unaligned() });
+            let swap = |word: &AtomicU64| {
+                let swapped = word.compare_exchange(from, into, Ordering::Relaxed, Ordering::Relaxed);
+                swapped.unwrap_or_else(|other| other)
+            };
+            let changed = self.present(to).and_then(|peer| atomics::change_word(peer, at, swap));
+            if let Some(before) = changed {
+                // SAFETY: as above.
+                unsafe { result.cast::<u64>().write_unaligned(before) };
+                return Ok(Accepted::Complete);
+            }
+        }
         let swap = Atomic::Swap { operand, compare, result };
         // SAFETY: by the caller's promise.
         unsafe { self.atomically(to, swap, 1, at, (dtype, ReduceOp::Replace), tag) }

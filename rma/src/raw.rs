@@ -219,12 +219,12 @@ impl RawWindow {
         match posted {
             Poll::Ready(Ok(())) => {
                 if guarded.is_progress_due() {
-                    return self.put_with_progress(guarded);
+                    return self.posted_with_progress(guarded);
                 }
                 drop(guarded);
                 Ok(())
             }
-            Poll::Ready(Err(error)) => self.put_failed(guarded, error),
+            Poll::Ready(Err(error)) => self.post_failed(guarded, error),
             // SAFETY: the caller's promise.
             Poll::Pending => unsafe { self.put_later(guarded, (origin, len), (target, disp)) },
         }
@@ -232,18 +232,18 @@ impl RawWindow {
 
     // What is seldom takes guard and window as they are: whatever a put keeps for it, it saves and restores.
 
-    /// A put that was taken, behind so many that it is time to make progress.
+    /// A put or get that was taken, behind so many that it is time to make progress.
     #[cold]
     #[inline(never)]
-    fn put_with_progress(&self, mut guarded: Held<'_, Guarded>) -> Result<()> {
+    fn posted_with_progress(&self, mut guarded: Held<'_, Guarded>) -> Result<()> {
         self.core.progress(&mut guarded);
         Ok(())
     }
 
-    /// A put that the engine refuses.
+    /// A put or get that the engine refuses.
     #[cold]
     #[inline(never)]
-    fn put_failed(&self, _guarded: Held<'_, Guarded>, error: RmaError) -> Result<()> {
+    fn post_failed(&self, _guarded: Held<'_, Guarded>, error: RmaError) -> Result<()> {
         Err(self.fail(error))
     }
 
@@ -276,9 +276,38 @@ impl RawWindow {
     /// Implements: MPI_Get.
     #[inline]
     pub unsafe fn get(&self, result: *mut u8, len: usize, target: Rank, disp: u64) -> Result<()> {
+        let mut guarded = self.core.enter(Call::Get)?;
+        // SAFETY: the caller's promise.
+        let posted = unsafe { guarded.engine.get(self.id, target, disp, result, len) };
+        match posted {
+            Poll::Ready(Ok(())) => {
+                if guarded.is_progress_due() {
+                    return self.posted_with_progress(guarded);
+                }
+                drop(guarded);
+                Ok(())
+            }
+            Poll::Ready(Err(error)) => self.post_failed(guarded, error),
+            // SAFETY: the caller's promise.
+            Poll::Pending => unsafe { self.get_later(guarded, (result, len), (target, disp)) },
+        }
+    }
+
+    /// A get for which there was no room.
+    ///
+    /// # Safety
+    /// As for [`RawWindow::get`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn get_later(
+        &self,
+        guarded: Held<'_, Guarded>,
+        (result, len): (*mut u8, usize),
+        (target, disp): (Rank, u64),
+    ) -> Result<()> {
         let operation = Operation { len, result, ..self.bytes(Call::Get, OpKind::Get, target, disp) };
         // SAFETY: the caller's promise covers the only buffer of a get.
-        unsafe { self.post_operation(&operation) }
+        unsafe { self.post_slow(guarded, &operation) }
     }
 
     /// Combines `count` elements into the target's, each atomically (MPI_Accumulate).
@@ -405,7 +434,11 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_lock.
     pub fn lock(&self, lock_type: LockType, target: Rank, no_check: bool) -> Result<()> {
-        self.run_to(Call::Lock, target, |engine| engine.start_lock(self.id, target, lock_type, no_check))
+        self.run_at_once(
+            (Call::Lock, target),
+            |engine| !no_check && engine.lock_at_once(self.id, target, lock_type),
+            |engine| engine.start_lock(self.id, target, lock_type, no_check),
+        )
     }
 
     /// Ends the lock epoch to `target` (MPI_Win_unlock): its operations are complete at both sides.
@@ -415,7 +448,11 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_unlock.
     pub fn unlock(&self, target: Rank) -> Result<()> {
-        self.run_to(Call::Unlock, target, |engine| engine.start_unlock(self.id, target))
+        self.run_at_once(
+            (Call::Unlock, target),
+            |engine| engine.unlock_at_once(self.id, target),
+            |engine| engine.start_unlock(self.id, target),
+        )
     }
 
     /// Opens a shared lock epoch to all ranks (MPI_Win_lock_all).
@@ -425,7 +462,11 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_lock_all.
     pub fn lock_all(&self, no_check: bool) -> Result<()> {
-        self.run(Call::LockAll, |engine| engine.start_lock_all(self.id, no_check))
+        self.run_at_once(
+            (Call::LockAll, Rank::NULL),
+            |engine| !no_check && engine.lock_all_at_once(self.id),
+            |engine| engine.start_lock_all(self.id, no_check),
+        )
     }
 
     /// Ends it (MPI_Win_unlock_all): its operations are complete at both sides.
@@ -435,7 +476,11 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_unlock_all.
     pub fn unlock_all(&self) -> Result<()> {
-        self.run(Call::UnlockAll, |engine| engine.start_unlock_all(self.id))
+        self.run_at_once(
+            (Call::UnlockAll, Rank::NULL),
+            |engine| engine.unlock_all_at_once(self.id),
+            |engine| engine.start_unlock_all(self.id),
+        )
     }
 
     /// Completes all operations to `target` at both sides (MPI_Win_flush).

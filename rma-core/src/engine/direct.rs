@@ -236,6 +236,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let t = w.last_target;
         // Not found when nothing is remembered, and the caller's rank is none either.
+        let Some(te) = self.process.targets.get(t) else { return false };
+        let is_first = te.direct.is_none();
+        if is_first && (w.words.is_none() || !self.process.take_near_lock(w, t)) {
+            return false;
+        }
         let Some(te) = self.process.targets.get_mut(t) else { return false };
         let Some(direct) = &te.direct else { return false };
         let Some(at) = direct.locate(disp, len) else { return false };
@@ -245,7 +250,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Ok(accepted) = posted else { return false };
         let is_tracked = accepted == Accepted::Tracked;
         let most = self.process.limits.message_bytes_max;
-        self.process.shortcut.learn_put(window, target, (t, tag), direct, most);
+        if is_first {
+            // Of one operation alone nothing is to be learnt.
+            self.process.shortcut.note_posted();
+        } else {
+            self.process.shortcut.learn_put(window, target, (t, tag), direct, most);
+        }
         // Who takes the shortcut does not say it.
         te.unflushed |= self.process.puts_need_flush && !direct.at_once;
         te.native_puts += u32::from(is_tracked);
@@ -287,6 +297,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let t = w.last_target;
         // Not found when nothing is remembered, and the caller's rank is none either.
+        let Some(te) = self.process.targets.get(t) else { return false };
+        let is_first = te.direct.is_none();
+        if is_first && (w.words.is_none() || !self.process.take_near_lock(w, t)) {
+            return false;
+        }
         let Some(te) = self.process.targets.get_mut(t) else { return false };
         let Some(direct) = &te.direct else { return false };
         let Some(at) = direct.locate(disp, len) else { return false };
@@ -296,7 +311,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Ok(accepted) = posted else { return false };
         let is_tracked = accepted == Accepted::Tracked;
         let most = self.process.limits.message_bytes_max;
-        self.process.shortcut.learn_get(window, target, (t, tag), direct, most);
+        if is_first {
+            // Of one operation alone nothing is to be learnt.
+            self.process.shortcut.note_posted();
+        } else {
+            self.process.shortcut.learn_get(window, target, (t, tag), direct, most);
+        }
         te.native_gets += u32::from(is_tracked);
         self.process.is_unfenced |= !is_tracked;
         w.fence_active = true;

@@ -41,7 +41,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// The same from what is under way, without a call that waits for it: true when `target` is the one used last, in
     /// a passive-target epoch without an error, and everything posted to it is complete. It is remembered, but of shared
     /// memory, where stores that the engine knows nothing of are to be ordered by each flush.
-    fn find_flushed(&mut self, window: WindowId, target: Rank) -> bool {
+    #[inline(never)]
+    pub(super) fn find_flushed(&mut self, window: WindowId, target: Rank) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
         let is_known = w.last_rank == target && w.acks.is_empty();
         if !is_known || !w.state().is_passive() || !w.may_skip_flush {

@@ -35,6 +35,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         no_check: bool,
     ) -> Result<SyncCall, RmaError> {
         let call = Call::Lock;
+        if !no_check && self.lock_at_once(window, target, lock_type) {
+            return Ok(SyncCall::new(call, window, Stage::Done));
+        }
         self.check_endpoint(call)?;
         self.check_rank(call, target)?;
         if self.has_leftover(window) {
@@ -50,12 +53,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Err(epoch_error(call, Some(target), state, Rule::OtherEpochOpen));
         }
         if own && w.exposure.is_open() {
-            return Err(RmaError::Epoch {
-                call,
-                target: Some(target),
-                state: EXPOSED,
-                rule: Rule::LockedAndExposed,
-            });
+            let (target, rule) = (Some(target), Rule::LockedAndExposed);
+            return Err(RmaError::Epoch { call, target, state: EXPOSED, rule });
         }
         let own = own && !w.is_served;
         let is_locked = match own {
@@ -86,11 +85,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 self.process.open_lock(w, ParkedLock::called(target, lock_type, no_check));
                 // Its memory may be accessed as soon as the call returns.
                 let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedLockUnawaited.is_on();
-                let is_at_once = is_direct || target == self.process.rank;
-                if is_at_once {
-                    Stage::LockGrant { target }
-                } else {
-                    Stage::Done
+                match is_direct || target == self.process.rank {
+                    true => Stage::LockGrant { target },
+                    false => Stage::Done,
                 }
             }
         };
@@ -202,6 +199,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_unlock.
     pub fn start_unlock(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         let call = Call::Unlock;
+        if self.unlock_at_once(window, target) {
+            return Ok(SyncCall::new(call, window, Stage::Done));
+        }
         self.check_endpoint(call)?;
         self.check_rank(call, target)?;
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;
@@ -275,7 +275,8 @@ fn late_error<R>(w: &mut Window<R>, call: Call, target: Rank) -> Result<(), RmaE
 impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// Opens the epoch of a lock on another rank: with an element if there is one, without if not. Whoever posts to
     /// the rank waits for one then.
-    fn open_lock(&mut self, w: &mut Window<E::Region>, lock: ParkedLock) {
+    #[inline]
+    pub(super) fn open_lock(&mut self, w: &mut Window<E::Region>, lock: ParkedLock) {
         match self.take_target_element(w, lock.rank) {
             Some(t) => self.unpark(w, t, lock),
             None => w.parked.insert(lock),
@@ -314,6 +315,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             // Nothing was done and no packet has gone out: there is nothing to lock or unlock.
             te.no_check = true;
             te.lock = TargetLockState::Granted;
+        }
+        if w.words.is_some() && self.leave_near_lock(w, t) {
+            return;
         }
         w.dirty = true;
         self.make_rma_progress_target(w, t);

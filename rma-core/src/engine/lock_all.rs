@@ -11,10 +11,11 @@ use crate::flush::Phase;
 use crate::ids::WindowId;
 use crate::lock::LockType;
 use crate::pool::NONE;
+use crate::progress::Process;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{Shortcut, Sync};
-use crate::window::{SelfLock, Walk};
+use crate::window::{SelfLock, Walk, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins a shared lock epoch to all ranks. Ranks are locked when the first operation to them
@@ -26,6 +27,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_lock_all, MPI_MODE_NOCHECK/lock_all, seed: LOCK_ALL per-target protocol.
     pub fn start_lock_all(&mut self, window: WindowId, no_check: bool) -> Result<SyncCall, RmaError> {
         let call = Call::LockAll;
+        if !no_check && self.lock_all_at_once(window) {
+            return Ok(SyncCall::new(call, window, Stage::Done));
+        }
         self.check_endpoint(call)?;
         if self.has_leftover(window) {
             return Ok(Self::after_leftover(call, window, Opening::LockAll { no_check }));
@@ -69,6 +73,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_unlock_all.
     pub fn start_unlock_all(&mut self, window: WindowId) -> Result<SyncCall, RmaError> {
         let call = Call::UnlockAll;
+        if self.unlock_all_at_once(window) {
+            return Ok(SyncCall::new(call, window, Stage::Done));
+        }
         self.check_endpoint(call)?;
         let w = self.window(call, window)?;
         let state = w.state();
@@ -134,7 +141,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             sync.stage = Stage::UnlockWalk;
             return self.poll_unlock_walk(sync);
         }
-        self.end_lock_all(sync.window);
+        self.process.end_lock_all(w);
         Poll::Ready(sync.error.take().map_or(Ok(()), Err))
     }
 
@@ -149,16 +156,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.walk = Walk::None;
         let result = self.process.take_errors(w, sync.call);
-        self.end_lock_all(sync.window);
+        self.process.end_lock_all(w);
         Poll::Ready(sync.error.take().map_or(result, Err))
     }
+}
 
-    fn end_lock_all(&mut self, window: WindowId) {
-        if let Some(w) = self.windows.get_mut(window) {
-            let _ = w.transition(|state| state.on_unlock_all());
-            w.is_closing = false;
-            self.process.shortcut = Shortcut::NONE;
-            self.process.release_self(w);
-        }
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Everything of the epoch is over.
+    pub(super) fn end_lock_all(&mut self, w: &mut Window<E::Region>) {
+        let _ = w.transition(|state| state.on_unlock_all());
+        w.is_closing = false;
+        self.shortcut = Shortcut::NONE;
+        self.release_self(w);
     }
 }

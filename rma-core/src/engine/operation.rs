@@ -192,6 +192,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.fence_active = true;
         let is_plain = wanted == Wanted::Nothing && layouts.is_none();
+        if is_plain && w.words.is_some() && self.process.targets[t].direct.is_none() {
+            self.process.take_near_lock(w, t);
+        }
         // SAFETY: the caller's promise.
         if is_plain && unsafe { self.process.post_counted(w, t, operation) } {
             return Poll::Ready(Ok(Posted::Counted));

@@ -12,6 +12,7 @@ mod issue_native;
 mod issue_vector;
 mod lock_choice;
 mod marks;
+mod near;
 mod neighbours;
 mod notes;
 mod origin_role;

@@ -73,10 +73,12 @@ impl PeerTable {
         Self { entries: vec![vacant; places].into_boxed_slice(), count: 0, capacity, hand: 0 }
     }
 
+    #[inline]
     fn home(&self, rank: u32) -> usize {
         (rank.wrapping_mul(0x9e37_79b9) as usize) & (self.entries.len() - 1)
     }
 
+    #[inline]
     fn position(&self, place: Place) -> Result<usize, usize> {
         let mut at = self.home(place.0);
         while self.entries[at].place != place.0 {
@@ -110,6 +112,16 @@ impl PeerTable {
         }
     }
 
+    /// The same of a rank whose address is known, which it gives.
+    #[inline]
+    pub(crate) fn get_pinned(&mut self, place: Place) -> Option<PeerAddr> {
+        let at = self.position(place).ok()?;
+        let entry = &mut self.entries[at];
+        (entry.recent, entry.pins) = (true, entry.pins + 1);
+        Some(entry.peer)
+    }
+
+    #[inline]
     pub(crate) fn unpin(&mut self, place: Place) {
         if let Ok(at) = self.position(place) {
             self.entries[at].pins -= 1;

@@ -2,11 +2,10 @@
 //! of their reach, or because all of a small epoch fits the request. Each request draws a ticket of its own, so that
 //! those who ask and those who change the words themselves are served in one order.
 
-use super::words::NextTurn;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
-use crate::lock::words::{Claim, Memo, WordLock};
+use crate::lock::words::{Claim, Memo, Turn, Word, WordLock};
 use crate::lock::{NotHeld, Waiter};
 use crate::mutation::Mutation;
 use crate::provider::Endpoint;
@@ -182,7 +181,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Whether what a seat's lock wants next may be posted. What came with requests leaves in the order in which they
     /// came, so their tickets are drawn in that order, one after the other.
-    pub(super) fn may_post(w: &Window<E::Region>, seat: usize, next: &NextTurn) -> bool {
+    pub(super) fn may_post(w: &Window<E::Region>, seat: usize, next: &Option<(Word, Turn)>) -> bool {
         let Some(words) = w.words.as_ref().filter(|_| seat >= FIRST_PROXY) else { return true };
         let draws = |seat: u8| words.seat(seat.into()).lock.wants_ticket();
         !words.seat(seat).lock.wants_ticket() || next.is_none() || {

@@ -34,7 +34,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Whether a rank has died, so that locks may be lost with it.
-    fn is_mourning(&self) -> bool {
+    pub(super) fn is_mourning(&self) -> bool {
         matches!(self.failure, Some(Failure::Peer(..))) || !self.losses.is_empty()
     }
 
@@ -49,7 +49,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.is_mourning() && lock.find_out(is_alive)
     }
 
-    fn post_word(
+    pub(super) fn post_word(
         &mut self,
         peer: PeerAddr,
         first: RemoteAddr,
@@ -124,7 +124,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             (words.has_waiters, self.wants_looks) = (true, true);
         }
         let is_mourning = self.is_mourning();
-        while let Some((word, turn)) = next_turn(&self.targets[t].words, is_mourning) {
+        while let Some((word, turn)) = self.targets[t].words.poll_first(is_mourning) {
             if !self.post_target_word(w, t, word, turn)? {
                 break;
             }
@@ -322,7 +322,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let lock = words.seat(seat).lock;
             words.has_waiters |= lock.is_waiting();
             self.wants_looks |= lock.is_waiting();
-            let next = next_turn(&lock, is_mourning);
+            let next = lock.poll_first(is_mourning);
             let Some((word, turn)) = next.filter(|_| Self::may_post(w, seat, &next)) else { return Ok(()) };
             if !self.post_seat_word(w, seat, word, turn)? {
                 return Ok(());
@@ -369,7 +369,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// The peer of a seat's rank, which stays known as long as the seat is taken; `None`: it cannot be had.
-    fn seat_peer(&mut self, w: &mut Window<E::Region>, seat: usize) -> Result<Option<PeerAddr>, Again> {
+    pub(super) fn seat_peer(
+        &mut self,
+        w: &mut Window<E::Region>,
+        seat: usize,
+    ) -> Result<Option<PeerAddr>, Again> {
         let Some(Some((peer, rank))) = w.words.as_ref().map(|words| {
             let seat = words.seat(seat);
             Some((seat.peer, seat.rank))
@@ -513,7 +517,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             *is_asked = true;
             words.sit(OWN_SEAT, me, WordLock::asked(claim, me));
-            w.dirty |= self.issue_seat(w, OWN_SEAT).is_err();
+            self.issue_own_seat(w);
         }
         w.words.as_ref().is_some_and(|words| words.seat(OWN_SEAT).lock.is_held())
     }
@@ -522,7 +526,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn leave_own_words(&mut self, w: &mut Window<E::Region>) {
         let Some(words) = &mut w.words else { return };
         words.seat_mut(OWN_SEAT).lock.abandon();
-        w.dirty |= self.issue_seat(w, OWN_SEAT).is_err();
+        self.issue_own_seat(w);
+    }
+
+    fn issue_own_seat(&mut self, w: &mut Window<E::Region>) {
+        self.run_own_seat(w);
+        if w.words.as_ref().is_some_and(|words| !words.seat(OWN_SEAT).lock.is_settled()) {
+            w.dirty |= self.issue_seat(w, OWN_SEAT).is_err();
+        }
     }
 
     /// Locks, or unlocks, a rank without element for the walk of lock_all.
@@ -539,13 +550,4 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.cursor.on_asked();
         self.issue_seat(w, seat)
     }
-}
-
-/// A word, and what is to be done to it.
-pub(super) type NextTurn = Option<(Word, Turn)>;
-
-/// What a lock wants of the fabric that it has not wanted in vain before.
-fn next_turn(lock: &WordLock, is_mourning: bool) -> NextTurn {
-    let turn_of = |word| lock.poll(word, is_mourning).filter(|turn| !turn.is_again).map(|turn| (word, turn));
-    Word::BOTH.into_iter().find_map(turn_of)
 }

@@ -34,10 +34,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline]
     pub(crate) fn take_target_element(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
         let t = self.targets.take(&mut w.targets)?;
-        self.targets[t] = TargetElement::new(w.id, rank);
         let own = (rank == self.rank).then_some(w.own);
         let known = || w.words.as_ref().and_then(|words| words.metadata_of(rank));
-        self.targets[t].metadata = w.symmetric.or(own).or_else(known);
+        let metadata = w.symmetric.or(own).or_else(known);
+        // Free elements are new.
+        let te = &mut self.targets[t];
+        (te.window, te.rank, te.metadata) = (w.id, rank, metadata);
         w.slots.insert(&mut self.targets, t);
         Some(t)
     }

@@ -175,6 +175,7 @@ impl Default for TargetElement {
 
 impl TargetElement {
     /// An element for `rank`, its lock called.
+    #[inline]
     pub(crate) fn new(window: WindowId, rank: Rank) -> Self {
         Self {
             next: NONE,

@@ -83,4 +83,18 @@ impl RawWindow {
         events::called(call, self.core.rank, Some(self.id), target);
         Ok(())
     }
+
+    /// The same of a call that is often over at once ([`crate::runtime::Core::run_at_once`]).
+    #[inline]
+    pub(super) fn run_at_once(
+        &self,
+        (call, target): (Call, Rank),
+        at_once: impl FnOnce(&mut Engine) -> bool,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        let run = self.core.run_at_once((call, target), at_once, start);
+        run.map_err(|error| self.named(error))?;
+        events::called(call, self.core.rank, Some(self.id), target);
+        Ok(())
+    }
 }

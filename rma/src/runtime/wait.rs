@@ -259,6 +259,37 @@ impl Core {
         self.run_started(guarded, start)
     }
 
+    /// A blocking call that is often over at once, which `at_once` says; `false`: it is not, and nothing has happened.
+    #[inline]
+    pub(crate) fn run_at_once(
+        &self,
+        (call, target): (Call, Rank),
+        at_once: impl FnOnce(&mut Engine) -> bool,
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        let mut guarded = self.enter_anyway();
+        if guarded.phase == Phase::AtWork && at_once(&mut guarded.engine) {
+            self.posted(&mut guarded);
+            self.hand_over(&mut guarded);
+            return Ok(());
+        }
+        self.run_slowly(guarded, (call, target), start)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_slowly(
+        &self,
+        guarded: Held<'_, Guarded>,
+        (call, target): (Call, Rank),
+        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
+    ) -> Result<()> {
+        if guarded.phase != Phase::AtWork {
+            return self.run_observed(guarded, call, target, start);
+        }
+        self.run_started(guarded, start)
+    }
+
     /// A flush of one target, which often finds that nothing is under way.
     #[inline]
     pub(crate) fn flush(&self, window: WindowId, target: Rank) -> Result<()> {
@@ -273,12 +304,13 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn flush_slowly(&self, guarded: Held<'_, Guarded>, window: WindowId, target: Rank) -> Result<()> {
-        let start = |engine: &mut Engine| engine.start_flush(window, target);
-        if guarded.phase != Phase::AtWork {
-            return self.run_observed(guarded, Call::Flush, target, start);
+    fn flush_slowly(&self, mut guarded: Held<'_, Guarded>, window: WindowId, target: Rank) -> Result<()> {
+        if guarded.phase == Phase::AtWork && guarded.engine.flush_at_once(window, target) {
+            self.posted(&mut guarded);
+            self.hand_over(&mut guarded);
+            return Ok(());
         }
-        self.run_started(guarded, start)
+        self.run_slowly(guarded, (Call::Flush, target), |engine| engine.start_flush(window, target))
     }
 
     /// Starts the call and waits, under the guard.

@@ -205,11 +205,13 @@ impl WordLock {
     }
 
     /// Whether nothing is under way and nothing will be: it is held, or there is none.
+    #[inline]
     pub fn is_settled(&self) -> bool {
         !self.is_busy() && !self.is_active()
     }
 
     /// What is held is given up.
+    #[inline]
     pub fn release(&mut self) {
         if self.phase == Phase::Held {
             self.phase = Phase::Leaving;
@@ -272,13 +274,86 @@ impl WordLock {
     /// somebody has drawn that.
     pub fn on_done(&mut self, word: Word, old: u64) -> Option<u32> {
         let (step, is_fresh) = self.under_way[word as usize].take()?;
-        let mut next = None;
         if is_fresh {
             match word {
                 Word::Tickets => self.vigil.served = Some(Tickets(old).served()),
                 Word::Holder => self.vigil.holder = Some(old),
             }
         }
+        self.take_in(step, word, old)
+    }
+
+    /// Does what is to be done and was not done in vain before, where nobody has died and `change` does an atomic within
+    /// the call and says what the word was before. Nothing is under way.
+    #[inline]
+    pub fn run<R>(&mut self, mut change: impl FnMut(Word, Atomic) -> Result<u64, R>) -> Ran<R> {
+        // What is first, without a look at what else there could be.
+        let first = match (self.phase, self.claim) {
+            (Phase::Waiting, Claim::Exclusive) if self.ticket.is_none() && !self.has_tried => {
+                let drawn = self.step(Step::Draw, Word::Tickets, &mut change);
+                drawn.and_then(|()| self.step(Step::Seize, Word::Holder, &mut change))
+            }
+            (Phase::Waiting, Claim::Shared) if self.ticket.is_none() => {
+                let drawn = self.step(Step::Draw, Word::Tickets, &mut change);
+                match drawn {
+                    Ok(()) if self.is_held() && self.owes_pass() => {
+                        self.step(Step::Pass, Word::Tickets, &mut change)
+                    }
+                    drawn => drawn,
+                }
+            }
+            (Phase::Waiting, Claim::Everywhere) if !self.is_noted => {
+                self.step(Step::Count, Word::Holder, &mut change)
+            }
+            (Phase::Leaving, Claim::Exclusive) if self.ticket.is_some() && self.is_noted => {
+                let left = self.step(Step::Leave, Word::Tickets, &mut change);
+                left.and_then(|()| self.step(Step::GiveBack, Word::Holder, &mut change))
+            }
+            (Phase::Leaving, Claim::Everywhere) if self.is_noted => {
+                self.step(Step::GiveBack, Word::Holder, &mut change)
+            }
+            _ => Ok(()),
+        };
+        if let Err(stopped) = first {
+            return stopped;
+        }
+        while !self.is_settled() {
+            let Some((word, turn)) = self.poll_first(false) else { break };
+            if let Err(stopped) = self.step(turn.step, word, &mut change) {
+                return stopped;
+            }
+        }
+        Ran::Over
+    }
+
+    #[inline(always)]
+    fn step<R>(
+        &mut self,
+        step: Step,
+        word: Word,
+        change: &mut impl FnMut(Word, Atomic) -> Result<u64, R>,
+    ) -> Result<(), Ran<R>> {
+        let atomic = self.atomic(step);
+        match change(word, atomic) {
+            Ok(old) => self.take_in(step, word, old).map_or(Ok(()), |ticket| Err(Ran::LetIn(ticket))),
+            Err(refusal) => {
+                let turn = Turn { step, is_fresh: false, atomic, is_again: false };
+                Err(Ran::Refused(word, turn, refusal))
+            }
+        }
+    }
+
+    /// What is to be done first that was not done in vain before, and to which word.
+    #[inline]
+    pub fn poll_first(&self, is_mourning: bool) -> Option<(Word, Turn)> {
+        let turn_of =
+            |word| self.poll(word, is_mourning).filter(|turn| !turn.is_again).map(|turn| (word, turn));
+        turn_of(Word::Tickets).or_else(|| turn_of(Word::Holder))
+    }
+
+    #[inline(always)]
+    fn take_in(&mut self, step: Step, word: Word, old: u64) -> Option<u32> {
+        let mut next = None;
         match step {
             Step::Draw => {
                 self.ticket = Some(Tickets(old).next());
@@ -345,6 +420,7 @@ impl WordLock {
         }
     }
 
+    #[inline(always)]
     fn settle(&mut self) {
         let stays = self.is_noted && self.under_way[Word::Holder as usize].is_none();
         let is_granted = self.has_turn && (self.claim != Claim::Exclusive || stays);
@@ -398,6 +474,7 @@ impl WordLock {
         }
     }
 
+    #[inline(always)]
     fn atomic(&self, step: Step) -> Atomic {
         let alone = line::alone(self.me);
         match step {
@@ -414,6 +491,17 @@ impl WordLock {
             Step::Leave => Atomic::Add(Tickets::SERVE),
         }
     }
+}
+
+/// How far [`WordLock::run`] has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ran<R> {
+    /// There is nothing more to be done.
+    Over,
+    /// The turn of this ticket may have come, which somebody has drawn. There may be more to be done.
+    LetIn(u32),
+    /// This was not done, or is under way: what the change said.
+    Refused(Word, Turn, R),
 }
 
 /// What is remembered of a held lock where there is no room for all of it.

@@ -77,6 +77,85 @@ fn nobody_in_the_way_is_one_round_trip() {
     }
 }
 
+/// Does an atomic, and says what the word was before.
+fn change(words: &mut [u64; 2], word: Word, atomic: Atomic) -> u64 {
+    let old = words[word as usize];
+    words[word as usize] = match atomic {
+        Atomic::Add(number) => old.wrapping_add(number),
+        Atomic::Swap(compare, new) if old == compare => new,
+        Atomic::Swap(..) => old,
+    };
+    old
+}
+
+/// What is done at one go is what is done step by step, to which the rest of the tests is held; who lets somebody in says
+/// whom, and goes on.
+#[test]
+fn one_go_is_what_its_steps_are() {
+    let claims = [Claim::Shared, Claim::Exclusive, Claim::Everywhere];
+    let drawn = |ticket| Tickets(Tickets::free(ticket).0.wrapping_add(Tickets::DRAW)).0;
+    for ticket in [0, 5, Tickets::LAST] {
+        let tickets = [Tickets::free(ticket).0, drawn(ticket), drawn(ticket).wrapping_add(Tickets::DRAW)];
+        let words =
+            tickets.into_iter().flat_map(|tickets| [0, 1, line::alone(Rank(7))].map(|h| [tickets, h]));
+        for (before, claim) in words.flat_map(|words| claims.map(|claim| (words, claim))) {
+            let mut one = (WordLock::asked(claim, Rank(3)), before);
+            let mut other = one;
+            for round in 0..2 {
+                let (mut let_in, mut expected) = (Vec::new(), Vec::new());
+                loop {
+                    let (lock, words) = &mut one;
+                    match lock.run::<()>(|word, atomic| Ok(change(words, word, atomic))) {
+                        Ran::Over => break,
+                        Ran::LetIn(ticket) => let_in.push(ticket),
+                        refused => panic!("{refused:?}"),
+                    }
+                }
+                let (lock, words) = &mut other;
+                while let Some((word, turn)) = lock.poll_first(false) {
+                    lock.on_posted(word, turn);
+                    expected.extend(lock.on_done(word, change(words, word, turn.atomic)));
+                }
+                assert_eq!((one, let_in), (other, expected), "{claim:?} {before:?} {round}");
+                // Somebody else has drawn a ticket meanwhile.
+                for (lock, words) in [&mut one, &mut other] {
+                    words[0] = words[0].wrapping_add(Tickets::DRAW);
+                    lock.release();
+                }
+            }
+        }
+    }
+}
+
+/// Where one step cannot be done it is the one to be posted, and nothing else has changed.
+#[test]
+fn one_go_ends_where_a_step_is_refused() {
+    for claim in [Claim::Shared, Claim::Exclusive, Claim::Everywhere] {
+        for allowed in 0..4 {
+            let (mut lock, mut words) = (WordLock::asked(claim, Rank(3)), [Tickets::free(0).0, 0]);
+            let mut left = allowed;
+            let mut run = |lock: &mut WordLock, left: &mut u32| {
+                lock.run(|word, atomic| {
+                    *left = left.checked_sub(1).ok_or(word)?;
+                    Ok(change(&mut words, word, atomic))
+                })
+            };
+            let mut ran = run(&mut lock, &mut left);
+            if ran == Ran::Over {
+                lock.release();
+                ran = run(&mut lock, &mut left);
+            }
+            match ran {
+                Ran::Refused(word, turn, refused) => {
+                    assert_eq!((word, Some((word, turn))), (refused, lock.poll_first(false)));
+                    assert!(!lock.is_busy() && !lock.is_settled());
+                }
+                ran => assert_eq!((ran, lock.is_idle()), (Ran::Over, true), "{claim:?} {allowed}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn first_come_first_served() {
     let mut line = Line::new(Tickets::LAST - 1, 4);

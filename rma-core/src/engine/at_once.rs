@@ -1,0 +1,155 @@
+//! Calls of passive targets that are over when they return, as they are among neighbours. Where one cannot be, or not as far as
+//! can be seen at a glance, the answer is `false`, and nothing has happened that the usual way would not do as well. Every
+//! call asks here first: the blocking ones of the layer above before anything that waits is made, `start_*` otherwise.
+//!
+//! What is here only knows in which cases the usual way has nothing else to do, and calls the same parts of it.
+
+use super::Engine;
+use crate::bootstrap::Bootstrap;
+use crate::ids::{Rank, WindowId};
+use crate::info::Flavor;
+use crate::lock::words::{holder_of, Claim, Word};
+use crate::lock::LockType;
+use crate::pool::NONE;
+use crate::progress::Process;
+use crate::provider::Endpoint;
+use crate::state::{TargetLockState, WindowState};
+use crate::table::{ParkedLock, Sync};
+use crate::window::{SelfLock, Walk, Window, Words};
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Whether the window is locked by words, no rank has died, and the last epoch has left nothing behind. All calls look
+    /// here, and most need no more.
+    #[inline]
+    fn has_words(&self, window: WindowId) -> bool {
+        let is_it = |w: &Window<E::Region>| w.words.is_some() && w.usable && !w.has_leftover();
+        self.windows.get(window).is_some_and(is_it) && self.process.failure.is_none()
+    }
+
+    /// Begins a lock epoch to another rank, as [`Engine::start_lock`] does, where that is all to be done.
+    #[inline]
+    pub fn lock_at_once(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
+        self.has_words(window) && self.lock_by_words(window, target, lock_type)
+    }
+
+    #[inline(never)]
+    fn lock_by_words(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        let process = &mut self.process;
+        let is_idle = matches!(w.state(), WindowState::Unset | WindowState::PerTarget);
+        let is_other = target.0 < process.size && target != process.rank;
+        // Of a shared window the lock is to be held when the call returns.
+        if !is_idle || !is_other || w.flavor == Flavor::Shared || w.parked.count() > 0 {
+            return false;
+        }
+        // Whichever element is given up later, the lock that it was for can be written down.
+        let has_room = w.parked.make_room(w.slots.count() + 1);
+        if !has_room || w.find(&process.targets, target).is_some() || w.transition(|s| s.on_lock()).is_err() {
+            return false;
+        }
+        process.open_lock(w, ParkedLock::called(target, lock_type, false));
+        // The next operation is to this one.
+        w.find(&process.targets, target);
+        true
+    }
+
+    /// Ends it, as [`Engine::start_unlock`] does, where everything is complete and the lock can be given back at once.
+    #[inline]
+    pub fn unlock_at_once(&mut self, window: WindowId, target: Rank) -> bool {
+        self.has_words(window) && self.unlock_by_words(window, target)
+    }
+
+    #[inline(never)]
+    fn unlock_by_words(&mut self, window: WindowId, target: Rank) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        let process = &mut self.process;
+        if w.state() != WindowState::PerTarget || target == process.rank || w.detached_error.is_some() {
+            return false;
+        }
+        let Some(t) = w.find(&process.targets, target) else { return false };
+        // Seed table: UNLOCK, MEM_SYNC before PROC_SYNC.
+        w.mem_sync();
+        if !process.leave_at_once(w, t) {
+            return false;
+        }
+        process.free_target(w, t);
+        process.leave_per_target(w);
+        process.pass_fence();
+        true
+    }
+
+    /// Begins a lock_all epoch, as [`Engine::start_lock_all`] does, where the own window's lock is free.
+    #[inline]
+    pub fn lock_all_at_once(&mut self, window: WindowId) -> bool {
+        self.has_words(window) && self.lock_all_by_words(window)
+    }
+
+    #[inline(never)]
+    fn lock_all_by_words(&mut self, window: WindowId) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        let process = &mut self.process;
+        if w.state() != WindowState::Unset || w.exposure.is_open() || w.flavor == Flavor::Shared {
+            return false;
+        }
+        // Who asks in vain gives the lock back when it comes, and asks again.
+        let is_taken = |words: &Words<E::Region>| holder_of(words.look()[Word::Holder as usize]).is_some();
+        if w.words.as_deref().is_some_and(is_taken) {
+            return false;
+        }
+        let mut is_asked = false;
+        if !process.poll_own_words(w, Claim::Everywhere, &mut is_asked) {
+            if is_asked {
+                process.leave_own_words(w);
+            }
+            return false;
+        }
+        (w.self_lock, w.lock_all_no_check) = (SelfLock::Held, false);
+        let is_open = w.transition(|state| state.on_lock_all()).is_ok();
+        process.pass_fence();
+        is_open
+    }
+
+    /// Ends it, as [`Engine::start_unlock_all`] does, where everything is complete and every lock can be given back at once.
+    #[inline]
+    pub fn unlock_all_at_once(&mut self, window: WindowId) -> bool {
+        self.has_words(window) && self.unlock_all_by_words(window)
+    }
+
+    #[inline(never)]
+    fn unlock_all_by_words(&mut self, window: WindowId) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        let process = &mut self.process;
+        let is_settled = w.walk == Walk::None && w.acks.is_empty() && w.detached_error.is_none();
+        let is_open = w.state() == WindowState::LockAllCalled && w.self_lock == SelfLock::Held;
+        if !is_settled || !is_open || w.is_closing {
+            return false;
+        }
+        // Seed table: UNLOCK_ALL, MEM_SYNC before PROC_SYNC.
+        w.mem_sync();
+        while let Some(t) = w.slots.next(&process.targets, NONE) {
+            if !process.leave_at_once(w, t) {
+                return false;
+            }
+            process.free_target(w, t);
+        }
+        process.end_lock_all(w);
+        process.pass_fence();
+        true
+    }
+
+    /// Completes what was posted to a target, as [`Engine::start_flush`] does, where that was complete at once.
+    #[inline]
+    pub fn flush_at_once(&mut self, window: WindowId, target: Rank) -> bool {
+        self.is_flushed(window, target) || (self.process.is_unfenced && self.find_flushed(window, target))
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Gives back the lock of a target whose epoch ends, if there is nothing else to be done for that.
+    #[inline]
+    fn leave_at_once(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
+        let te = &self.targets[t];
+        let is_plain = te.lock == TargetLockState::Granted && te.sync == Sync::None && te.phases == 0;
+        is_plain && self.leave_near_lock(w, t)
+    }
+}
