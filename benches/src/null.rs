@@ -3,8 +3,9 @@
 //! What an engine costs above it is what the engine costs. Its data calls are functions of their own
 //! (`null_*`, never inlined, with plain names), so that a profiler can leave them out of a count.
 //!
-//! Packets are delivered. Native puts, gets and atomics complete at the next poll, or at once between neighbours, but move no
-//! byte. Words by which neighbours tell are set.
+//! Packets are delivered. Native puts, gets and atomics complete at the next poll but move no byte. Of a pair that is
+//! [near](near_pair) they are complete when the call returns, as over shared memory; words of 8 bytes are set and changed, as
+//! locks are made of them and neighbours tell by them.
 #![allow(clippy::too_many_arguments)] // the provider's interface
 
 use std::cell::UnsafeCell;
@@ -127,6 +128,29 @@ impl Inbox {
     }
 }
 
+/// What is done to a word of 8 bytes.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Add(*const u8),
+    Swap { compare: *const u8, operand: *const u8 },
+}
+
+impl Change {
+    /// The word before.
+    fn apply(self, word: &AtomicU64) -> u64 {
+        // SAFETY: the endpoint's caller gives places of one element.
+        let read = |place: *const u8| unsafe { place.cast::<u64>().read_unaligned() };
+        match self {
+            Self::Add(operand) => word.fetch_add(read(operand), Ordering::SeqCst),
+            Self::Swap { compare, operand } => {
+                let (before, after) = (read(compare), read(operand));
+                let swapped = word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+                swapped.unwrap_or_else(|other| other)
+            }
+        }
+    }
+}
+
 /// One rank's end of the null fabric.
 #[derive(Debug)]
 pub struct NullEndpoint {
@@ -149,6 +173,19 @@ impl NullEndpoint {
         self.completed.push_back(tag);
         Ok(Accepted::Tracked)
     }
+
+    /// The word of a peer that is near.
+    fn word(&self, of: PeerAddr, at: RemoteAddr) -> Option<&AtomicU64> {
+        let regions = self.inboxes[of.0 as usize].regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let &(base, len) = regions.get(&at.key)?;
+        let offset = at.addr as usize;
+        if offset % size_of::<u64>() != 0 || offset.checked_add(size_of::<u64>())? > len {
+            return None;
+        }
+        let place = std::ptr::with_exposed_provenance_mut(base + offset);
+        // SAFETY: aligned and inside of a region that is registered, whose words of this kind are all accessed by atomics.
+        Some(unsafe { AtomicU64::from_ptr(place) })
+    }
 }
 
 /// What the null fabric does for a put, get or atomic: it takes every argument that a real one needs, so
@@ -167,6 +204,25 @@ fn null_operation(
     endpoint.complete(tag)
 }
 
+/// The same for an atomic on a word that is near, which is done.
+#[inline(never)]
+#[no_mangle]
+fn null_atomic(
+    endpoint: &mut NullEndpoint,
+    to: PeerAddr,
+    change: Change,
+    result: *mut u8,
+    at: RemoteAddr,
+    tag: Tag,
+) -> Post {
+    if let Some(word) = endpoint.word(to, at) {
+        let old = change.apply(word);
+        // SAFETY: the endpoint's caller gives the place of one element.
+        unsafe { result.cast::<u64>().write_unaligned(old) };
+    }
+    endpoint.complete(tag)
+}
+
 #[inline(never)]
 #[no_mangle]
 fn null_flush(endpoint: &mut NullEndpoint, to: PeerAddr, tag: Tag) -> Post {
@@ -178,16 +234,11 @@ fn null_flush(endpoint: &mut NullEndpoint, to: PeerAddr, tag: Tag) -> Post {
 #[inline(never)]
 #[no_mangle]
 fn null_tell(endpoint: &mut NullEndpoint, to: PeerAddr, at: RemoteAddr, word: u64) -> bool {
-    let regions = endpoint.inboxes[to.0 as usize].regions.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(&(base, len)) = regions.get(&at.key) else { return false };
-    let offset = at.addr as usize;
-    if offset % size_of::<u64>() != 0 || offset.checked_add(size_of::<u64>()).is_none_or(|end| end > len) {
-        return false;
+    let place = endpoint.word(to, at);
+    if let Some(place) = place {
+        place.store(word, Ordering::Release);
     }
-    let place = std::ptr::with_exposed_provenance_mut(base + offset);
-    // SAFETY: aligned and inside of a region that is registered, whose words of this kind are all accessed by atomics.
-    unsafe { AtomicU64::from_ptr(place) }.store(word, Ordering::Release);
-    true
+    place.is_some()
 }
 
 #[inline(never)]
@@ -298,13 +349,16 @@ unsafe impl Endpoint for NullEndpoint {
         &mut self,
         to: PeerAddr,
         operand: *const u8,
-        _result: *mut u8,
+        result: *mut u8,
         count: usize,
         at: RemoteAddr,
-        _dtype: Dtype,
-        _op: ReduceOp,
+        dtype: Dtype,
+        op: ReduceOp,
         tag: Tag,
     ) -> Post {
+        if self.is_near && (dtype, op) == (Dtype::U64, ReduceOp::Sum) {
+            return null_atomic(self, to, Change::Add(operand), result, at, tag);
+        }
         null_operation(self, to, operand, count, at, tag)
     }
 
@@ -313,12 +367,15 @@ unsafe impl Endpoint for NullEndpoint {
         &mut self,
         to: PeerAddr,
         operand: *const u8,
-        _compare: *const u8,
-        _result: *mut u8,
+        compare: *const u8,
+        result: *mut u8,
         at: RemoteAddr,
-        _dtype: Dtype,
+        dtype: Dtype,
         tag: Tag,
     ) -> Post {
+        if self.is_near && dtype == Dtype::U64 {
+            return null_atomic(self, to, Change::Swap { compare, operand }, result, at, tag);
+        }
         null_operation(self, to, operand, 1, at, tag)
     }
 

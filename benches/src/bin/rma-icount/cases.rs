@@ -11,6 +11,7 @@ use rma_core::dtype::Dtype;
 use rma_core::engine::{Operation, SyncCall};
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::LockProtocol;
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_core::provider::NativeOps;
@@ -87,7 +88,28 @@ pub(crate) const CASES: &[Case] = &[
         run: near::run_near_access,
     },
     Case { name: "near_exposure", what: "post and wait among neighbours", run: near::run_near_exposure },
+    Case {
+        name: "near_lock_put_unlock",
+        what: "lock, 8-byte put, unlock of a neighbour, alone, by words",
+        run: run_near_exclusive,
+    },
+    Case { name: "near_shared_put_unlock", what: "the same, shared", run: run_near_shared },
+    Case {
+        name: "near_lock_all_put_unlock_all",
+        what: "lock_all, 8-byte put to a neighbour, unlock_all",
+        run: run_near_lock_all,
+    },
+    Case {
+        name: "near_fetch_and_op",
+        what: "8-byte fetch_and_op on a neighbour, lock held, and flush",
+        run: run_near_fetch_and_op,
+    },
 ];
+
+/// Windows that neighbours lock by words.
+fn by_words() -> Config {
+    Config { lock_protocol: LockProtocol::Auto, ..Config::default() }
+}
 
 /// An epoch in which a put was flushed already: the target's metadata is known.
 pub(crate) fn locked(native: NativeOps) -> Result<Duo, RmaError> {
@@ -321,6 +343,97 @@ fn run_serve_lock_put_unlock(count: u32) -> Result<(), RmaError> {
 #[no_mangle]
 fn icount_serve_lock_put_unlock(engine: &mut NullEngine) -> usize {
     engine.progress()
+}
+
+fn run_near_exclusive(count: u32) -> Result<(), RmaError> {
+    let mut duo = Duo::near(&by_words())?;
+    for _ in 0..count {
+        icount_near_lock_put_unlock(&mut duo.origin, duo.window, black_box(LockType::Exclusive))?;
+    }
+    Ok(())
+}
+
+fn run_near_shared(count: u32) -> Result<(), RmaError> {
+    let mut duo = Duo::near(&by_words())?;
+    for _ in 0..count {
+        icount_near_lock_put_unlock(&mut duo.origin, duo.window, black_box(LockType::Shared))?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_near_lock_put_unlock(
+    engine: &mut NullEngine,
+    window: WindowId,
+    lock_type: LockType,
+) -> Result<(), RmaError> {
+    let target = black_box(TARGET);
+    assert!(engine.lock_at_once(window, target, lock_type), "somebody is in the way");
+    near_put(engine, window, target);
+    assert!(engine.unlock_at_once(window, target), "something is left to be done");
+    Ok(())
+}
+
+#[inline(always)]
+fn near_put(engine: &mut NullEngine, window: WindowId, target: Rank) {
+    let value = [7; 8];
+    // SAFETY: it is complete when the call returns, as everything here.
+    let posted = unsafe { engine.put(window, target, 0, value.as_ptr(), 8) };
+    assert!(matches!(posted, Poll::Ready(Ok(()))), "a put was not taken");
+}
+
+fn run_near_lock_all(count: u32) -> Result<(), RmaError> {
+    let mut duo = Duo::near(&by_words())?;
+    for _ in 0..count {
+        icount_near_lock_all_put_unlock_all(&mut duo.origin, duo.window)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_near_lock_all_put_unlock_all(engine: &mut NullEngine, window: WindowId) -> Result<(), RmaError> {
+    assert!(engine.lock_all_at_once(window), "somebody is in the way");
+    near_put(engine, window, black_box(TARGET));
+    assert!(engine.unlock_all_at_once(window), "something is left to be done");
+    Ok(())
+}
+
+fn run_near_fetch_and_op(count: u32) -> Result<(), RmaError> {
+    let mut duo = Duo::near(&by_words())?;
+    duo.lock()?;
+    let (operand, mut result) = (1_u64.to_ne_bytes(), [0; 8]);
+    let operation = Operation {
+        call: Call::FetchAndOp,
+        kind: OpKind::GetAccumulate,
+        dtype: Dtype::U64,
+        op: ReduceOp::Sum,
+        target: TARGET,
+        disp: 0,
+        len: 8,
+        origin: operand.as_ptr(),
+        result: result.as_mut_ptr(),
+        compare: std::ptr::null(),
+    };
+    for _ in 0..count {
+        assert!(icount_near_fetch_and_op(&mut duo.origin, duo.window, &operation)?, "it was not taken");
+    }
+    assert_eq!(u64::from_ne_bytes(result), u64::from(count) - 1);
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_near_fetch_and_op(
+    engine: &mut NullEngine,
+    window: WindowId,
+    operation: &Operation,
+) -> Result<bool, RmaError> {
+    // SAFETY: it is complete when the call returns.
+    let posted = unsafe { engine.post(window, operation) };
+    assert!(engine.flush_at_once(window, operation.target), "something is under way");
+    Ok(matches!(posted, Poll::Ready(Ok(()))))
 }
 
 /// A blocking call: polls until done, makes progress in between.
