@@ -155,7 +155,8 @@ fn info_says_what_was_chosen_and_what_is_set() {
 fn info_without_a_provider_says_what_helps() {
     let output = alone(&["info", "--provider", "ofi"], Some("/nonexistent/libfabric.so.1"));
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("apt-get install libfabric1"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("/nonexistent/libfabric.so.1"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("apt-get install libfabric1"), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("/nonexistent/libfabric.so.1"), "{}", text(&output.stdout));
     let output = alone(&["info", "--provider", "nosuch"], None);
     assert_eq!(output.status.code(), Some(1));

@@ -29,6 +29,9 @@ const LOOKS_TO_ASK: u32 = 256;
 const PAUSE_FIRST: u32 = 1;
 const PAUSE_LAST: u32 = 16;
 
+/// Copies for which nobody is asked where the peer says that it sleeps: it may have woken without a word.
+const PAUSE_ASLEEP: u32 = 64;
+
 /// What a request's word says; above it is the number of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -74,6 +77,10 @@ pub(crate) struct Asking {
     /// Requests that are not to be made.
     skipped: u32,
     pause: u32,
+    /// Copies since a peer that says that it sleeps was last asked.
+    since_asleep: u32,
+    /// The last request was done.
+    is_answered: bool,
 }
 
 impl Asking {
@@ -89,9 +96,14 @@ impl Asking {
         Self { turn, ..Self::default() }
     }
 
-    /// Whether the peer may be asked now.
+    /// Whether the peer may be asked now; `is_asleep`: that is what it says, and only who wakes it takes that back, so that
+    /// one that woke by itself goes on saying it while it polls.
     #[inline]
-    pub(crate) fn may_ask(&mut self) -> bool {
+    pub(crate) fn may_ask(&mut self, is_asleep: bool) -> bool {
+        if is_asleep && !self.is_answered {
+            self.since_asleep = (self.since_asleep + 1) % PAUSE_ASLEEP;
+            return self.since_asleep == 0;
+        }
         let may = self.skipped == 0;
         self.skipped -= u32::from(!may);
         may
@@ -132,19 +144,25 @@ impl Asking {
             _ => (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_LAST),
         };
         self.skipped = self.pause;
+        self.is_answered = outcome == Outcome::Done;
         outcome
     }
 }
 
-/// The owner's side: takes a request, and returns whether there was one. `copy` says whether it was done.
+/// The owner's side: takes a request, and returns whether there was one. `read` says what is asked for, before it is taken:
+/// what is read is then what this origin has asked for, and not the next one, should it die. `copy` says whether it was done.
 #[inline]
-pub(crate) fn serve(word: &impl Word, copy: impl FnOnce() -> bool) -> bool {
+pub(crate) fn serve<R>(word: &impl Word, read: impl FnOnce() -> R, copy: impl FnOnce(R) -> bool) -> bool {
     let seen = word.load();
     let of = |phase: Phase| seen & (u64::MAX << PHASE_BITS) | phase as u64;
-    if seen != of(Phase::Posted) || !word.exchange(seen, of(Phase::Taken)) {
+    if seen != of(Phase::Posted) {
         return false;
     }
-    word.store(of(if copy() { Phase::Done } else { Phase::Refused }));
+    let request = read();
+    if !word.exchange(seen, of(Phase::Taken)) {
+        return false;
+    }
+    word.store(of(if copy(request) { Phase::Done } else { Phase::Refused }));
     true
 }
 
@@ -255,11 +273,11 @@ mod tests {
     fn a_peer_that_polls_is_asked_each_time() {
         let (word, mut asking) = (Local::default(), Asking::default());
         for _ in 0..100 {
-            assert!(asking.may_ask());
-            let outcome = ask(&mut asking, &word, |_| serve(&word, || true));
+            assert!(asking.may_ask(false));
+            let outcome = ask(&mut asking, &word, |_| serve(&word, || (), |()| true));
             assert_eq!(outcome, Outcome::Done);
         }
-        assert!(!serve(&word, || true), "there is no request");
+        assert!(!serve(&word, || (), |()| true), "there is no request");
     }
 
     #[test]
@@ -267,13 +285,34 @@ mod tests {
         let (word, mut asking) = (Local::default(), Asking::default());
         let mut asked = 0;
         for _ in 0..1700 {
-            if asking.may_ask() {
+            if asking.may_ask(false) {
                 asked += 1;
                 assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
-                assert!(!serve(&word, || unreachable!("it was taken back")));
+                assert!(!serve(&word, || (), |()| unreachable!("it was taken back")));
             }
         }
         assert!((100..=110).contains(&asked), "asked {asked} times");
+    }
+
+    #[test]
+    fn a_peer_that_says_that_it_sleeps_is_tried_and_then_believed() {
+        let (word, mut asking) = (Local::default(), Asking::default());
+        let asked = |asking: &mut Asking, copies: u32| {
+            let mut count = 0;
+            for _ in 0..copies {
+                if asking.may_ask(true) {
+                    count += 1;
+                    assert_eq!(ask(asking, &word, |_| true), Outcome::Left);
+                }
+            }
+            count
+        };
+        assert_eq!(asked(&mut asking, 10 * PAUSE_ASLEEP), 10);
+        while !asking.may_ask(true) {}
+        assert_eq!(ask(&mut asking, &word, |_| serve(&word, || (), |()| true)), Outcome::Done);
+        assert!(asking.may_ask(true), "it polls");
+        assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
+        assert_eq!(asked(&mut asking, PAUSE_ASLEEP - 1), 0);
     }
 
     #[test]
@@ -293,7 +332,7 @@ mod tests {
     #[test]
     fn refusals_and_nonsense_end_the_wait() {
         let (word, mut asking) = (Local::default(), Asking::default());
-        assert_eq!(ask(&mut asking, &word, |_| serve(&word, || false)), Outcome::Refused);
+        assert_eq!(ask(&mut asking, &word, |_| serve(&word, || (), |()| false)), Outcome::Refused);
         for nonsense in [0, word_of(1, Phase::Done), word_of(7, Phase::Posted), u64::MAX] {
             let outcome = ask(&mut asking, &word, |_| {
                 word.store(nonsense);
@@ -308,8 +347,8 @@ mod tests {
         let word = Local::default();
         Asking::default().post(&word);
         let mut next = Asking::new(&word);
-        assert!(!serve(&word, || unreachable!("nobody waits for it")));
-        assert_eq!(ask(&mut next, &word, |_| serve(&word, || true)), Outcome::Done);
+        assert!(!serve(&word, || (), |()| unreachable!("nobody waits for it")));
+        assert_eq!(ask(&mut next, &word, |_| serve(&word, || (), |()| true)), Outcome::Done);
     }
 
     #[test]

@@ -226,10 +226,14 @@ fn small_puts_are_done_by_one_side() {
             let copy = Arc::clone(&copy);
             move || {
                 for _ in 0..2 {
-                    assist::serve(&*copy, || {
-                        copy.put(copy.read());
-                        true
-                    });
+                    assist::serve(
+                        &*copy,
+                        || (),
+                        |()| {
+                            copy.put(copy.read());
+                            true
+                        },
+                    );
                     thread::yield_now();
                 }
             }

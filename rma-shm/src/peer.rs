@@ -194,10 +194,11 @@ impl Peer {
         (ring, &mut self.writers[class])
     }
 
-    /// Whether its processor may be asked for a small copy: it does not sleep, and was not asked in vain just now.
+    /// Whether its processor may be asked for a small copy.
     #[inline]
     pub(crate) fn may_assist(&mut self) -> bool {
-        self.head.sleeping() == 0 && self.asking.may_ask()
+        let is_asleep = self.head.sleeping() != 0;
+        self.asking.may_ask(is_asleep)
     }
 
     /// The slot for small copies, and who asks for them.

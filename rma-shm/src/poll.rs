@@ -32,7 +32,8 @@ impl Inbox {
     #[inline]
     fn serve_copy(&mut self, own: &Own, lane: usize) {
         let slot = own.head.slot(lane);
-        self.served += usize::from(assist::serve(&slot, || own.copy(&slot.read(), slot.data())));
+        self.served +=
+            usize::from(assist::serve(&slot, || slot.read(), |request| own.copy(&request, slot.data())));
     }
 
     /// Does the small copies that others ask for, and leaves their packets for later.

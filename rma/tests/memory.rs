@@ -43,9 +43,9 @@ fn is_usable(job: &Job, words: usize) -> Result<(), Error> {
     window.free().map(drop)
 }
 
-/// The page of words by which neighbours tell each other of fences (docs/shared-memory.md), beside a window's own:
-/// taken when the first of them is told.
-const BOARD: u64 = 4096;
+/// The words by which neighbours tell each other of fences (docs/shared-memory.md), beside a window's own: pages are taken when
+/// the first word in them is told.
+const BOARD: u64 = 16 << 10;
 
 /// The page of the words of windows' locks, which neighbours have by default (docs/locks.md).
 const LOCK_WORDS: u64 = 4096;
@@ -127,9 +127,9 @@ fn windows_share_the_pages_of_the_words_of_their_locks() {
         let (other, value) = (Rank(1 - job.rank().0), [1]);
         for _ in 0..2 {
             let windows = (0..32).map(|_| job.allocate::<u64>(1)).collect::<Result<Vec<_>, _>>()?;
-            // Of the windows' own memory nothing is touched before both have looked. Six have one board.
+            // Of the windows' own memory nothing is touched before both have looked. Five have one board.
             let taken = taken();
-            assert!((LOCK_WORDS..=LOCK_WORDS + 6 * BOARD).contains(&taken), "{taken}");
+            assert!((LOCK_WORDS..=LOCK_WORDS + 7 * BOARD).contains(&taken), "{taken}");
             job.barrier()?;
             for window in &windows {
                 window.lock(other, LockType::Exclusive, |epoch| epoch.put(0, &value))?;

@@ -121,6 +121,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     /// Regions registered so far: no two of them, near in time, wish for the same key.
     pub(crate) regions_registered: u32,
     pub(crate) losses: Losses,
+    /// Looks of locks since the first failure that came before a loss.
+    pub(crate) early_looks: u32,
     /// Nobody may be contacted for the first time now.
     pub(crate) is_deferring: bool,
     /// The process that has the target role of this rank's served windows.
@@ -167,6 +169,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             is_unfenced: false,
             regions_registered: 0,
             losses: Losses::new(),
+            early_looks: 0,
             is_deferring: false,
             config,
         }

@@ -21,6 +21,9 @@ use crate::table::{CellPlace, Sync, TargetError};
 use crate::window::{offset_of, Seat, Walk, Window, FIRST_PROXY, OWN_SEAT, SEATS};
 use crate::wire::{Header, PacketKind};
 
+/// Looks of locks that wait, at which the fabric may not yet have said whose end it was that an operation has failed for.
+const EARLY_LOOKS: u32 = 1000;
+
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Makes room for the atomics of a window that `has_words`, and for those of target elements that came with
     /// another one, as elements serve all windows.
@@ -34,14 +37,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Whether a rank has died, so that locks may be lost with it.
-    pub(super) fn is_mourning(&self) -> bool {
+    pub(crate) fn is_mourning(&self) -> bool {
         matches!(self.failure, Some(Failure::Peer(..))) || !self.losses.is_empty()
     }
 
     /// Asks a machine that waits whether it waits for the living; `is_mine`: another lock of this rank's may be the one
     /// that is in the word.
-    fn find_out(&self, lock: &mut WordLock, is_mine: bool) -> bool {
+    fn find_out(&mut self, lock: &mut WordLock, is_mine: bool) -> bool {
         let (me, first) = (self.rank, self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank));
+        // An operation may fail before the fabric says why. What the dead held by packets is given back only then.
+        if first.is_some_and(|rank| self.losses.reason(rank).is_none()) && self.early_looks < EARLY_LOOKS {
+            self.early_looks += 1;
+            return false;
+        }
         let is_alive = |rank| match rank == me {
             true => is_mine,
             false => first != Some(rank) && self.losses.reason(rank).is_none(),

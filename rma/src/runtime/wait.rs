@@ -415,6 +415,8 @@ impl Core {
         if self.may_spin && awaited.is_told_by_words(&mut guarded.engine) {
             for _ in 0..LOOKS {
                 if let Poll::Ready(result) = awaited.poll(&mut guarded.engine) {
+                    // Who is always answered in time makes progress now and then all the same.
+                    self.posted(&mut guarded);
                     self.hand_over(&mut guarded);
                     return result.map_err(|error| self.fail(error));
                 }
