@@ -37,8 +37,9 @@ END {
         is_rate = quantity ~ /rate/
         our_count = sorted(quantity, "ours", our_values)
         their_count = sorted(quantity, "theirs", their_values)
-        if (!our_count || !their_count || our_values[1] <= 0 || their_values[1] <= 0) {
-            printf "%-22s no figure\n", quantity
+        # The best of many is better than that of few: there are some of both, and not many more of one.
+        if (our_count < 5 || their_count < 5 || our_count > 2 * their_count || their_count > 2 * our_count || our_values[1] <= 0 || their_values[1] <= 0) {
+            printf "%-22s %d figures of ours and %d of perftest, of at least 5 rounds\n", quantity, our_count, their_count
             failed = 1
             continue
         }

@@ -111,7 +111,7 @@ impl Origins {
             (place.cast(), self.own)
         } else {
             // SAFETY: by the caller's promise.
-            let (taken, desc) = unsafe { self.register(base, len, direction) }?;
+            let (taken, desc) = unsafe { self.register(base, len, direction, *loan) }?;
             part.holding = Holding::Registered(taken);
             (base.cast(), desc)
         };
@@ -130,6 +130,7 @@ impl Origins {
         base: *mut u8,
         len: usize,
         direction: Direction,
+        loan: Loan,
     ) -> Result<(Taken, *mut c_void), PostError> {
         let Some(start) = NonNull::new(base) else {
             return Err(PostError::Failed(fabric_code(fi::FI_EFAULT)));
@@ -140,7 +141,9 @@ impl Origins {
             Direction::Get => fi::FI_READ | fi::FI_WRITE,
         };
         let (domain, first, salt) = (&self.domain, self.first_key, self.key_salt);
-        let others = self.registrations.is_in_use();
+        // The operation's own pieces are not given back before it has all.
+        let own = self.registered(loan);
+        let others = self.registrations.is_in_use_beside(own);
         let (taken, mr) =
             self.registrations.take(base as usize, len, direction == Direction::Get, |number| {
                 let key = (first + u64::from(number)) ^ salt;
@@ -152,6 +155,19 @@ impl Origins {
                 })
             })?;
         Ok((taken, mr.desc()))
+    }
+
+    /// What is registered for a loan so far.
+    fn registered(&self, mut loan: Loan) -> impl Iterator<Item = Taken> + Clone + use<'_> {
+        core::iter::from_fn(move || {
+            let part = self.parts.get(loan.0 as usize).filter(|_| loan != Loan::NOTHING)?;
+            loan = part.next;
+            Some(part.holding)
+        })
+        .filter_map(|holding| match holding {
+            Holding::Registered(taken) => Some(taken),
+            _ => None,
+        })
     }
 
     /// Gives back what an operation held; with `has_arrived`, what was read goes where it belongs.
@@ -491,7 +507,7 @@ mod tests {
         world.put(&source, 2).unwrap();
         assert_eq!(world.in_use()[0], 1);
         let registrations = &world.ep.origins.as_ref().unwrap().registrations;
-        assert!(!registrations.is_in_use(), "who comes next must not find it");
+        assert!(!registrations.is_in_use_beside(std::iter::empty()), "who comes next must not find it");
         // The peer goes on after all, and its answer ends the registration.
         world.until("the provider lets go", |world| {
             stuck.poll(&mut batch);

@@ -239,6 +239,12 @@ fn memory(peers: usize) -> Outcome<()> {
 /// Whether memory stays the same with the bound, beside what the same peers take without one: other programs take and give
 /// back memory meanwhile, so a part of that is let pass.
 fn is_flat(peers: usize, unbounded: i64, bounded: i64) -> Outcome<()> {
+    let least = peers as i64 * KB_LEAST;
+    if peers >= 100 && unbounded < least {
+        return Err(format!(
+            "{peers} peers have taken {unbounded} kB without a bound, and not even {least}: no measurement"
+        ));
+    }
     let limit = unbounded / FLAT_PART;
     if peers >= 100 && bounded > limit {
         return Err(format!(
@@ -251,6 +257,8 @@ fn is_flat(peers: usize, unbounded: i64, bounded: i64) -> Outcome<()> {
 
 /// With a bound, peers may take this part of what they take without.
 const FLAT_PART: i64 = 8;
+/// What a connected peer takes at least, kB: far less than was measured anywhere.
+const KB_LEAST: i64 = 50;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -76,12 +76,17 @@ impl VerbsEndpoint {
                 self.waiting.swap_remove(place);
                 continue;
             }
-            place += 1;
             if link.next_try.is_some_and(|time| now < time) {
+                place += 1;
                 continue;
             }
-            link.next_try = Some(now + link.interval);
-            link.interval = (link.interval * 2).min(LAST_INTERVAL);
+            if !self.datagrams.can_send() {
+                // It stays due.
+                break;
+            }
+            place += 1;
+            let interval = link.interval;
+            link.interval = (interval * 2).min(LAST_INTERVAL);
             let (stage, asked) = (link.stage, link.asked);
             let kind = match stage {
                 Stage::Calling => Kind::Call,
@@ -90,6 +95,12 @@ impl VerbsEndpoint {
                 _ => Kind::Answer,
             };
             self.say(peer as usize, role, kind);
+            // The kernel may have looked for the peer's host for seconds: others wait for the next poll then.
+            let said = Instant::now();
+            self.peers[peer as usize].links[role].next_try = Some(said + interval);
+            if said.duration_since(now) > SLOW {
+                break;
+            }
             if asked.is_some_and(|time| now.duration_since(time) >= SUSPICION) {
                 self.probe(peer as usize, now);
             }
@@ -457,11 +468,15 @@ pub(crate) const fn may_pass(code: i32) -> bool {
             | libc::EHOSTUNREACH
             | libc::ENETDOWN
             | libc::ETIMEDOUT
+            | libc::EDESTADDRREQ
             | libc::EAGAIN
             | libc::EBUSY
             | libc::ENOMEM
     )
 }
+
+/// What takes longer is no datagram handed to the device.
+const SLOW: Duration = Duration::from_millis(20);
 
 /// A peer that has not answered for so long may have ended.
 const SUSPICION: Duration = Duration::from_secs(1);

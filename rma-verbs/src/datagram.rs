@@ -71,6 +71,12 @@ impl Datagrams {
         self.broken.is_some()
     }
 
+    /// Whether a datagram can be handed to the device now.
+    #[inline]
+    pub(crate) fn can_send(&self) -> bool {
+        !self.is_broken() && !self.free.is_empty()
+    }
+
     /// As if it had been brought back in vain for as often as it may be.
     #[cfg(test)]
     pub(crate) fn exhaust_mends(&mut self) {
@@ -123,7 +129,7 @@ impl VerbsEndpoint {
 
     /// Sends the peer this datagram.
     pub(crate) fn say_message(&mut self, peer: usize, message: &Message) {
-        if self.datagrams.is_broken() || self.datagrams.free.is_empty() {
+        if !self.datagrams.can_send() {
             return;
         }
         let known = &mut self.peers[peer];

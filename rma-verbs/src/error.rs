@@ -38,7 +38,9 @@ pub(crate) fn refusal(code: i32) -> FabricCode {
         libc::ENETUNREACH => "the device finds no way to the peer: the network is unreachable",
         libc::EHOSTUNREACH => "the device finds no way to the peer: its host is unreachable",
         libc::ENETDOWN => "the device finds no way to the peer: the network is down",
-        libc::ETIMEDOUT => "the device finds no way to the peer: nobody says where its address is",
+        libc::ETIMEDOUT | libc::EDESTADDRREQ => {
+            "the device finds no way to the peer: nobody says where its address is"
+        }
         libc::ENOMEM => "the device makes no more queue pairs: out of memory, or as many as it can have",
         libc::EAGAIN | libc::EBUSY => "the device makes no queue pair now, nor did it for long",
         libc::EINVAL => "the device refused the way to the peer, or the queue pair for it, as invalid",

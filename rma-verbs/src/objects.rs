@@ -395,9 +395,14 @@ impl Ah {
     /// The error number.
     pub(crate) fn open(domain: &Arc<Domain>, attributes: &sys::ibv_ah_attr) -> Result<Self, c_int> {
         let mut attributes = *attributes;
+        // Where the kernel finds no neighbour of this address, libraries say so only if nothing else was said before.
+        // SAFETY: takes nothing, and every thread has one.
+        let error_number = unsafe { libc::__errno_location() };
+        // SAFETY: this thread's own number.
+        unsafe { *error_number = 0 };
         // SAFETY: the domain is open; the attributes are read during the call.
         let raw = unsafe { (domain.library.create_ah)(domain.pd.as_ptr(), &mut attributes) };
-        Self::own(raw, domain)
+        Self::own(raw, domain).map_err(|code| if code == 0 { libc::EDESTADDRREQ } else { code })
     }
 }
 

@@ -95,10 +95,14 @@ impl Registrations {
     ) -> Result<(Taken, u32), PostError> {
         let access: c_int = if is_written { sys::IBV_ACCESS_LOCAL_WRITE } else { 0 };
         let domain = &self.domain;
+        // There may be room when others are over.
+        let others = self.taken.is_in_use_beside(core::iter::empty());
         let (taken, mr) = self.taken.take(base as usize, len, is_written, |_| {
             // SAFETY: by the caller's promise.
-            unsafe { Mr::open(domain, base.cast_mut(), len, access) }
-                .map_err(|code| PostError::Failed(errno_code(code)))
+            unsafe { Mr::open(domain, base.cast_mut(), len, access) }.map_err(|code| match code {
+                libc::ENOMEM if others => PostError::Again,
+                code => PostError::Failed(errno_code(code)),
+            })
         })?;
         Ok((taken, mr.lkey()))
     }

@@ -88,7 +88,7 @@ pub(crate) enum Kind {
     Answer,
     /// From an origin: mine receives, too.
     Ready,
-    /// From a target: I cannot make one.
+    /// From who has given the peer up, or cannot make a queue pair for it: there will be no connection.
     Refuse,
     /// From a target that has too many: close ours, if it is idle.
     Yield,

@@ -116,9 +116,11 @@ impl<R> Registrations<R> {
         }
     }
 
-    /// Whether buffers are registered that will be given back.
-    pub fn is_in_use(&self) -> bool {
-        self.entries.iter().any(|entry| entry.users > 0 && entry.len > 0)
+    /// Whether other buffers than these are registered, and will be given back: `own` are those of the operation that asks.
+    pub fn is_in_use_beside(&self, own: impl Iterator<Item = Taken> + Clone) -> bool {
+        let is_own = |index: usize| own.clone().any(|taken| taken.index as usize == index);
+        let mut used = self.entries.iter().enumerate().filter(|(_, entry)| entry.users > 0 && entry.len > 0);
+        used.any(|(index, _)| !is_own(index))
     }
 
     /// How many buffers are registered.
@@ -202,9 +204,10 @@ mod tests {
     fn what_an_operation_was_given_up_with_is_kept_and_not_found() {
         let (mut all, live) = (Counted::new(), Rc::new(()));
         let (given_up, _) = take(&mut all, &live, 8192, 8192, false).unwrap();
-        assert!(all.is_in_use());
+        assert!(all.is_in_use_beside(core::iter::empty()));
+        assert!(!all.is_in_use_beside([given_up].into_iter()), "beside this one");
         all.forget(given_up);
-        assert!(!all.is_in_use());
+        assert!(!all.is_in_use_beside(core::iter::empty()));
         let (_, is_new) = take(&mut all, &live, 8192, 8192, false).unwrap();
         assert!(is_new);
         assert_eq!(Rc::strong_count(&live), 3);
