@@ -91,20 +91,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if w.state() != WindowState::Unset || w.exposure.is_open() || w.flavor == Flavor::Shared {
             return false;
         }
-        // Words of a network are asked for, and not taken at once: that is the usual way.
-        if process.is_mourning() || !process.is_neighbour(process.rank) {
-            return false;
-        }
         // Who asks in vain gives the lock back when it comes, and asks again.
         let is_taken = |words: &Words<E::Region>| holder_of(words.look()[Word::Holder as usize]).is_some();
         if w.words.as_deref().is_some_and(is_taken) {
             return false;
         }
-        let mut is_asked = false;
-        if !process.poll_own_words(w, Claim::Everywhere, &mut is_asked) {
-            if is_asked {
-                process.leave_own_words(w);
-            }
+        if !process.take_own_words(w, Claim::Everywhere) {
             return false;
         }
         (w.self_lock, w.lock_all_no_check) = (SelfLock::Held, false);

@@ -133,6 +133,27 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// Takes the lock of the own window, if its words are near and nobody is in the way. `false`: it is not held, nothing
+    /// was posted, and what was begun is given back.
+    pub(crate) fn take_own_words(&mut self, w: &mut Window<E::Region>, claim: Claim) -> bool {
+        let me = self.rank;
+        let Some(words) = w.words.as_mut().filter(|words| words.seat(OWN_SEAT).lock.is_idle()) else {
+            return false;
+        };
+        words.sit(OWN_SEAT, me, WordLock::asked(claim, me));
+        self.run_own_seat(w);
+        let Some(lock) = w.words.as_ref().map(|words| words.seat(OWN_SEAT).lock) else { return false };
+        if lock.is_held() {
+            return true;
+        }
+        // Words of a network are asked for, and not taken at once.
+        match lock == WordLock::asked(claim, me) {
+            true => self.leave_seat(w, OWN_SEAT),
+            false => self.leave_own_words(w),
+        }
+        false
+    }
+
     /// Does for the lock of the own window what can be done at once.
     pub(super) fn run_own_seat(&mut self, w: &mut Window<E::Region>) {
         let is_settled = |w: &Window<E::Region>| {

@@ -37,13 +37,20 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Whether a rank has died, so that locks may be lost with it.
-    pub(crate) fn is_mourning(&self) -> bool {
+    pub(super) fn is_mourning(&self) -> bool {
         matches!(self.failure, Some(Failure::Peer(..))) || !self.losses.is_empty()
     }
 
     /// Asks a machine that waits whether it waits for the living; `is_mine`: another lock of this rank's may be the one
     /// that is in the word.
+    #[inline]
     fn find_out(&mut self, lock: &mut WordLock, is_mine: bool) -> bool {
+        self.is_mourning() && self.judge(lock, is_mine)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn judge(&mut self, lock: &mut WordLock, is_mine: bool) -> bool {
         let (me, first) = (self.rank, self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank));
         // An operation may fail before the fabric says why. What the dead held by packets is given back only then.
         if first.is_some_and(|rank| self.losses.reason(rank).is_none()) && self.early_looks < EARLY_LOOKS {
@@ -54,7 +61,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             true => is_mine,
             false => first != Some(rank) && self.losses.reason(rank).is_none(),
         };
-        self.is_mourning() && lock.find_out(is_alive)
+        lock.find_out(is_alive)
     }
 
     pub(super) fn post_word(
