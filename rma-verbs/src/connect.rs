@@ -85,9 +85,9 @@ impl VerbsEndpoint {
                 break;
             }
             place += 1;
-            let interval = link.interval;
-            link.interval = (interval * 2).min(LAST_INTERVAL);
-            let (stage, asked) = (link.stage, link.asked);
+            let (stage, asked, interval) = (link.stage, link.asked, link.interval);
+            link.interval =
+                (interval * 2).min(if stage == Stage::Answered { LAST_ANSWER } else { LAST_INTERVAL });
             let kind = match stage {
                 Stage::Calling => Kind::Call,
                 Stage::Asking => Kind::Ask,
@@ -474,6 +474,10 @@ pub(crate) const fn may_pass(code: i32) -> bool {
             | libc::ENOMEM
     )
 }
+
+/// An origin that wants the connection repeats its Ask, which is answered at once. So this is only for one that has joined, and
+/// whose words that it has were all lost, or that is gone.
+const LAST_ANSWER: Duration = Duration::from_secs(60);
 
 /// What takes longer is no datagram handed to the device.
 const SLOW: Duration = Duration::from_millis(20);
