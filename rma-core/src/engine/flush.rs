@@ -23,7 +23,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         if self.is_flushed(window, target) || self.find_flushed(window, target) {
-            return Ok(SyncCall::new(Call::Flush, window, Stage::Done));
+            return Ok(SyncCall::new(Call::Flush, window, Stage::AtOnce { target }));
         }
         self.begin_flush(Call::Flush, window, Some(target))?;
         Ok(SyncCall::new(Call::Flush, window, Stage::Flush { target }))

@@ -200,7 +200,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn start_unlock(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         let call = Call::Unlock;
         if self.unlock_at_once(window, target) {
-            return Ok(SyncCall::new(call, window, Stage::Done));
+            return Ok(SyncCall::new(call, window, Stage::AtOnce { target }));
         }
         self.check_endpoint(call)?;
         self.check_rank(call, target)?;

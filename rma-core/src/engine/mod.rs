@@ -65,31 +65,70 @@ pub struct SyncCall {
 /// Where a blocking call is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    Create { sequence: Option<u32> },
-    Free { sequence: Option<u32> },
-    Barrier { sequence: Option<u32> },
-    Agree { sequence: Option<u32> },
-    LockGrant { target: Rank },
+    Create {
+        sequence: Option<u32>,
+    },
+    Free {
+        sequence: Option<u32>,
+    },
+    Barrier {
+        sequence: Option<u32>,
+    },
+    Agree {
+        sequence: Option<u32>,
+    },
+    LockGrant {
+        target: Rank,
+    },
     LockAllGrant,
     OwnGrant,
     StartGrant,
-    SelfLock { lock_type: LockType, queued: bool },
-    Unlock { target: Rank },
+    SelfLock {
+        lock_type: LockType,
+        queued: bool,
+    },
+    Unlock {
+        target: Rank,
+    },
     UnlockAll,
     UnlockWalk,
-    Flush { target: Rank },
+    Flush {
+        target: Rank,
+    },
     FlushAll,
-    FlushTargets { group: u32 },
-    Notification { disp: u64, until: u64 },
-    FlushLocal { target: Rank },
+    FlushTargets {
+        group: u32,
+    },
+    Notification {
+        disp: u64,
+        until: u64,
+    },
+    FlushLocal {
+        target: Rank,
+    },
     FlushLocalAll,
-    FenceComplete { assert: FenceAssert },
-    FenceBegin { assert: FenceAssert },
-    FenceBarrier { assert: FenceAssert, sequence: u32 },
+    FenceComplete {
+        assert: FenceAssert,
+    },
+    FenceBegin {
+        assert: FenceAssert,
+    },
+    FenceBarrier {
+        assert: FenceAssert,
+        sequence: u32,
+    },
     Complete,
     Wait,
-    Leftover { opening: pscw::Opening },
-    Detach { version: u32 },
+    Leftover {
+        opening: pscw::Opening,
+    },
+    Detach {
+        version: u32,
+    },
+    /// Over as soon as it was called.
+    AtOnce {
+        target: Rank,
+    },
     Done,
 }
 
@@ -114,7 +153,10 @@ impl SyncCall {
     /// The rank whose operations or lock the call ends; [`Rank::NULL`] if it names none, or is over.
     pub fn target(&self) -> Rank {
         match self.stage {
-            Stage::Unlock { target } | Stage::Flush { target } | Stage::FlushLocal { target } => target,
+            Stage::Unlock { target }
+            | Stage::Flush { target }
+            | Stage::FlushLocal { target }
+            | Stage::AtOnce { target } => target,
             _ => Rank::NULL,
         }
     }
@@ -141,7 +183,7 @@ impl SyncCall {
             Stage::Wait => "the origins to complete",
             Stage::Leftover { .. } => "the targets of the last complete to post",
             Stage::Detach { .. } => "the ranks that access the region natively to let it go",
-            Stage::Done => "nothing",
+            Stage::AtOnce { .. } | Stage::Done => "nothing",
         }
     }
 }
@@ -394,7 +436,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::Wait => self.poll_exposure(sync.call, sync.window),
             Stage::Leftover { opening } => self.poll_leftover(sync, opening),
             Stage::Detach { version } => self.poll_detach(sync, version),
-            Stage::Done => Poll::Ready(Ok(())),
+            Stage::AtOnce { .. } | Stage::Done => Poll::Ready(Ok(())),
         }
     }
 
