@@ -65,70 +65,32 @@ pub struct SyncCall {
 /// Where a blocking call is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    Create {
-        sequence: Option<u32>,
-    },
-    Free {
-        sequence: Option<u32>,
-    },
-    Barrier {
-        sequence: Option<u32>,
-    },
-    Agree {
-        sequence: Option<u32>,
-    },
-    LockGrant {
-        target: Rank,
-    },
+    Create { sequence: Option<u32> },
+    Free { sequence: Option<u32> },
+    Barrier { sequence: Option<u32> },
+    Agree { sequence: Option<u32> },
+    LockGrant { target: Rank },
     LockAllGrant,
     OwnGrant,
     StartGrant,
-    SelfLock {
-        lock_type: LockType,
-        queued: bool,
-    },
-    Unlock {
-        target: Rank,
-    },
+    SelfLock { lock_type: LockType, queued: bool },
+    Unlock { target: Rank },
     UnlockAll,
     UnlockWalk,
-    Flush {
-        target: Rank,
-    },
+    Flush { target: Rank },
     FlushAll,
-    FlushTargets {
-        group: u32,
-    },
-    Notification {
-        disp: u64,
-        until: u64,
-    },
-    FlushLocal {
-        target: Rank,
-    },
+    FlushTargets { group: u32 },
+    Notification { disp: u64, until: u64 },
+    FlushLocal { target: Rank },
     FlushLocalAll,
-    FenceComplete {
-        assert: FenceAssert,
-    },
-    FenceBegin {
-        assert: FenceAssert,
-    },
-    FenceBarrier {
-        assert: FenceAssert,
-        sequence: u32,
-    },
+    FenceComplete { assert: FenceAssert },
+    FenceBegin { assert: FenceAssert },
+    FenceBarrier { assert: FenceAssert, sequence: u32 },
     Complete,
     Wait,
-    Leftover {
-        opening: pscw::Opening,
-    },
-    Detach {
-        version: u32,
-    },
-    /// Over as soon as it was called.
-    AtOnce {
-        target: Rank,
-    },
+    Leftover { opening: pscw::Opening },
+    Detach { version: u32 },
+    AtOnce { target: Rank },
     Done,
 }
 
