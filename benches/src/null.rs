@@ -21,7 +21,7 @@ use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Accepted, Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion, NativeOps, Order,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass, Swapped, WordSwap,
 };
 
 /// Ranks of the job.
@@ -241,6 +241,33 @@ fn null_tell(endpoint: &mut NullEndpoint, to: PeerAddr, at: RemoteAddr, word: u6
     place.is_some()
 }
 
+/// A put or get that is over at once.
+#[inline(never)]
+#[no_mangle]
+fn null_now(endpoint: &mut NullEndpoint, to: PeerAddr, bytes: *const u8, len: usize, at: RemoteAddr) -> bool {
+    black_box((to, bytes, len, at));
+    endpoint.is_near
+}
+
+/// Swaps words of the other rank's.
+#[inline(never)]
+#[no_mangle]
+fn null_swap(endpoint: &mut NullEndpoint, to: PeerAddr, swaps: &[WordSwap]) -> Option<Swapped> {
+    if !endpoint.is_near {
+        return None;
+    }
+    let mut swapped = Swapped { count: 0, other: 0 };
+    for WordSwap { at, from, into } in swaps {
+        let place = endpoint.word(to, *at)?;
+        if let Err(other) = place.compare_exchange(*from, *into, Ordering::SeqCst, Ordering::SeqCst) {
+            swapped.other = other;
+            break;
+        }
+        swapped.count += 1;
+    }
+    Some(swapped)
+}
+
 #[inline(never)]
 #[no_mangle]
 fn null_send(
@@ -407,6 +434,21 @@ unsafe impl Endpoint for NullEndpoint {
     #[inline]
     fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
         Ok(null_tell(self, to, at, word))
+    }
+
+    #[inline]
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        null_now(self, to, src, len, at)
+    }
+
+    #[inline]
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        null_now(self, to, dst, len, at)
+    }
+
+    #[inline]
+    fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
+        null_swap(self, to, &swaps)
     }
 
     fn may_tell(&self) -> bool {

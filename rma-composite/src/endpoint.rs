@@ -10,7 +10,7 @@ use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
-    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 use rma_shm::{Reach, ShmEndpoint};
 use rustix::event::epoll;
@@ -391,6 +391,34 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         match self.near(to) {
             Some(shm) => shm.tell(to, at, word),
             None => self.network.tell(to, at, word),
+        }
+    }
+
+    #[inline]
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        match self.near(to) {
+            // SAFETY: the caller's promise is each endpoint's.
+            Some(shm) => unsafe { shm.put_now(to, src, len, at) },
+            // SAFETY: as above.
+            None => unsafe { self.network.put_now(to, src, len, at) },
+        }
+    }
+
+    #[inline]
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        match self.near(to) {
+            // SAFETY: the caller's promise is each endpoint's.
+            Some(shm) => unsafe { shm.get_now(to, dst, len, at) },
+            // SAFETY: as above.
+            None => unsafe { self.network.get_now(to, dst, len, at) },
+        }
+    }
+
+    #[inline]
+    fn swap_now<const WORDS: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; WORDS]) -> Option<Swapped> {
+        match self.near(to) {
+            Some(shm) => shm.swap_now(to, swaps),
+            None => self.network.swap_now(to, swaps),
         }
     }
 

@@ -130,6 +130,10 @@ mutations! {
     WordHolderIgnored,
     /// What a ticket's number carries into the next one, when it begins again, stays there.
     WordCarryKept,
+    /// A neighbour's lock is taken alone in one go where one rank has locked all.
+    NowPassesLockAll,
+    /// It is taken in one go beside others though somebody waits to be alone, or is.
+    NowShareUnasked,
     /// A lock that is words, asked for by a packet, is granted before its turn has come.
     ProxyHoldsEarly,
     /// UNLOCK does not say that it ends lock_all, where the target counts such locks apart.

@@ -42,6 +42,10 @@
 //!     as anybody can see who has read the word with acquire; and everything that it has done is seen by everybody before
 //!     what it reads afterwards, as behind a full fence. A thread of the peer's that sleeps ([`Endpoint::arm_wait`]) is woken,
 //!     or has looked at its words after it had said so. What the endpoint says that it cannot set it never sets.
+//! 15. What [`Endpoint::put_now`], [`Endpoint::get_now`] and [`Endpoint::swap_now`] say that they have done is complete as
+//!     line 12 says, and line 7's orders hold for it; otherwise nothing has happened, whatever the reason. Before what is
+//!     swapped is seen, everything is seen that the process has done before, and everything that it does afterwards is
+//!     behind a full fence.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod completion;
@@ -101,6 +105,26 @@ pub struct Limits {
     pub vector_local_max: usize,
     /// Pieces of the peer's memory that one put or get may name; at least 1.
     pub vector_remote_max: usize,
+}
+
+/// One word for [`Endpoint::swap_now`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WordSwap {
+    /// Where it is. All words of one call are in one region.
+    pub at: RemoteAddr,
+    /// What is expected there.
+    pub from: u64,
+    /// What is put in its place.
+    pub into: u64,
+}
+
+/// What came of [`Endpoint::swap_now`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Swapped {
+    /// How many words were as expected, and were swapped.
+    pub count: usize,
+    /// What the next one was; of all that were swapped nothing is said.
+    pub other: u64,
 }
 
 /// More pieces than this at one side are never asked of a provider, whatever it offers: the lists live on
@@ -526,6 +550,33 @@ pub unsafe trait Endpoint: Send {
     /// Whether [`Endpoint::tell`] can work for any peer.
     fn may_tell(&self) -> bool {
         false
+    }
+
+    /// [`Endpoint::put`], if it is complete when this returns. `false`: nothing has happened, which is the default; the
+    /// same put may be complete at once all the same.
+    ///
+    /// # Safety
+    /// `src` is readable for `len` bytes.
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        let _ = (to, src, len, at);
+        false
+    }
+
+    /// The same of [`Endpoint::get`].
+    ///
+    /// # Safety
+    /// `dst` is writable for `len` bytes.
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        let _ = (to, dst, len, at);
+        false
+    }
+
+    /// Swaps aligned words of 8 bytes, one after the other, each if it is as expected, up to the first that is not; as
+    /// [`Endpoint::compare_atomic`] does, if all is complete when this returns. `None`: nothing has happened, which is the
+    /// default.
+    fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
+        let _ = (to, swaps);
+        None
     }
 
     /// Progresses everything, bounded, and says what happened. Returns how much it did: entries that it added, and what it

@@ -1,13 +1,13 @@
 //! Reductions on a peer's mapped memory, by this process's processor: the code is that of the target's
 //! engine.
 
-use core::slice;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
+use core::{ptr, slice};
 
 use rma_core::dtype::Dtype;
 use rma_core::mem::WindowMemory;
 use rma_core::op::ReduceOp;
-use rma_core::provider::{FabricCode, RemoteAddr};
+use rma_core::provider::{FabricCode, RemoteAddr, Swapped, WordSwap};
 
 use crate::error::{NOT_OFFERED, NO_REGION};
 use crate::guard;
@@ -56,6 +56,49 @@ pub(crate) fn change_word(
         let before = change(word);
         fence(Ordering::Acquire);
         Some(before)
+    })
+}
+
+/// Swaps words, as [`change_word`] changes one, each if it is as expected, up to the first that is not. `None`: nothing has
+/// happened.
+#[inline]
+pub(crate) fn swap_words(peer: &mut Peer, swaps: &[WordSwap]) -> Option<Swapped> {
+    let Peer { head, lane, accesses, known, .. } = peer;
+    let key = swaps.first()?.at.key;
+    let known = known.iter().find(|known| known.key == key)?;
+    let mut places = [ptr::null_mut::<u64>(); 2];
+    if swaps.len() > places.len() {
+        return None;
+    }
+    for (place, swap) in places.iter_mut().zip(swaps) {
+        match known.at(swap.at.addr, size_of::<u64>()) {
+            Ok(Place::Mapped(at)) if swap.at.key == key && at.addr() % size_of::<u64>() == 0 => {
+                *place = at.cast();
+            }
+            _ => return None,
+        }
+    }
+    guard::with(&head.busy(*lane), accesses, || {
+        if !known.is_there(head) {
+            return None;
+        }
+        let mut swapped = Swapped { count: 0, other: 0 };
+        for (&place, swap) in places.iter().zip(swaps) {
+            // SAFETY: as in `change_word`.
+            let word = unsafe { AtomicU64::from_ptr(place) };
+            match word.compare_exchange(swap.from, swap.into, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => swapped.count += 1,
+                Err(other) => {
+                    swapped.other = other;
+                    break;
+                }
+            }
+        }
+        // An exchange is a full fence of these processors, and of others less.
+        if !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+            fence(Ordering::SeqCst);
+        }
+        Some(swapped)
     })
 }
 

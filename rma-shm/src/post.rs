@@ -10,7 +10,7 @@ use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Accepted, Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 
 use crate::assist::{Outcome, Request, BYTES_MAX};
@@ -326,6 +326,25 @@ unsafe impl Endpoint for ShmEndpoint {
         let local = LocalPiece { base: dst, len };
         // SAFETY: the destination is writable, by the caller's promise.
         unsafe { self.transfer(to, Direction::Get, local, at, tag) }
+    }
+
+    #[inline]
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        let local = LocalPiece { base: src.cast_mut(), len };
+        // SAFETY: the source is readable, by the caller's promise.
+        self.present(to).is_some_and(|peer| unsafe { transfer::now(peer, Direction::Put, local, at) })
+    }
+
+    #[inline]
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        let local = LocalPiece { base: dst, len };
+        // SAFETY: the destination is writable, by the caller's promise.
+        self.present(to).is_some_and(|peer| unsafe { transfer::now(peer, Direction::Get, local, at) })
+    }
+
+    #[inline]
+    fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
+        atomics::swap_words(self.present(to)?, &swaps)
     }
 
     unsafe fn put_vector(

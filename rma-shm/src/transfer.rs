@@ -3,7 +3,7 @@
 use core::ptr;
 
 use libc::iovec;
-use rma_core::provider::{FabricCode, LocalPiece, PostError, RemotePiece, VECTOR_PIECES_MAX};
+use rma_core::provider::{FabricCode, LocalPiece, PostError, RemoteAddr, RemotePiece, VECTOR_PIECES_MAX};
 
 use crate::attach::{self, Direction};
 use crate::error::{BAD_PIECES, ENDED, NO_REGION};
@@ -39,6 +39,25 @@ pub(crate) unsafe fn one(
     let run = Run { local: local.base, remote: place, len: local.len };
     // SAFETY: by the caller's promise.
     unsafe { guarded(peer, &[known], direction, &[run]) }
+}
+
+/// A put or get of mapped memory where the last look at its region has found it. `false`: nothing has happened.
+///
+/// # Safety
+/// The local piece is readable, for gets writable.
+#[inline]
+pub(crate) unsafe fn now(peer: &mut Peer, direction: Direction, local: LocalPiece, at: RemoteAddr) -> bool {
+    let Peer { head, lane, accesses, known, .. } = peer;
+    let Some(known) = known.iter().find(|known| known.key == at.key) else { return false };
+    let Ok(Place::Mapped(place)) = known.at(at.addr, local.len) else { return false };
+    guard::with(&head.busy(*lane), accesses, || {
+        let is_there = known.is_there(head);
+        if is_there {
+            // SAFETY: by the caller's promise.
+            unsafe { load_and_store(direction, local.base, place, local.len) };
+        }
+        is_there
+    })
 }
 
 /// Where a remote piece is.
@@ -164,6 +183,13 @@ unsafe fn load_and_store(direction: Direction, local: *mut u8, at: *mut u8, len:
         Direction::Put => (local, at),
         Direction::Get => (at, local),
     };
+    if len == size_of::<u64>() {
+        // SAFETY: by the caller's promise; it is read whole before it is written.
+        let word = unsafe { from.cast::<u64>().read_unaligned() };
+        // SAFETY: as above.
+        unsafe { into.cast::<u64>().write_unaligned(word) };
+        return;
+    }
     // SAFETY: by the caller's promise; an origin's buffer may overlap its own window.
     unsafe { ptr::copy(from, into, len) };
 }

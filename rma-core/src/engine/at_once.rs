@@ -39,7 +39,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let is_idle = matches!(w.state(), WindowState::Unset | WindowState::PerTarget);
         let is_other = target.0 < process.size && target != process.rank;
         // Of a shared window the lock is to be held when the call returns.
-        if !is_idle || !is_other || w.flavor == Flavor::Shared || w.parked.count() > 0 {
+        if !is_idle || !is_other || w.flavor == Flavor::Shared || w.parked.contains(target) {
             return false;
         }
         // Whichever element is given up later, the lock that it was for can be written down.
@@ -47,9 +47,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !has_room || w.find(&process.targets, target).is_some() || w.transition(|s| s.on_lock()).is_err() {
             return false;
         }
-        process.open_lock(w, ParkedLock::called(target, lock_type, false));
-        // The next operation is to this one.
-        w.find(&process.targets, target);
+        let lock = ParkedLock::called(target, lock_type, false);
+        if !process.park_lock(w, lock) {
+            process.open_lock(w, lock);
+            // The next operation is to this one.
+            w.find(&process.targets, target);
+        }
         true
     }
 
@@ -66,13 +69,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if w.state() != WindowState::PerTarget || target == process.rank || w.detached_error.is_some() {
             return false;
         }
-        let Some(t) = w.find(&process.targets, target) else { return false };
         // Seed table: UNLOCK, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
-        if !process.leave_at_once(w, t) {
-            return false;
+        if w.parked.count() == 0 || !process.leave_parked(w, target) {
+            let Some(t) = w.find(&process.targets, target) else { return false };
+            if !process.leave_at_once(w, t) {
+                return false;
+            }
+            process.free_target(w, t);
         }
-        process.free_target(w, t);
         process.leave_per_target(w);
         process.pass_fence();
         true
@@ -136,7 +141,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Completes what was posted to a target, as [`Engine::start_flush`] does, where that was complete at once.
     #[inline]
     pub fn flush_at_once(&mut self, window: WindowId, target: Rank) -> bool {
-        self.is_flushed(window, target) || (self.process.is_unfenced && self.find_flushed(window, target))
+        self.is_flushed(window, target)
+            || (self.process.is_unfenced
+                && (self.flush_parked(window, target) || self.find_flushed(window, target)))
     }
 }
 

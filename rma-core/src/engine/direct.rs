@@ -145,6 +145,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if unsafe { self.put_direct(window, target, disp, origin, len) } {
             return Poll::Ready(Ok(()));
         }
+        // SAFETY: the caller's promise.
+        if unsafe { self.put_parked(window, target, disp, origin, len) } {
+            return Poll::Ready(Ok(()));
+        }
         let result = core::ptr::null_mut();
         // SAFETY: the caller's promise covers the only buffer of a put.
         unsafe { self.transfer(window, OpKind::Put, target, disp, origin, result, len) }.map_err(Box::new)
@@ -178,6 +182,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         // SAFETY: the caller's promise.
         if unsafe { self.get_direct(window, target, disp, result, len) } {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { self.get_parked(window, target, disp, result, len) } {
             return Poll::Ready(Ok(()));
         }
         // SAFETY: the caller's promise covers the only buffer of a get.

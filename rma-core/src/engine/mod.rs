@@ -17,6 +17,7 @@ mod notify;
 mod operation;
 mod order;
 mod own;
+mod parked;
 mod pscw;
 mod request;
 mod serve;

@@ -16,6 +16,7 @@ mod near;
 mod neighbours;
 mod notes;
 mod origin_role;
+mod parked;
 mod peers;
 mod process;
 mod proxies;

@@ -3,12 +3,14 @@
 //! is seldom, goes the way of every lock by words (`progress/words.rs`), from where this has come to.
 #![allow(unsafe_code)] // the fabric accesses operands
 
+use core::ptr::NonNull;
+
 use super::tag::LockSeat;
 use super::waiters::NearWords;
 use super::{Place, Process};
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
-use crate::ids::Tag;
+use crate::ids::{PeerAddr, Tag};
 use crate::lock::words::{Atomic, Claim, Ran, Turn, Word, WordLock};
 use crate::op::ReduceOp;
 use crate::provider::{Accepted, Endpoint, Post, PostError, RemoteAddr};
@@ -18,7 +20,7 @@ use crate::window::{offset_of, Window, OWN_SEAT};
 
 /// Does something to a word that is near. `Err`: what the fabric said in the place of doing it.
 #[inline(always)]
-fn change(
+pub(super) fn change(
     endpoint: &mut impl Endpoint,
     NearWords { peer, at }: NearWords,
     word: Word,
@@ -82,7 +84,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if te.words.is_held() {
             te.lock.on_grant().unwrap_or_default();
             self.refresh_direct(t);
-            return self.targets[t].direct.is_some();
+            let is_direct = self.targets[t].direct.is_some();
+            if is_direct {
+                self.remember_near(w, t);
+            }
+            return is_direct;
         }
         w.dirty = true;
         if let (true, Some(words)) = (self.targets[t].words.is_waiting(), &mut w.words) {
@@ -131,6 +137,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if let Some(ticket) = self.targets[t].words.waits_with() {
             self.write_down_waiter(near, ticket);
         }
+    }
+
+    /// Whether puts to a peer are loads and stores of this process there.
+    #[inline(never)]
+    pub(super) fn is_reached(&mut self, peer: PeerAddr, at: RemoteAddr) -> bool {
+        // SAFETY: nobody reads a byte of none.
+        unsafe { self.endpoint.put_now(peer, NonNull::dangling().as_ptr(), 0, at) }
     }
 
     /// Takes the lock of the own window, if its words are near and nobody is in the way. `false`: it is not held, nothing
@@ -201,7 +214,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// An atomic that was counted was not done.
     #[cold]
-    fn on_refused_word(&mut self, posted: Post) {
+    pub(super) fn on_refused_word(&mut self, posted: Post) {
         self.counters.lock_atomics -= u64::from(posted.is_err());
         self.counters.again += u64::from(posted == Err(PostError::Again));
     }

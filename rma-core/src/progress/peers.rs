@@ -64,13 +64,14 @@ pub(crate) struct PeerTable {
     count: usize,
     capacity: usize,
     hand: usize,
+    forgotten: u32,
 }
 
 impl PeerTable {
     pub(crate) fn new(capacity: usize) -> Self {
         let places = (2 * capacity).next_power_of_two();
         let vacant = Entry { place: VACANT, pins: 0, peer: PeerAddr(0), recent: false };
-        Self { entries: vec![vacant; places].into_boxed_slice(), count: 0, capacity, hand: 0 }
+        Self { entries: vec![vacant; places].into_boxed_slice(), count: 0, capacity, hand: 0, forgotten: 0 }
     }
 
     #[inline]
@@ -95,6 +96,12 @@ impl PeerTable {
         let at = self.position(place).ok()?;
         self.entries[at].recent = true;
         Some(self.entries[at].peer)
+    }
+
+    /// How many addresses were forgotten so far, modulo 2^32: while this is the same each that was known still is.
+    #[inline]
+    pub(crate) fn forgotten(&self) -> u32 {
+        self.forgotten
     }
 
     /// The rank that has this address, or whose ghost has it.
@@ -155,7 +162,7 @@ impl PeerTable {
     /// Every peer is in use by a target element at this moment: more targets than `RMA_PEERS`.
     #[cold]
     fn grow(&mut self) {
-        let mut larger = Self::new(2 * self.capacity);
+        let mut larger = Self { forgotten: self.forgotten, ..Self::new(2 * self.capacity) };
         for entry in self.entries.iter().filter(|entry| entry.place != VACANT) {
             larger.put(*entry);
         }
@@ -165,6 +172,7 @@ impl PeerTable {
     fn remove(&mut self, mut at: usize) {
         let mask = self.entries.len() - 1;
         self.count -= 1;
+        self.forgotten = self.forgotten.wrapping_add(1);
         let mut next = (at + 1) & mask;
         while self.entries[next].place != VACANT {
             let home = self.home(self.entries[next].place);

@@ -70,18 +70,29 @@ impl ParkedLocks {
         self.locks.len() as u32
     }
 
+    #[inline]
+    fn place(&self, rank: Rank) -> Result<usize, usize> {
+        match &*self.locks {
+            [] => Err(0),
+            [lock] if lock.rank == rank => Ok(0),
+            _ => self.search(rank),
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    fn place(&self, rank: Rank) -> Result<usize, usize> {
+    fn search(&self, rank: Rank) -> Result<usize, usize> {
         self.locks.binary_search_by_key(&rank, |lock| lock.rank)
     }
 
     /// The lock of `rank`, if its target has no element.
+    #[inline]
     pub(crate) fn find(&self, rank: Rank) -> Option<&ParkedLock> {
         self.locks.get(self.place(rank).ok()?)
     }
 
     /// The same, to be changed.
+    #[inline]
     pub(crate) fn find_mut(&mut self, rank: Rank) -> Option<&mut ParkedLock> {
         let place = self.place(rank).ok()?;
         self.locks.get_mut(place)
@@ -94,11 +105,12 @@ impl ParkedLocks {
     }
 
     /// Adds a lock, whose rank has none here.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub(crate) fn insert(&mut self, lock: ParkedLock) {
-        if let Err(place) = self.place(lock.rank) {
-            self.locks.insert(place, lock);
+        match self.place(lock.rank) {
+            Err(place) if place == self.locks.len() => self.locks.push(lock),
+            Err(place) => self.locks.insert(place, lock),
+            Ok(_) => {}
         }
     }
 
@@ -109,7 +121,10 @@ impl ParkedLocks {
             return None;
         }
         let place = self.place(rank).ok()?;
-        Some(self.locks.remove(place))
+        match place + 1 == self.locks.len() {
+            true => self.locks.pop(),
+            false => Some(self.locks.remove(place)),
+        }
     }
 
     /// Bytes held beyond the structure itself.

@@ -5,6 +5,7 @@ mod busy;
 mod checking;
 mod dynamic;
 mod memory;
+mod near;
 mod words;
 
 use alloc::boxed::Box;
@@ -13,6 +14,7 @@ use core::sync::atomic::{fence, Ordering};
 pub(crate) use board::{Boards, Line, Told};
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use memory::OwnedMemory;
+pub(crate) use near::NearTarget;
 pub(crate) use words::{
     has_atomics, offset_of, offset_of_waiter, Pages, Seat, Words, FIRST_PROXY, OWN_SEAT, PROXIES,
     RELEASE_SEAT, SEATS,

@@ -8,8 +8,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Allocation, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
-    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Accepted, Allocation, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 
 use super::config::native_locks;
@@ -49,6 +49,19 @@ impl SimEndpoint {
 
     fn post(&self, peer: PeerAddr, operation: Operation) -> Post {
         self.fabric.state().post(peer, operation)
+    }
+
+    /// Posts what is complete at once, or nothing.
+    fn post_now(&self, peer: PeerAddr, operation: Operation) -> bool {
+        let mut state = self.fabric.state();
+        // What is done at once has no tag.
+        state.is_done_at_once(peer, &operation) && state.post(peer, operation) == Ok(Accepted::Complete)
+    }
+
+    /// Whether a call that may be answered by nothing is, as any may.
+    fn declines(&self) -> bool {
+        let mut state = self.fabric.state();
+        state.config.near_ranks > 0 && state.random.below(DECLINED) == 0
     }
 
     #[cold]
@@ -391,6 +404,53 @@ unsafe impl Endpoint for SimEndpoint {
         state.post(to, operation).map(|_| true)
     }
 
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        if !self.native.put || len > self.limits.message_bytes_max || self.declines() {
+            return false;
+        }
+        let mut operation = Operation::new(Kind::Put, self.index, at, len, Some(Tag(0)));
+        operation.source = MemoryPointer::source(src);
+        self.post_now(to, operation)
+    }
+
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        if !self.native.get || len > self.limits.message_bytes_max || self.declines() {
+            return false;
+        }
+        let mut operation = Operation::new(Kind::Get, self.index, at, len, Some(Tag(0)));
+        operation.result = MemoryPointer::new(dst);
+        self.post_now(to, operation)
+    }
+
+    fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
+        if self.native_near.compare_atomic & (1 << Dtype::U64 as u32) == 0 {
+            return None;
+        }
+        if self.declines() {
+            return None;
+        }
+        let mut swapped = Swapped { count: 0, other: 0 };
+        for WordSwap { at, from, into } in swaps {
+            let mut before = 0_u64;
+            let mut operation =
+                Operation::new(Kind::CompareAtomic, self.index, at, size_of::<u64>(), Some(Tag(0)));
+            operation.source = MemoryPointer::source((&raw const into).cast());
+            operation.compare = MemoryPointer::source((&raw const from).cast());
+            operation.result = MemoryPointer::new((&raw mut before).cast());
+            operation.dtype = Dtype::U64;
+            // What is complete at once takes no room, so the second finds as much as the first.
+            if !self.post_now(to, operation) {
+                return None;
+            }
+            if before != from {
+                swapped.other = before;
+                break;
+            }
+            swapped.count += 1;
+        }
+        Some(swapped)
+    }
+
     fn may_tell(&self) -> bool {
         self.may_complete_at_once() && NativeOps::has(&self.native_near.atomic, Dtype::U64, ReduceOp::Sum)
     }
@@ -415,6 +475,9 @@ unsafe impl Endpoint for SimEndpoint {
 }
 
 const PAGE_BYTES: usize = 4096;
+
+/// One in so many calls of those that need do nothing does nothing.
+const DECLINED: u64 = 16;
 
 /// What is native, and the atomics that lock windows.
 fn with_locks(mut native: NativeOps) -> NativeOps {

@@ -19,7 +19,7 @@ use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
-    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 use rma_ofi::{OfiEndpoint, OfiRegion};
 use rma_shm::{ShmEndpoint, ShmRegion};
@@ -303,6 +303,23 @@ unsafe impl Endpoint for FabricEndpoint {
     #[inline(always)]
     fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
         each!(Fabric, &mut self.0, endpoint => endpoint.tell(to, at, word))
+    }
+
+    #[inline(always)]
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.put_now(to, src, len, at) })
+    }
+
+    #[inline(always)]
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.get_now(to, dst, len, at) })
+    }
+
+    #[inline(always)]
+    fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
+        each!(Fabric, &mut self.0, endpoint => endpoint.swap_now(to, swaps))
     }
 
     fn may_tell(&self) -> bool {

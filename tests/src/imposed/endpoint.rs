@@ -8,7 +8,7 @@ use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Accepted, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 use rma_sim::Random;
 
@@ -316,6 +316,24 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
 
     fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
         self.inner.tell(to, self.fabric.below(at), word)
+    }
+
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        // SAFETY: the caller's promise.
+        !self.fabric.disorders() && unsafe { self.inner.put_now(to, src, len, self.fabric.below(at)) }
+    }
+
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        // SAFETY: the caller's promise.
+        !self.fabric.disorders() && unsafe { self.inner.get_now(to, dst, len, self.fabric.below(at)) }
+    }
+
+    fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
+        if self.fabric.disorders() {
+            return None;
+        }
+        let swaps = swaps.map(|swap| WordSwap { at: self.fabric.below(swap.at), ..swap });
+        self.inner.swap_now(to, swaps)
     }
 
     fn may_tell(&self) -> bool {

@@ -2,10 +2,12 @@
 //! change the words and nobody computes at the target (docs/locks.md).
 
 mod line;
+mod now;
 #[cfg(test)]
 mod tests;
 
 pub use line::{holder_of, Tickets};
+pub use now::{Swap, Swaps};
 
 use super::LockType;
 use crate::ids::Rank;

@@ -1,0 +1,107 @@
+//! Puts and gets of lock epochs to neighbours that have no target element (`progress/parked.rs`).
+#![allow(unsafe_code)] // the user's buffers come as raw pointers
+
+use super::Engine;
+use crate::bootstrap::Bootstrap;
+use crate::ids::{Rank, WindowId};
+use crate::lock::words::Memo;
+use crate::progress::Process;
+use crate::provider::Endpoint;
+use crate::table::ParkedLock;
+use crate::window::Window;
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// A put to a neighbour whose lock has no element. `false`: not possible so, nothing happened but that the lock may be
+    /// held.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(always)]
+    pub(super) unsafe fn put_parked(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        let process = &mut self.process;
+        if !w.direct_put || !process.is_one_message(len) {
+            return false;
+        }
+        let Some(near) = process.hold_parked(w, target) else { return false };
+        let Some(at) = near.locate(disp, len) else { return false };
+        // SAFETY: the caller's promise is the endpoint's.
+        if !unsafe { process.endpoint.put_now(near.peer, origin, len, at) } {
+            return false;
+        }
+        process.counters.native_puts += 1;
+        process.count_parked(len);
+        true
+    }
+
+    /// The same of a get.
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline(always)]
+    pub(super) unsafe fn get_parked(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        let process = &mut self.process;
+        if !w.direct_get || !process.is_one_message(len) {
+            return false;
+        }
+        let Some(near) = process.hold_parked(w, target) else { return false };
+        let Some(at) = near.locate(disp, len) else { return false };
+        // SAFETY: the caller's promise is the endpoint's.
+        if !unsafe { process.endpoint.get_now(near.peer, result, len, at) } {
+            return false;
+        }
+        process.counters.native_gets += 1;
+        process.count_parked(len);
+        true
+    }
+
+    /// Whether a flush of a locked target without element has nothing left to do.
+    #[inline]
+    pub(super) fn flush_parked(&mut self, window: WindowId, target: Rank) -> bool {
+        let Some(w) = self.windows.get(window) else { return false };
+        let is_open = |lock: &ParkedLock| !lock.is_closing && lock.words != Memo::Lost;
+        let is_known = w.parked.count() > 0 && w.parked.find(target).is_some_and(is_open);
+        let is_well = w.detached_error.is_none() && self.process.failure.is_none();
+        let is_flushed = is_known && is_well && w.acks.is_empty();
+        if is_flushed {
+            w.mem_sync();
+            self.process.pass_fence();
+        }
+        is_flushed
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Counts what was done at once.
+    #[inline(always)]
+    fn count_parked(&mut self, len: usize) {
+        self.counters.native_bytes += len as u64;
+        self.is_unfenced = true;
+    }
+
+    /// Opens the epoch of a lock on a neighbour that was locked before, without an element. `false`: with one.
+    #[inline(always)]
+    pub(super) fn park_lock(&mut self, w: &mut Window<E::Region>, lock: ParkedLock) -> bool {
+        let forgotten = self.peers.forgotten();
+        let is_near = w.words.as_mut().is_some_and(|words| words.near.find(lock.rank, forgotten).is_some());
+        if is_near {
+            w.parked.insert(lock);
+        }
+        is_near
+    }
+}
