@@ -385,10 +385,7 @@ impl Program {
             result: if kind.has_result() { place(results) } else { core::ptr::null_mut() },
             compare: core::ptr::null(),
         };
-        // SAFETY: both places are this act's own, and stay until the scenario is over.
-        #[allow(unsafe_code)]
-        let posted = unsafe { self.engine.post(self.window, &operation) };
-        match posted {
+        match self.call(&operation) {
             Poll::Ready(Ok(())) => {
                 if kind.has_result() {
                     self.got = self.at;
@@ -399,6 +396,20 @@ impl Program {
             Poll::Pending => self.progress(),
         }
         Ok(())
+    }
+
+    /// The call that a program makes for the operation. Its places are an act's own, and stay until the scenario is over.
+    #[allow(unsafe_code)]
+    fn call(&mut self, operation: &Operation) -> Poll<Result<(), RmaError>> {
+        let &Operation { target, disp, origin, result, len, .. } = operation;
+        match operation.kind {
+            // SAFETY: as said; so for all of these.
+            OpKind::Put => unsafe { self.engine.put(self.window, target, disp, origin, len) },
+            // SAFETY: as above.
+            OpKind::Get => unsafe { self.engine.get(self.window, target, disp, result, len) },
+            // SAFETY: as above.
+            _ => unsafe { self.engine.post(self.window, operation) },
+        }
     }
 
     fn blame(&self, error: &RmaError) -> Fault {

@@ -55,6 +55,7 @@ pub(super) fn words(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     all.push(new("lock_all against exclusive locks", pool, each(ranks, against)).ending(0, 0, total));
     deaths(ranks, pool, all);
     proxies(ranks, all);
+    in_one_go(ranks, all);
 }
 
 /// What a rank with the choice takes: packets for what fits one, and words for what does not. All reach the words.
@@ -69,6 +70,63 @@ fn by_neighbours(scenario: &mut Scenario) {
     scenario.fabric.native = NativeOps::default();
     (scenario.fabric.near_ranks, scenario.fabric.near_locks) = (2, true);
     scenario.config.lock_protocol = LockProtocol::Auto;
+}
+
+/// All are neighbours, and do puts on each other themselves.
+fn among_neighbours(scenario: &mut Scenario) {
+    by_neighbours(scenario);
+    let native = &mut scenario.fabric.native;
+    (native.put, native.get) = (true, true);
+    scenario.fabric.near_ranks = scenario.fabric.ranks;
+}
+
+/// Locks of neighbours, of which the second is taken in one go where nobody is in the way, and given back so.
+fn in_one_go(ranks: u32, all: &mut Vec<Scenario>) {
+    let put = |is_exclusive| {
+        let (target, word, number) = (0, 1, 7);
+        let mut acts =
+            vec![lock(target, is_exclusive), Act::Put { target, word, number }, Act::Flush { target }];
+        acts.extend([Act::Enter { target, is_exclusive }, Act::Leave { target }, Act::Unlock { target }]);
+        acts
+    };
+    let twice = |is_exclusive| [put(is_exclusive), put(is_exclusive)].concat();
+    let mut everywhere = vec![Act::LockAll { no_check: false }, Act::Put { target: 0, word: 1, number: 7 }];
+    let (target, is_exclusive) = (0, SHARED);
+    everywhere.extend([
+        Act::Flush { target },
+        Act::Enter { target, is_exclusive },
+        Act::Leave { target },
+        Act::UnlockAll,
+    ]);
+    let mut programs = vec![
+        ("in one go, alone, against the owner", hold(0, EXCLUSIVE), vec![]),
+        ("in one go, alone, against another", vec![], put(EXCLUSIVE)),
+        ("in one go, alone, against a share", vec![], put(SHARED)),
+        ("in one go, alone, against lock_all", vec![], everywhere),
+    ];
+    if ranks == 2 {
+        programs.truncate(1);
+    }
+    for (name, first, last) in programs {
+        let acts = |kind| {
+            move |rank| match rank {
+                0 => first.clone(),
+                1 => twice(kind),
+                _ => last.clone(),
+            }
+        };
+        all.push(new(name, 1, each(ranks, acts(EXCLUSIVE))).ending(0, 1, 7).with(among_neighbours));
+    }
+    if ranks > 2 {
+        // The last of them has a ticket that can be drawn so, also behind the one alone.
+        let acts = |rank| match rank {
+            0 => vec![],
+            1 => [twice(SHARED), twice(SHARED)].concat(),
+            _ => put(EXCLUSIVE),
+        };
+        let shared = new("in one go, a share, against one alone", 1, each(ranks, acts));
+        all.push(shared.ending(0, 1, 7).with(among_neighbours));
+    }
 }
 
 /// Two neighbours, and two who ask by packets, of which one waits at a time and one is to ask again.

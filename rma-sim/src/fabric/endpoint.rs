@@ -58,10 +58,23 @@ impl SimEndpoint {
         state.is_done_at_once(peer, &operation) && state.post(peer, operation) == Ok(Accepted::Complete)
     }
 
+    /// Swaps a word if it is as expected; what it was before.
+    fn swap_word(&self, to: PeerAddr, WordSwap { at, from, into }: WordSwap) -> Option<u64> {
+        let mut before = 0_u64;
+        let len = size_of::<u64>();
+        let mut operation = Operation::new(Kind::CompareAtomic, self.index, at, len, Some(Tag(0)));
+        operation.source = MemoryPointer::source((&raw const into).cast());
+        operation.compare = MemoryPointer::source((&raw const from).cast());
+        operation.result = MemoryPointer::new((&raw mut before).cast());
+        operation.dtype = Dtype::U64;
+        self.post_now(to, operation).then_some(before)
+    }
+
     /// Whether a call that may be answered by nothing is, as any may.
     fn declines(&self) -> bool {
         let mut state = self.fabric.state();
-        state.config.near_ranks > 0 && state.random.below(DECLINED) == 0
+        let per_mille = state.config.faults.again_per_mille;
+        state.random.chance(per_mille)
     }
 
     #[cold]
@@ -430,19 +443,14 @@ unsafe impl Endpoint for SimEndpoint {
             return None;
         }
         let mut swapped = Swapped { count: 0, other: 0 };
-        for WordSwap { at, from, into } in swaps {
-            let mut before = 0_u64;
-            let mut operation =
-                Operation::new(Kind::CompareAtomic, self.index, at, size_of::<u64>(), Some(Tag(0)));
-            operation.source = MemoryPointer::source((&raw const into).cast());
-            operation.compare = MemoryPointer::source((&raw const from).cast());
-            operation.result = MemoryPointer::new((&raw mut before).cast());
-            operation.dtype = Dtype::U64;
-            // What is complete at once takes no room, so the second finds as much as the first.
-            if !self.post_now(to, operation) {
-                return None;
+        for swap in swaps {
+            let mut before = self.swap_word(to, swap);
+            // Where one was done, so is the next: what the fabric refuses by chance it takes another time.
+            while before.is_none() && swapped.count > 0 {
+                before = self.swap_word(to, swap);
             }
-            if before != from {
+            let before = before?;
+            if before != swap.from {
                 swapped.other = before;
                 break;
             }
@@ -475,9 +483,6 @@ unsafe impl Endpoint for SimEndpoint {
 }
 
 const PAGE_BYTES: usize = 4096;
-
-/// One in so many calls of those that need do nothing does nothing.
-const DECLINED: u64 = 16;
 
 /// What is native, and the atomics that lock windows.
 fn with_locks(mut native: NativeOps) -> NativeOps {

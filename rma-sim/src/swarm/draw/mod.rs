@@ -88,7 +88,9 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
     // Plans without threads are what they were before there were any.
     let has_threads = Random::new(seed ^ thread::SOURCE).chance(400);
     let moves = Vec::new();
-    let mut draw = Draw { random, ranks, windows: &windows, operations, has_threads, attached, moves };
+    let has_near = word::has_near(&config, &fabric);
+    let mut draw =
+        Draw { random, ranks, windows: &windows, operations, has_threads, has_near, attached, moves };
     let mut phases = Vec::new();
     for _ in 0..count {
         phases.extend(draw.region_phase());
@@ -140,12 +142,23 @@ struct Draw<'a> {
     operations: u64,
     /// Ranks fork.
     has_threads: bool,
+    /// Ranks lock their neighbours' windows by words, for which a lock is another the second time.
+    has_near: bool,
     attached: Attached,
     /// What ranks do with regions in the phase being drawn, and where in their scripts does not matter.
     moves: Vec<(u32, Vec<Action>)>,
 }
 
 impl Draw<'_> {
+    /// How often an epoch comes, one behind the other.
+    fn epochs(&mut self) -> u64 {
+        if self.has_near {
+            self.random.between(1, 4)
+        } else {
+            1
+        }
+    }
+
     fn phase(&mut self) -> Phase {
         let may_lock = !self.lockable().is_empty();
         let may_start = self.ranks <= Members::RANKS_MAX;

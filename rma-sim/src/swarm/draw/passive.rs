@@ -78,11 +78,13 @@ impl Draw<'_> {
         let target = self.target();
         let is_exclusive = !rules.all_shared && self.random.chance(500);
         let no_check = rules.all_shared && self.random.chance(300);
-        script.push(Action::Lock { window, target, is_exclusive, no_check });
-        let chosen = candidates(rank, spans, window, Some(target), None);
-        self.body(rank, spans, &chosen, Some(target), window, uses, script);
-        script.push(Action::Unlock { window, target });
-        uses.complete(spans, window, Some(target));
+        for _ in 0..self.epochs() {
+            script.push(Action::Lock { window, target, is_exclusive, no_check });
+            let chosen = candidates(rank, spans, window, Some(target), None);
+            self.body(rank, spans, &chosen, Some(target), window, uses, script);
+            script.push(Action::Unlock { window, target });
+            uses.complete(spans, window, Some(target));
+        }
     }
 
     /// Several shared locks at a time, on any windows.
@@ -153,19 +155,21 @@ impl Draw<'_> {
                 form: Form::Plain,
             })
         };
-        script.push(Action::Lock { window, target, is_exclusive: true, no_check: false });
-        if let Some(direct) = self.increments_directly(&spans[index], index) {
-            script.extend(direct);
+        for _ in 0..self.epochs() {
+            script.push(Action::Lock { window, target, is_exclusive: true, no_check: false });
+            if let Some(direct) = self.increments_directly(&spans[index], index) {
+                script.extend(direct);
+                script.push(Action::Unlock { window, target });
+                continue;
+            }
+            script.push(access(Verb::Get, ReduceOp::NoOp, Payload::Number(0)));
+            script.push(Action::Flush { window, target: Some(target), is_local: self.random.chance(500) });
+            script.push(access(Verb::Put, ReduceOp::Replace, Payload::LastResultPlusOne));
+            if self.random.chance(300) {
+                script.push(Action::Flush { window, target: Some(target), is_local: false });
+            }
             script.push(Action::Unlock { window, target });
-            return;
         }
-        script.push(access(Verb::Get, ReduceOp::NoOp, Payload::Number(0)));
-        script.push(Action::Flush { window, target: Some(target), is_local: self.random.chance(500) });
-        script.push(access(Verb::Put, ReduceOp::Replace, Payload::LastResultPlusOne));
-        if self.random.chance(300) {
-            script.push(Action::Flush { window, target: Some(target), is_local: false });
-        }
-        script.push(Action::Unlock { window, target });
     }
 
     /// Operations with flushes between them, by threads too.

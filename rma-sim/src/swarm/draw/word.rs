@@ -28,6 +28,11 @@ pub(super) fn settle(config: &mut Config, fabric: &mut FabricConfig, random: &mu
     }
 }
 
+/// Whether neighbours may lock each other's windows by words.
+pub(super) fn has_near(config: &Config, fabric: &FabricConfig) -> bool {
+    config.lock_protocol != LockProtocol::Message && fabric.near_ranks > 0
+}
+
 /// Some windows have a protocol of their own.
 pub(super) fn hint(windows: &mut [WindowPlan], random: &mut Random) {
     for window in windows {
