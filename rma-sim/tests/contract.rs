@@ -8,7 +8,7 @@ use rma_core::ids::{RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Accepted, Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Order, Post, PostError,
-    RemoteAddr, SendClass,
+    RemoteAddr, SendClass, Swapped, WordSwap,
 };
 use rma_sim::{FabricConfig, Faults, Random, Sabotage, Traffic, Verdict};
 
@@ -517,4 +517,39 @@ fn line_14_words_are_set_where_they_are_and_nowhere_else() {
         let seen = pair.settle();
         assert_eq!((seen.done, seen.failed), (vec![], vec![]), "there is no tag to come back");
     }
+}
+
+#[test]
+fn line_15_what_is_done_now_is_done_and_else_nothing() {
+    let (mut done, mut swapped) = (0, 0);
+    for seed in 0..50 {
+        let mut config = wild(seed);
+        config.near_ranks = if seed % 4 == 3 { 1 } else { 2 };
+        (config.near_locks, config.faults.split_atomics) = (true, false);
+        let mut pair = Pair::new(config);
+        let (to, at) = (pair.peers[0], pair.at(0));
+        let is_near = pair.endpoints[0].completes_at_once(to);
+        let bytes = [7_u8; 8];
+        // SAFETY: the bytes are there during the call, when all is over.
+        let is_put = unsafe { pair.endpoints[0].put_now(to, bytes.as_ptr(), 8, at) };
+        assert_eq!(pair.target.bytes()[..8], [if is_put { 7 } else { 0 }; 8], "seed {seed}");
+        assert!(is_near || !is_put, "seed {seed}");
+        done += u32::from(is_put);
+        let from = u64::from_ne_bytes(pair.target.bytes()[..8].try_into().unwrap());
+        let second = RemoteAddr { addr: at.addr.wrapping_add(8), ..at };
+        let swaps = [WordSwap { at, from, into: 1 }, WordSwap { at: second, from: 3, into: 9 }];
+        let result = pair.endpoints[0].swap_now(to, swaps);
+        let expected = Swapped { count: 1, other: 0 };
+        assert!(result.is_none_or(|result| result == expected && is_near), "seed {seed}: {result:?}");
+        let word = if result.is_some() { 1 } else { from };
+        assert_eq!(pair.target.bytes()[..8], word.to_ne_bytes(), "seed {seed}");
+        assert_eq!(pair.target.bytes()[8..16], [0; 8], "seed {seed}");
+        swapped += u32::from(result.is_some());
+        let nobodys = RemoteAddr { key: RemoteKey(at.key.0 ^ 1), ..at };
+        // SAFETY: as above.
+        assert!(!unsafe { pair.endpoints[0].put_now(to, bytes.as_ptr(), 8, nobodys) }, "seed {seed}");
+        let seen = pair.settle();
+        assert_eq!((seen.done, seen.failed), (vec![], vec![]), "there is no tag to come back");
+    }
+    assert!(done > 10 && swapped > 10, "{done} puts and {swapped} swaps were done at once");
 }

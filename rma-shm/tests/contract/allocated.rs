@@ -1,4 +1,4 @@
-//! Memory that the endpoint allocates, and words in it: lines 11 and 14 of the contract.
+//! Memory that the endpoint allocates, and words in it: lines 11, 14 and 15 of the contract.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rma_core::dtype::Dtype;
 use rma_core::ids::{RemoteKey, Tag};
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Allocation, Endpoint, MemoryRegion, NativeOps, RemoteAddr};
+use rma_core::provider::{
+    Accepted, Allocation, Endpoint, MemoryRegion, NativeOps, RemoteAddr, Swapped, WordSwap,
+};
 use rma_shm::{Options, Reach, ShmEndpoint};
 
 use crate::world::World;
@@ -101,4 +103,62 @@ pub(crate) fn other_memory_is_refused_where_it_is_not_reached() {
     assert!(matches!(none.allocate(64, 0), Allocation::Anywhere));
     assert_eq!(none.native_allocated(), &NativeOps::default());
     assert!(!none.may_tell());
+}
+
+pub(crate) fn line_15_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
+    let mut world = World::new(vec![open(reach), open(reach)]);
+    let Allocation::Here { base, mapping } = world.nodes[1].ep.allocate(LEN, ALIGNMENT) else {
+        panic!("no memory")
+    };
+    // SAFETY: the mapping is dropped behind the region.
+    let region = unsafe { world.nodes[1].ep.register(base, LEN, RemoteKey(5)) }.unwrap();
+    let (peer, key, first) = (world.nodes[0].peers[1], region.remote_key(), region.remote_base());
+    let at = |offset: u64| RemoteAddr { addr: first.wrapping_add(offset), key };
+    let put = |world: &mut World<ShmEndpoint>, bytes: &[u8], at| {
+        // SAFETY: the bytes are there during the call.
+        unsafe { world.nodes[0].ep.put_now(peer, bytes.as_ptr(), bytes.len(), at) }
+    };
+    let get = |world: &mut World<ShmEndpoint>, bytes: &mut [u8], at| {
+        // SAFETY: as above.
+        unsafe { world.nodes[0].ep.get_now(peer, bytes.as_mut_ptr(), bytes.len(), at) }
+    };
+    let swap = |at, from, into| WordSwap { at, from, into };
+    assert!(!put(&mut world, &[1; 8], at(0)), "what was never asked for has to be looked up first");
+    // SAFETY: the operand is there during the call, when all is over.
+    let posted = unsafe { world.nodes[0].ep.put(peer, [7_u8; 8].as_ptr(), 8, at(0), Tag(1)) };
+    assert_eq!(posted, Ok(Accepted::Complete));
+    for len in [0, 1, 8, 13, 4096] {
+        assert!(put(&mut world, &vec![len as u8; len], at(64)));
+        let mut back = vec![0; len];
+        assert!(get(&mut world, &mut back, at(64)));
+        assert_eq!(back, vec![len as u8; len]);
+    }
+    // SAFETY: mapped as long as the mapping is there; all access them by atomics.
+    let word = |offset| unsafe { AtomicU64::from_ptr(base.as_ptr().wrapping_add(offset).cast()) };
+    word(128).store(5, Ordering::Relaxed);
+    word(136).store(6, Ordering::Relaxed);
+    let swaps = [swap(at(128), 5, 50), swap(at(136), 6, 60)];
+    let ep = &mut world.nodes[0].ep;
+    assert_eq!(ep.swap_now(peer, swaps), Some(Swapped { count: 2, other: 0 }));
+    assert_eq!(ep.swap_now(peer, swaps), Some(Swapped { count: 0, other: 50 }), "the second is not tried");
+    let half = [swap(at(128), 50, 51), swap(at(136), 6, 61)];
+    assert_eq!(ep.swap_now(peer, half), Some(Swapped { count: 1, other: 60 }));
+    assert_eq!([128, 136].map(|offset| word(offset).load(Ordering::Relaxed)), [51, 60]);
+    // Nothing of two is done where one cannot be.
+    let beside = [at(129), at(LEN as u64), at(LEN as u64 - 4), at(u64::MAX)];
+    let nobodys = RemoteAddr { key: RemoteKey(key.0 ^ 0x55), ..at(0) };
+    for there in beside.into_iter().chain([nobodys]) {
+        assert_eq!(world.nodes[0].ep.swap_now(peer, [swap(at(128), 51, 99), swap(there, 0, 99)]), None);
+        assert_eq!(world.nodes[0].ep.swap_now(peer, [swap(there, 0, 99)]), None);
+        let is_there = there == beside[0];
+        assert!(is_there || !put(&mut world, &[99; 8], there), "{there:?}");
+        assert!(is_there || !get(&mut world, &mut [0; 8], there), "{there:?}");
+    }
+    drop(region);
+    assert!(!put(&mut world, &[99; 8], at(0)) && !get(&mut world, &mut [0; 8], at(0)), "the region is gone");
+    assert_eq!(world.nodes[0].ep.swap_now(peer, [swap(at(128), 51, 99)]), None);
+    // SAFETY: nobody else has it any more.
+    let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), LEN) };
+    assert!(!bytes.contains(&99), "something was done");
+    drop(mapping);
 }
