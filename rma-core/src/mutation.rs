@@ -132,6 +132,8 @@ mutations! {
     WordCarryKept,
     /// A neighbour's lock is taken alone in one go where one rank has locked all.
     NowPassesLockAll,
+    /// A neighbour is locked under lock_all in one go where another rank is alone.
+    NowPassesAlone,
     /// It is taken in one go beside others though somebody waits to be alone, or is.
     NowShareUnasked,
     /// A lock that is words, asked for by a packet, is granted before its turn has come.

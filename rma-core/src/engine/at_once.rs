@@ -101,8 +101,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if w.words.as_deref().is_some_and(is_taken) {
             return false;
         }
-        if !process.take_own_words(w, Claim::Everywhere) {
-            return false;
+        if !process.take_own_share(w) {
+            if !process.take_own_words(w, Claim::Everywhere) {
+                return false;
+            }
+            process.remember_own(w);
         }
         (w.self_lock, w.lock_all_no_check) = (SelfLock::Held, false);
         let is_open = w.transition(|state| state.on_lock_all()).is_ok();
@@ -127,12 +130,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         // Seed table: UNLOCK_ALL, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
+        while let Some(rank) = w.parked.last() {
+            if !process.leave_parked(w, rank) {
+                return false;
+            }
+        }
         while let Some(t) = w.slots.next(&process.targets, NONE) {
             if !process.leave_at_once(w, t) {
                 return false;
             }
             process.free_target(w, t);
         }
+        process.leave_own_share(w);
         process.end_lock_all(w);
         process.pass_fence();
         true

@@ -119,6 +119,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         self.process.settle(w);
+        if w.state() == WindowState::LockAllCalled && self.process.poll_leave_shares(w).is_pending() {
+            return Poll::Pending;
+        }
         if w.state() == WindowState::LockAllIssued {
             return self.wait(sync, Phase::Grant);
         }
@@ -162,6 +165,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Gives back the locks of neighbours without element, or lets elements do that. Where there are none, the window
+    /// protocol takes all locks, and these with them.
+    fn poll_leave_shares(&mut self, w: &mut Window<E::Region>) -> Poll<()> {
+        while let Some(rank) = w.parked.last() {
+            if self.leave_parked(w, rank) {
+                continue;
+            }
+            let Some(t) = self.poll_target_element(w, rank) else { return Poll::Pending };
+            self.adopt_target(w, t, false);
+            self.want_unlock(w, t);
+        }
+        Poll::Ready(())
+    }
+
     /// Everything of the epoch is over.
     pub(super) fn end_lock_all(&mut self, w: &mut Window<E::Region>) {
         let _ = w.transition(|state| state.on_unlock_all());

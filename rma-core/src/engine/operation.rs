@@ -427,7 +427,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     ///
     /// # Safety
     /// As for [`Engine::post`].
-    unsafe fn post_counted(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
+    unsafe fn post_counted(&mut self, w: &mut Window<E::Region>, t: u32, operation: &Operation) -> bool {
         let &Operation { kind, disp, len, dtype, op, .. } = operation;
         if !self.targets[t].is_unmarked() {
             self.settle_marks(t);
@@ -482,6 +482,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             }
         }
         self.counters.native_bytes += len as u64;
+        if at_once && is_transfer {
+            self.remember_near(w, t);
+        }
         true
     }
 

@@ -1,4 +1,4 @@
-//! Puts and gets of lock epochs to neighbours that have no target element (`progress/parked.rs`).
+//! Puts and gets to neighbours that have no target element (`progress/parked.rs`).
 #![allow(unsafe_code)] // the user's buffers come as raw pointers
 
 use super::Engine;
@@ -11,7 +11,7 @@ use crate::table::ParkedLock;
 use crate::window::Window;
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
-    /// A put to a neighbour whose lock has no element. `false`: not possible so, nothing happened but that the lock may be
+    /// A put to a neighbour without an element. `false`: not possible so, nothing happened but that the lock may be
     /// held.
     ///
     /// # Safety
@@ -30,12 +30,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.direct_put || !process.is_one_message(len) {
             return false;
         }
-        let Some(near) = process.hold_parked(w, target) else { return false };
+        let Some(near) = process.near_way(w, target) else { return false };
         let Some(at) = near.locate(disp, len) else { return false };
         // SAFETY: the caller's promise is the endpoint's.
         if !unsafe { process.endpoint.put_now(near.peer, origin, len, at) } {
             return false;
         }
+        w.fence_active = true;
         process.counters.native_puts += 1;
         process.count_parked(len);
         true
@@ -59,12 +60,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.direct_get || !process.is_one_message(len) {
             return false;
         }
-        let Some(near) = process.hold_parked(w, target) else { return false };
+        let Some(near) = process.near_way(w, target) else { return false };
         let Some(at) = near.locate(disp, len) else { return false };
         // SAFETY: the caller's promise is the endpoint's.
         if !unsafe { process.endpoint.get_now(near.peer, result, len, at) } {
             return false;
         }
+        w.fence_active = true;
         process.counters.native_gets += 1;
         process.count_parked(len);
         true
@@ -75,7 +77,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub(super) fn flush_parked(&mut self, window: WindowId, target: Rank) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
         let is_open = |lock: &ParkedLock| !lock.is_closing && lock.words != Memo::Lost;
-        let is_known = w.parked.count() > 0 && w.parked.find(target).is_some_and(is_open);
+        let is_known = w.state().is_passive() && w.parked.find(target).is_some_and(is_open);
         let is_well = w.detached_error.is_none() && self.process.failure.is_none();
         let is_flushed = is_known && is_well && w.acks.is_empty();
         if is_flushed {
@@ -98,7 +100,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline(always)]
     pub(super) fn park_lock(&mut self, w: &mut Window<E::Region>, lock: ParkedLock) -> bool {
         let forgotten = self.peers.forgotten();
-        let is_near = w.words.as_mut().is_some_and(|words| words.near.find(lock.rank, forgotten).is_some());
+        let near = w.near.as_mut().and_then(|near| near.find(lock.rank, forgotten));
+        let is_near = near.is_some_and(|near| near.place.is_some());
         if is_near {
             w.parked.insert(lock);
         }

@@ -228,6 +228,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             targets,
         );
         (w.paths, w.flavor, w.options, w.is_served) = (paths, flavor, options, remote.is_some());
+        w.near = process.makes_near(&w).then(Box::default);
         w.may_skip_flush = process.config.lazy_targets && flavor != Flavor::Shared;
         process.make_lock_cells(id, words.is_some());
         w.words = words.map(Box::new);

@@ -157,6 +157,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     w.dirty = true;
                 }
                 w.cursor.on_skipped();
+            } else if w.walk == Walk::Lock && w.parked.remove(rank).is_some() {
+                // It is locked, and from now on like all others.
+                w.cursor.on_skipped();
             } else if self.walks_by_words(w, rank)? {
                 self.walk_words(w, rank)?;
             } else {

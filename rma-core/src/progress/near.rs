@@ -84,11 +84,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if te.words.is_held() {
             te.lock.on_grant().unwrap_or_default();
             self.refresh_direct(t);
-            let is_direct = self.targets[t].direct.is_some();
-            if is_direct {
-                self.remember_near(w, t);
-            }
-            return is_direct;
+            self.remember_near(w, t);
+            return self.targets[t].direct.is_some();
         }
         w.dirty = true;
         if let (true, Some(words)) = (self.targets[t].words.is_waiting(), &mut w.words) {

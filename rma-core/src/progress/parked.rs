@@ -1,6 +1,7 @@
-//! Locks of neighbours that have no target element: taken by the first operation, and given back by unlock, in one swap of
-//! words or two, where nobody is in the way. As every operation on such a neighbour is over when its call returns, there is
-//! nothing that an element would have to keep. Whatever is not so simple makes one, and goes the usual way.
+//! Epochs to neighbours that need no target element: as every operation on such a neighbour is over when its call returns,
+//! there is nothing that an element would have to keep. A lock by words is taken by the first operation, and given back at
+//! the end, in one swap or two, where nobody is in the way; it is written down meanwhile as that of an element which was
+//! given up. Whatever is not so simple makes an element, and goes the usual way.
 
 use super::near::change;
 use super::tag::LockSeat;
@@ -9,11 +10,14 @@ use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::counters::Counters;
 use crate::ids::Rank;
-use crate::lock::words::{Claim, Memo, Ran, Swaps, Tickets, Word, WordLock};
+use crate::lock::words::{
+    leave_everywhere, take_everywhere, Claim, Memo, Ran, Swap, Tickets, Word, WordLock,
+};
 use crate::lock::LockType;
-use crate::provider::Endpoint;
-use crate::state::TargetLockState;
-use crate::window::{NearTarget, Window};
+use crate::provider::{Endpoint, RemoteAddr, WordSwap};
+use crate::state::{TargetLockState, WindowState};
+use crate::table::ParkedLock;
+use crate::window::{offset_of, NearTarget, SelfLock, Window, OWN_SEAT};
 
 /// How many times it is tried to take a lock at once: the second time with what the first has found.
 const TRIES: usize = 2;
@@ -26,86 +30,153 @@ enum Taken {
     Ticket,
 }
 
-/// Swaps words; how many were as expected, and what the first word may be from now on. `None`: that cannot be done at once.
+/// Swaps words; whether all were as expected, or how many. `None`: that cannot be done at once.
 #[inline(always)]
 fn swap<const N: usize>(
     (endpoint, counters): (&mut impl Endpoint, &mut Counters),
     near: &mut NearTarget,
-    Swaps { swaps, tickets }: Swaps<N>,
-) -> Option<usize> {
-    let done = endpoint.swap_now(near.peer, swaps.map(|swap| near.swap(swap)))?;
+    place: RemoteAddr,
+    swaps: [Swap; N],
+) -> Option<Result<(), usize>> {
+    let words = swaps.map(|(word, from, into)| {
+        let addr = place.addr.wrapping_add(offset_of(word));
+        WordSwap { at: RemoteAddr { addr, ..place }, from, into }
+    });
+    let done = endpoint.swap_now(near.peer, words)?;
     counters.lock_atomics += N.min(done.count + 1) as u64;
-    match swaps.get(done.count) {
-        Some((word, ..)) => near.learn(*word, done.other),
-        None => near.tickets = tickets,
+    for (word, _, into) in swaps.iter().take(done.count) {
+        near.learn(*word, *into);
     }
-    Some(done.count)
+    let Some((word, ..)) = swaps.get(done.count) else { return Some(Ok(())) };
+    near.learn(*word, done.other);
+    Some(Err(done.count))
+}
+
+/// Tries to take a lock at once.
+#[inline(always)]
+fn take(
+    (endpoint, counters): (&mut impl Endpoint, &mut Counters),
+    near: &mut NearTarget,
+    place: RemoteAddr,
+    (claim, me): (Claim, Rank),
+) -> Taken {
+    for _ in 0..TRIES {
+        let by = (&mut *endpoint, &mut *counters);
+        let done = match claim {
+            Claim::Exclusive => near.tickets.take_alone(me).map(|swaps| swap(by, near, place, swaps)),
+            Claim::Shared => near.tickets.take_shared().map(|swaps| swap(by, near, place, swaps)),
+            Claim::Everywhere => take_everywhere(near.holder).map(|swaps| swap(by, near, place, swaps)),
+        };
+        match done {
+            Some(Some(Ok(()))) => return Taken::All,
+            Some(Some(Err(0))) => {}
+            Some(Some(Err(_))) => return Taken::Ticket,
+            Some(None) => return Taken::Nothing,
+            // Somebody was in the way when it was looked at last: the next epoch finds out what is there then.
+            None => {
+                (near.tickets, near.holder) = (Tickets::free(0), 0);
+                return Taken::Nothing;
+            }
+        }
+    }
+    Taken::Nothing
+}
+
+/// Gives it back, as [`swap`].
+#[inline(always)]
+fn leave(
+    by: (&mut impl Endpoint, &mut Counters),
+    near: &mut NearTarget,
+    place: RemoteAddr,
+    (claim, me): (Claim, Rank),
+) -> Option<Result<(), usize>> {
+    match claim {
+        Claim::Exclusive => swap(by, near, place, near.tickets.leave_alone(me)),
+        Claim::Shared => swap(by, near, place, near.tickets.leave_shared()),
+        Claim::Everywhere => swap(by, near, place, leave_everywhere(near.holder)),
+    }
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// The neighbour to which an operation may go at once, as its lock is held without an element; takes that if it was only
-    /// called and nobody is in the way.
+    /// The neighbour to which an operation may go at once and without an element, in whichever epoch there is. A lock that
+    /// was only called is taken, if nobody is in the way.
     #[inline]
-    pub(crate) fn hold_parked<'w>(
+    pub(crate) fn near_way<'w>(
         &mut self,
         w: &'w mut Window<E::Region>,
         target: Rank,
     ) -> Option<&'w NearTarget> {
-        if w.parked.count() == 0 || self.is_mourning() {
+        let forgotten = self.peers.forgotten();
+        w.near.as_mut()?.find(target, forgotten)?;
+        if self.is_mourning() || target == self.rank {
             return None;
         }
+        match w.state() {
+            WindowState::PerTarget => self.hold_parked(w, target)?,
+            // What an element knows of earlier operations counts; and what is left of one that was given up.
+            _ if w.slots.find(&self.targets, target).is_some() || !w.acks.is_empty() => return None,
+            WindowState::LockAllCalled => self.hold_share(w, target)?,
+            WindowState::PscwIssued | WindowState::PscwGranted => {
+                let may_go = w.access.contains(target) && w.access.is_granted(target);
+                may_go.then_some(())?;
+            }
+            WindowState::FenceGranted | WindowState::LockAllGranted => {}
+            WindowState::Unset | WindowState::FenceIssued | WindowState::LockAllIssued => return None,
+        }
+        w.near.as_mut()?.find(target, forgotten).map(|near| &*near)
+    }
+
+    /// Makes sure that a lock which was called is held.
+    #[inline]
+    fn hold_parked(&mut self, w: &mut Window<E::Region>, target: Rank) -> Option<()> {
         let lock = w.parked.find(target).filter(|lock| !lock.is_closing)?;
-        let forgotten = self.peers.forgotten();
         match (lock.lock, lock.words) {
-            (TargetLockState::Granted, Memo::Held) => {}
+            (TargetLockState::Granted, Memo::Held) => Some(()),
             (TargetLockState::Called, Memo::None) if !lock.no_check => {
                 let lock_type = lock.lock_type;
-                let near = w.words.as_mut()?.near.find(target, forgotten)?;
-                self.steps_at_once += 1;
-                match self.take_at_once(near, lock_type) {
-                    Taken::All => {}
-                    Taken::Nothing => return None,
-                    Taken::Ticket => {
-                        let words = NearWords { peer: near.peer, at: near.place };
-                        self.leave_rest(w, words, WordLock::leaving(Claim::Exclusive, self.rank, false));
-                        return None;
-                    }
-                }
+                self.take_at_once(w, target, Claim::of(lock_type, false))?;
                 let lock = w.parked.find_mut(target)?;
                 // No packet of the epoch says LOCK or UNLOCK.
                 (lock.lock, lock.words, lock.no_check) = (TargetLockState::Granted, Memo::Held, true);
+                Some(())
             }
-            _ => return None,
+            _ => None,
         }
-        w.words.as_mut()?.near.find(target, forgotten).map(|near| &*near)
     }
 
-    #[inline(always)]
-    fn take_at_once(&mut self, near: &mut NearTarget, lock_type: LockType) -> Taken {
-        let Self { endpoint, counters, rank, .. } = self;
-        for _ in 0..TRIES {
-            let count =
-                match lock_type {
-                    LockType::Exclusive => near.tickets.take_alone(*rank).map(|swaps| {
-                        swap((&mut *endpoint, &mut *counters), near, swaps).map(|count| (count, 2))
-                    }),
-                    LockType::Shared => near.tickets.take_shared().map(|swaps| {
-                        swap((&mut *endpoint, &mut *counters), near, swaps).map(|count| (count, 1))
-                    }),
-                };
-            match count {
-                // Somebody was in the way when it was looked at last: the next epoch finds out what is there then.
-                None => {
-                    near.tickets = Tickets::free(0);
-                    return Taken::Nothing;
-                }
-                Some(None) => return Taken::Nothing,
-                Some(Some((count, all))) if count == all => return Taken::All,
-                Some(Some((0, _))) => {}
-                Some(Some(_)) => return Taken::Ticket,
+    /// Makes sure that a rank is locked under lock_all.
+    #[inline]
+    fn hold_share(&mut self, w: &mut Window<E::Region>, target: Rank) -> Option<()> {
+        if w.is_closing {
+            return None;
+        }
+        if w.parked.contains(target) {
+            return Some(());
+        }
+        if w.words.is_none() || !w.parked.has_room() {
+            return None;
+        }
+        self.take_at_once(w, target, Claim::Everywhere)?;
+        let called = ParkedLock::called(target, LockType::Shared, true);
+        w.parked.insert(ParkedLock { words: Memo::Held, ..called });
+        Some(())
+    }
+
+    #[inline]
+    fn take_at_once(&mut self, w: &mut Window<E::Region>, target: Rank, claim: Claim) -> Option<()> {
+        let near = w.near.as_mut()?.find(target, self.peers.forgotten())?;
+        let place = near.place?;
+        self.steps_at_once += 1;
+        let me = self.rank;
+        match take((&mut self.endpoint, &mut self.counters), near, place, (claim, me)) {
+            Taken::All => Some(()),
+            Taken::Nothing => None,
+            Taken::Ticket => {
+                let words = NearWords { peer: near.peer, at: place };
+                self.leave_rest(w, words, WordLock::leaving(claim, me, false));
+                None
             }
         }
-        Taken::Nothing
     }
 
     /// Ends the epoch of a lock without element, if what is held can be given back at once. `false`: the lock is as it was,
@@ -116,7 +187,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         let Some(lock) = w.parked.find(target).filter(|lock| !lock.is_closing) else { return false };
-        let lock_type = lock.lock_type;
+        let claim = Claim::of(lock.lock_type, w.state().is_lock_all());
         match (lock.lock, lock.words) {
             // Nothing was done, and nothing was locked.
             (TargetLockState::Called, Memo::None) => {
@@ -126,28 +197,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             (TargetLockState::Granted, Memo::Held) => {}
             _ => return false,
         }
-        let forgotten = self.peers.forgotten();
-        let near = w.words.as_mut().and_then(|words| words.near.find(target, forgotten));
-        let Some(near) = near else { return false };
-        self.steps_at_once += 1;
-        let Self { endpoint, counters, rank, .. } = self;
-        let (left, all) = match lock_type {
-            LockType::Exclusive => {
-                let swaps = near.tickets.leave_alone(*rank);
-                (swap((endpoint, counters), near, swaps), 2)
-            }
-            LockType::Shared => (swap((endpoint, counters), near, near.tickets.leave_shared()), 1),
+        let (me, forgotten) = (self.rank, self.peers.forgotten());
+        let near = w.near.as_mut().and_then(|near| near.find(target, forgotten));
+        let Some((near, place)) = near.and_then(|near| Some(near.place).flatten().map(|place| (near, place)))
+        else {
+            return false;
         };
-        let Some(count) = left else { return false };
-        if count == all {
+        self.steps_at_once += 1;
+        match leave((&mut self.endpoint, &mut self.counters), near, place, (claim, me)) {
             // A swap is a full fence.
-            self.is_unfenced = false;
-        } else {
-            let words = NearWords { peer: near.peer, at: near.place };
-            let lock = WordLock::leaving(Claim::of(lock_type, false), self.rank, count == 0);
-            if !self.leave_rest(w, words, lock) {
-                return false;
+            Some(Ok(())) => self.is_unfenced = false,
+            Some(Err(count)) => {
+                let words = NearWords { peer: near.peer, at: place };
+                if !self.leave_rest(w, words, WordLock::leaving(claim, me, count == 0)) {
+                    return false;
+                }
             }
+            None => return false,
         }
         w.parked.remove(target);
         true
@@ -175,19 +241,82 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Remembers a neighbour whose lock was taken by its words for operations that go at once: the next epoch needs no
-    /// element.
+    /// Locks the own window for lock_all in one go. `false`: nothing has happened.
+    #[inline]
+    pub(crate) fn take_own_share(&mut self, w: &mut Window<E::Region>) -> bool {
+        let (me, forgotten) = (self.rank, self.peers.forgotten());
+        let Some(words) = w.words.as_mut().filter(|words| words.seat(OWN_SEAT).lock.is_idle()) else {
+            return false;
+        };
+        let own = words.own();
+        let Some(near) = w.near.as_mut().and_then(|near| near.find(me, forgotten)) else { return false };
+        if self.is_mourning() {
+            return false;
+        }
+        self.steps_at_once += 1;
+        let by = (&mut self.endpoint, &mut self.counters);
+        let is_taken = matches!(take(by, near, own, (Claim::Everywhere, me)), Taken::All);
+        if is_taken {
+            words.sit(OWN_SEAT, me, WordLock::resumed(Claim::Everywhere, me, Memo::Held));
+        }
+        is_taken
+    }
+
+    /// Gives the own window's lock back so. `false`: it is as it was.
+    #[inline]
+    pub(crate) fn leave_own_share(&mut self, w: &mut Window<E::Region>) -> bool {
+        let (me, forgotten) = (self.rank, self.peers.forgotten());
+        let Some(words) = &w.words else { return false };
+        let (own, lock) = (words.own(), &words.seat(OWN_SEAT).lock);
+        let is_plain = lock.is_held() && lock.is_settled() && lock.claim() == Claim::Everywhere;
+        let Some(near) = w.near.as_mut().and_then(|near| near.find(me, forgotten)) else { return false };
+        if !is_plain || self.is_mourning() {
+            return false;
+        }
+        self.steps_at_once += 1;
+        let by = (&mut self.endpoint, &mut self.counters);
+        if leave(by, near, own, (Claim::Everywhere, me)) != Some(Ok(())) {
+            return false;
+        }
+        self.is_unfenced = false;
+        w.self_lock = SelfLock::None;
+        self.leave_seat(w, OWN_SEAT);
+        true
+    }
+
+    /// Whether neighbours of a new window can be remembered.
+    pub(crate) fn makes_near(&self, w: &Window<E::Region>) -> bool {
+        let is_plain = w.dynamic.is_none() && w.checker.is_none() && !w.is_served;
+        is_plain && self.endpoint.may_complete_at_once()
+    }
+
+    /// Remembers a target to which an operation was over at once: the next epoch to it needs no element.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn remember_near(&mut self, w: &mut Window<E::Region>, t: u32) {
         let te = &self.targets[t];
         let (Some(peer), Some(metadata)) = (te.peer, te.metadata) else { return };
-        let rank = te.rank;
-        let Some(words) = w.words.as_mut() else { return };
-        let forgotten = self.peers.forgotten();
-        let Some(place) = words.place_of(rank, self.rank).filter(|_| w.dynamic.is_none()) else { return };
-        let base = crate::provider::RemoteAddr { addr: metadata.base, key: metadata.key };
-        if words.near.find(rank, forgotten).is_some() || !self.is_reached(peer, base) {
+        let (rank, me, forgotten) = (te.rank, self.rank, self.peers.forgotten());
+        let place = w.words.as_ref().and_then(|words| words.place_of(rank, me));
+        let Some(near) = &mut w.near else { return };
+        if let Some(near) = near.find(rank, forgotten) {
+            near.place = near.place.or(place);
             return;
         }
-        words.near.learn(NearTarget::new(rank, (peer, forgotten), place, metadata));
+        let base = RemoteAddr { addr: metadata.base, key: metadata.key };
+        if self.is_reached(peer, base) {
+            near.keep(NearTarget::new(rank, (peer, forgotten), place, metadata));
+        }
+    }
+
+    /// The same of this rank itself, for its own lock.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn remember_own(&mut self, w: &mut Window<E::Region>) {
+        let (me, forgotten, own) = (self.rank, self.peers.forgotten(), w.own);
+        let Some(words) = &w.words else { return };
+        let (peer, place) = (words.seat(OWN_SEAT).peer, words.own());
+        let (Some(peer), Some(near)) = (peer, &mut w.near) else { return };
+        near.keep(NearTarget::new(me, (peer, forgotten), Some(place), own));
     }
 }

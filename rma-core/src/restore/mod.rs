@@ -192,11 +192,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Gives an element what was known of its target's lock while there was none.
     #[inline]
     pub(crate) fn unpark(&mut self, w: &mut Window<E::Region>, t: u32, lock: ParkedLock) {
-        let me = self.rank;
+        let (me, is_lock_all) = (self.rank, w.state().is_lock_all());
         let te = &mut self.targets[t];
         (te.lock, te.lock_type, te.no_check) = (lock.lock, lock.lock_type, lock.no_check);
         if lock.words != Memo::None {
-            te.words = WordLock::resumed(Claim::of(lock.lock_type, false), me, lock.words);
+            te.words = WordLock::resumed(Claim::of(lock.lock_type, is_lock_all), me, lock.words);
         }
         if lock.words == Memo::Lost {
             te.error = Some(TargetError::LockLost);

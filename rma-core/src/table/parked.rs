@@ -58,6 +58,17 @@ impl ParkedLocks {
         self.locks.capacity() - self.locks.len() >= count as usize || self.grow(count)
     }
 
+    /// Whether there is room for one more.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.locks.len() < self.locks.capacity()
+    }
+
+    /// Any of them.
+    pub(crate) fn last(&self) -> Option<Rank> {
+        self.locks.last().map(|lock| lock.rank)
+    }
+
     #[cold]
     #[inline(never)]
     fn grow(&mut self, count: u32) -> bool {

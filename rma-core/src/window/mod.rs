@@ -14,7 +14,7 @@ use core::sync::atomic::{fence, Ordering};
 pub(crate) use board::{Boards, Line, Told};
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use memory::OwnedMemory;
-pub(crate) use near::NearTarget;
+pub(crate) use near::{NearTarget, NearTargets};
 pub(crate) use words::{
     has_atomics, offset_of, offset_of_waiter, Pages, Seat, Words, FIRST_PROXY, OWN_SEAT, PROXIES,
     RELEASE_SEAT, SEATS,
@@ -122,6 +122,8 @@ pub(crate) struct Window<R> {
     pub(crate) is_closing: bool,
     /// Locks, called or held one by one, on targets without element.
     pub(crate) parked: ParkedLocks,
+    /// Neighbours whose part of the window was accessed at once; none where no fabric's operations can be.
+    pub(crate) near: Option<Box<NearTargets>>,
     pub(crate) walk: Walk,
     pub(crate) cursor: LockAllCursor,
     /// Acknowledgements awaited for targets whose element was given up.
@@ -198,6 +200,7 @@ impl<R> Window<R> {
             is_closing: false,
             // As many as the window has elements of its own cost no allocation.
             parked: ParkedLocks::with_room(config.target_pool),
+            near: None,
             walk: Walk::None,
             cursor: LockAllCursor::idle(),
             acks: FewRanks::default(),
@@ -336,6 +339,7 @@ impl<R> Window<R> {
             + self.notices.heap_bytes()
             + self.lock.heap_bytes()
             + self.deferred.heap_bytes()
+            + self.near.as_ref().map_or(0, |near| size_of_val(&**near))
             + self.words.as_ref().map_or(0, |words| size_of::<Words<R>>() + words.heap_bytes())
             + self.dynamic.as_ref().map_or(0, |dynamic| dynamic.bytes())
             + self.checker.as_ref().map_or(0, |checker| size_of::<Checker>() + checker.heap_bytes())

@@ -1,10 +1,10 @@
-//! Neighbours whose locks are words: what an epoch to one takes that is over as soon as each call returns, so that it needs
-//! no target element.
+//! Neighbours, to which each operation is over when its call returns: what an epoch to one takes, so that it needs no target
+//! element.
 
 use crate::ids::{PeerAddr, Rank, RemoteKey};
-use crate::lock::words::{Swap, Tickets, Word};
+use crate::lock::words::{Tickets, Word};
 use crate::pool::NONE;
-use crate::provider::{RemoteAddr, WordSwap};
+use crate::provider::RemoteAddr;
 use crate::wire::Metadata;
 
 /// Neighbours that are remembered, by rank.
@@ -17,11 +17,13 @@ pub(crate) struct NearTarget {
     /// How many addresses were forgotten when its own was known.
     forgotten: u32,
     pub(crate) peer: PeerAddr,
-    /// Its first word.
-    pub(crate) place: RemoteAddr,
     pub(crate) metadata: Metadata,
-    /// What that word may say now.
+    /// The first of its words, where its lock is words and they are known.
+    pub(crate) place: Option<RemoteAddr>,
+    /// What the first may say now.
     pub(crate) tickets: Tickets,
+    /// And the second.
+    pub(crate) holder: u64,
 }
 
 impl NearTarget {
@@ -29,19 +31,20 @@ impl NearTarget {
     pub(crate) fn new(
         rank: Rank,
         (peer, forgotten): (PeerAddr, u32),
-        place: RemoteAddr,
+        place: Option<RemoteAddr>,
         metadata: Metadata,
     ) -> Self {
-        Self { rank, forgotten, peer, place, metadata, tickets: Tickets::free(0) }
+        Self { rank, forgotten, peer, metadata, place, tickets: Tickets::free(0), holder: 0 }
     }
 
     const NONE: Self = Self {
         rank: Rank(NONE),
         forgotten: 0,
         peer: PeerAddr(0),
-        place: RemoteAddr { addr: 0, key: RemoteKey(0) },
         metadata: Metadata { base: 0, size: 0, disp_unit: 1, key: RemoteKey(0), misalignment: 0 },
+        place: None,
         tickets: Tickets(0),
+        holder: 0,
     };
 
     /// The location of `len` bytes at `disp`; `None` when they are not inside of the window.
@@ -51,18 +54,12 @@ impl NearTarget {
         Some(RemoteAddr { addr: self.metadata.base.wrapping_add(offset), key: self.metadata.key })
     }
 
-    /// The same of a swap.
+    /// What was expected of a word, and is there.
     #[inline]
-    pub(crate) fn swap(&self, (word, from, into): Swap) -> WordSwap {
-        let addr = self.place.addr.wrapping_add(super::offset_of(word));
-        WordSwap { at: RemoteAddr { addr, ..self.place }, from, into }
-    }
-
-    /// The first word was something else than expected.
-    #[inline]
-    pub(crate) fn learn(&mut self, word: Word, other: u64) {
-        if word == Word::Tickets {
-            self.tickets = Tickets(other);
+    pub(crate) fn learn(&mut self, word: Word, is_there: u64) {
+        match word {
+            Word::Tickets => self.tickets = Tickets(is_there),
+            Word::Holder => self.holder = is_there,
         }
     }
 }
@@ -71,10 +68,13 @@ impl NearTarget {
 #[derive(Debug)]
 pub(crate) struct NearTargets([NearTarget; NEAR]);
 
-impl NearTargets {
-    /// None.
-    pub(crate) const NONE: Self = Self([NearTarget::NONE; NEAR]);
+impl Default for NearTargets {
+    fn default() -> Self {
+        Self([NearTarget::NONE; NEAR])
+    }
+}
 
+impl NearTargets {
     /// The neighbour, if it is remembered and its address has not been forgotten since.
     #[inline]
     pub(crate) fn find(&mut self, rank: Rank, forgotten: u32) -> Option<&mut NearTarget> {
@@ -83,7 +83,7 @@ impl NearTargets {
     }
 
     /// Remembers one in the place of another.
-    pub(crate) fn learn(&mut self, near: NearTarget) {
+    pub(crate) fn keep(&mut self, near: NearTarget) {
         self.0[near.rank.index() % NEAR] = near;
     }
 }

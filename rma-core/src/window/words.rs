@@ -8,7 +8,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::busy::BusyTargets;
-use super::near::NearTargets;
 use crate::dtype::Dtype;
 use crate::ids::{PeerAddr, Rank, RemoteKey, WindowId};
 use crate::info::LockProtocol;
@@ -195,8 +194,6 @@ pub(crate) struct Words<R> {
     pub(crate) choice: LockProtocol,
     /// Who has kept a request waiting.
     pub(crate) busy: BusyTargets,
-    /// Neighbours that were locked.
-    pub(crate) near: NearTargets,
     /// Locks to be given back for ranks that held them by packets, together with others: shared, and under lock_all.
     owed: [u32; 2],
     known: Box<[Known]>,
@@ -231,7 +228,6 @@ impl<R: MemoryRegion> Words<R> {
             reaches_all,
             choice,
             busy: BusyTargets::NONE,
-            near: NearTargets::NONE,
             owed: [0; 2],
             known: alloc::vec![nobody; KNOWN].into_boxed_slice(),
             seats: alloc::vec![Seat::FREE; SEATS].into_boxed_slice(),

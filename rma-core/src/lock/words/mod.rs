@@ -7,7 +7,7 @@ mod now;
 mod tests;
 
 pub use line::{holder_of, Tickets};
-pub use now::{Swap, Swaps};
+pub use now::{leave_everywhere, take_everywhere, Swap};
 
 use super::LockType;
 use crate::ids::Rank;

@@ -2,7 +2,7 @@
 //! which says what it expects. Where one of them does not find that, nothing is kept of the rest, and the lock goes the
 //! way of the [machine](super::WordLock).
 
-use super::line::{alone, Tickets};
+use super::line::{alone, holder_of, Tickets};
 use super::{Claim, Memo, Phase, Word, WordLock};
 use crate::ids::Rank;
 use crate::mutation::Mutation;
@@ -10,51 +10,56 @@ use crate::mutation::Mutation;
 /// A word, what is expected there, and what is put in its place.
 pub type Swap = (Word, u64, u64);
 
-/// What takes a lock, or gives it back, and what the first word says then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Swaps<const N: usize> {
-    /// One after the other, each only if the one before was as expected.
-    pub swaps: [Swap; N],
-    /// The first word behind them.
-    pub tickets: Tickets,
-}
-
 impl Tickets {
     /// Whether a ticket can be drawn that carries nowhere, nor its end.
     fn is_plain(self) -> bool {
         self.next() != Self::LAST
     }
 
-    /// Takes the lock alone, where nobody has it or waits for it. The second word is free, or nothing comes of it.
-    pub fn take_alone(self, me: Rank) -> Option<Swaps<2>> {
+    /// Takes the lock alone, where nobody has it or waits for it; one after the other. The second word is free, or nothing
+    /// comes of it.
+    #[inline]
+    pub fn take_alone(self, me: Rank) -> Option<[Swap; 2]> {
         let is_free = self.is_plain() && self.next() == self.served() && self.next() == self.admitted();
-        let tickets = Self(self.0.wrapping_add(Self::DRAW));
-        let free = if Mutation::NowPassesLockAll.is_on() { 1 } else { 0 };
-        let swaps = [(Word::Tickets, self.0, tickets.0), (Word::Holder, free, alone(me))];
-        is_free.then_some(Swaps { swaps, tickets })
+        let free = u64::from(Mutation::NowPassesLockAll.is_on());
+        let drawn = self.0.wrapping_add(Self::DRAW);
+        is_free.then_some([(Word::Tickets, self.0, drawn), (Word::Holder, free, alone(me))])
     }
 
     /// Takes it beside others that share it, where nobody waits: draws a ticket, and lets the next one in.
-    pub fn take_shared(self) -> Option<Swaps<1>> {
-        let is_open =
-            self.is_plain() && (self.next() == self.admitted() || Mutation::NowShareUnasked.is_on());
-        let tickets = Self(self.0.wrapping_add(Self::DRAW).wrapping_add(Self::admit(None)));
-        is_open.then_some(Swaps { swaps: [(Word::Tickets, self.0, tickets.0)], tickets })
+    #[inline]
+    pub fn take_shared(self) -> Option<[Swap; 1]> {
+        let is_open = self.next() == self.admitted() || Mutation::NowShareUnasked.is_on();
+        let passed = self.0.wrapping_add(Self::DRAW).wrapping_add(Self::admit(None));
+        (self.is_plain() && is_open).then_some([(Word::Tickets, self.0, passed)])
     }
 
     /// Gives back what [`Tickets::take_alone`] has taken, where nobody has come since.
-    pub fn leave_alone(self, me: Rank) -> Swaps<2> {
-        let tickets = Self(self.0.wrapping_add(Self::SERVE).wrapping_add(Self::admit(None)));
+    #[inline]
+    pub fn leave_alone(self, me: Rank) -> [Swap; 2] {
+        let left = self.0.wrapping_add(Self::SERVE).wrapping_add(Self::admit(None));
         // Who has locked all comes in a moment before the others could.
-        let swaps = [(Word::Holder, alone(me), 0), (Word::Tickets, self.0, tickets.0)];
-        Swaps { swaps, tickets }
+        [(Word::Holder, alone(me), 0), (Word::Tickets, self.0, left)]
     }
 
     /// The same of [`Tickets::take_shared`].
-    pub fn leave_shared(self) -> Swaps<1> {
-        let tickets = Self(self.0.wrapping_add(Self::SERVE));
-        Swaps { swaps: [(Word::Tickets, self.0, tickets.0)], tickets }
+    #[inline]
+    pub fn leave_shared(self) -> [Swap; 1] {
+        [(Word::Tickets, self.0, self.0.wrapping_add(Self::SERVE))]
     }
+}
+
+/// Counts this rank among those that have locked all, where nobody is alone.
+#[inline]
+pub fn take_everywhere(holder: u64) -> Option<[Swap; 1]> {
+    let is_open = holder_of(holder).is_none() || Mutation::NowPassesAlone.is_on();
+    is_open.then_some([(Word::Holder, holder, holder.wrapping_add(1))])
+}
+
+/// The same no more.
+#[inline]
+pub fn leave_everywhere(holder: u64) -> [Swap; 1] {
+    [(Word::Holder, holder, holder.wrapping_sub(1))]
 }
 
 impl WordLock {
