@@ -152,7 +152,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn flush_at_once(&mut self, window: WindowId, target: Rank) -> bool {
         self.is_flushed(window, target)
             || (self.process.is_unfenced
-                && (self.flush_parked(window, target) || self.find_flushed(window, target)))
+                && (self.find_flushed(window, target) || self.flush_parked(window, target)))
     }
 }
 

@@ -73,7 +73,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Whether a flush of a locked target without element has nothing left to do.
-    #[inline]
+    #[inline(never)]
     pub(super) fn flush_parked(&mut self, window: WindowId, target: Rank) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
         let is_open = |lock: &ParkedLock| !lock.is_closing && lock.words != Memo::Lost;

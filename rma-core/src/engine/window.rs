@@ -228,7 +228,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             targets,
         );
         (w.paths, w.flavor, w.options, w.is_served) = (paths, flavor, options, remote.is_some());
-        w.near = process.makes_near(&w).then(Box::default);
         w.may_skip_flush = process.config.lazy_targets && flavor != Flavor::Shared;
         process.make_lock_cells(id, words.is_some());
         w.words = words.map(Box::new);
@@ -238,6 +237,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);
+        w.near = process.makes_near(&w).then(Box::default);
         self.insert_window(w);
         let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
         sync.error = error;

@@ -107,8 +107,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         target: Rank,
     ) -> Option<&'w NearTarget> {
         let forgotten = self.peers.forgotten();
-        w.near.as_mut()?.find(target, forgotten)?;
-        if self.is_mourning() || target == self.rank {
+        if w.near.is_none() || self.is_mourning() || target == self.rank {
             return None;
         }
         match w.state() {

@@ -40,7 +40,7 @@ pub(crate) const SEATS: usize = RELEASE_SEAT + 1;
 const _: () = assert!(SEATS < u64::BITS as usize, "a bit for each");
 
 /// Ranks whose words' place is remembered, where not all are alike.
-const KNOWN: usize = 48;
+const KNOWN: usize = 32;
 
 /// The first ticket: the numbers begin again soon in every window, and not only in one that is years old.
 const FIRST_TICKET: u32 = Tickets::LAST - 2;

@@ -206,10 +206,14 @@ pub fn a_lock_without_element_is_closed_once<E: Endpoint, B: Bootstrap>(make: &i
         world.lock(0, window, 2, Shared).unwrap();
         add(&mut world, window, 2);
         let unlock = world.engines[0].start_unlock(window, Rank(1)).unwrap();
-        assert_eq!(rule(world.engines[0].start_unlock(window, Rank(1))), Rule::Busy);
-        assert_eq!(rule(world.put(0, window, 1, 8, &ONE)), Rule::Busy);
-        let again = world.engines[0].start_lock(window, Rank(1), Shared, false);
-        assert_eq!(rule(again), Rule::AlreadyLocked);
+        let second = rule(world.engines[0].start_unlock(window, Rank(1)));
+        // That of a neighbour may be over when it is called.
+        if !(world.completes_at_once(0, 1) && second == Rule::NoSuchEpoch) {
+            assert_eq!(second, Rule::Busy);
+            assert_eq!(rule(world.put(0, window, 1, 8, &ONE)), Rule::Busy);
+            let again = world.engines[0].start_lock(window, Rank(1), Shared, false);
+            assert_eq!(rule(again), Rule::AlreadyLocked);
+        }
         world.wait(0, Ok(unlock)).unwrap();
         assert_eq!(rule(world.unlock(0, window, 1)), Rule::NoSuchEpoch);
         world.unlock(0, window, 2).unwrap();
