@@ -19,7 +19,7 @@ pub struct Counters {
     pub native_gets: u64,
     pub native_atomics: u64,
     pub native_flushes: u64,
-    /// Bytes of native puts, gets and atomics.
+    /// Bytes of native puts, gets and atomics, and of atomics that neighbours did.
     pub native_bytes: u64,
     /// Operations that travelled as packets, and those on this process itself.
     pub message_operations: u64,
@@ -39,6 +39,8 @@ pub struct Counters {
     pub lock_retries: u64,
     /// Atomics on locks that are words; those that found the lock taken, and were tried again, are lock retries, too.
     pub lock_atomics: u64,
+    /// Atomics that neighbours did when they were asked, in the place of packets.
+    pub assists: u64,
     /// What neighbours were told by a word of their memory: each takes the place of a packet.
     pub words_told: u64,
     /// Most elements in use at one time, over all windows.
@@ -54,7 +56,7 @@ impl Counters {
     /// addresses and deaths is no operation's.
     pub fn out(&self) -> u64 {
         let packets = self.packets_sent.iter().sum::<u64>();
-        let natives = self.native_puts + self.native_gets + self.native_atomics;
+        let natives = self.native_puts + self.native_gets + self.native_atomics + self.assists;
         let news =
             [PacketKind::Introduction, PacketKind::Losses].map(|kind| self.packets_sent[kind as usize]);
         packets - news.iter().sum::<u64>() + natives
@@ -93,6 +95,7 @@ impl Counters {
         difference.restored_operations -= earlier.restored_operations;
         difference.lock_retries -= earlier.lock_retries;
         difference.lock_atomics -= earlier.lock_atomics;
+        difference.assists -= earlier.assists;
         difference.words_told -= earlier.words_told;
         difference.again -= earlier.again;
         difference.malformed_packets -= earlier.malformed_packets;

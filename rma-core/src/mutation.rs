@@ -66,6 +66,8 @@ mutations! {
     FenceIssuesEarly,
     /// A barrier's slot is not emptied before it is used again.
     BarrierSlotReused,
+    /// A neighbour is asked for an atomic though packets with others are under way to it.
+    AskedPastPackets,
     /// What a neighbour's word said of a barrier counts for the next one, too.
     NeighbourHeardTwice,
     /// What a neighbour's word said of an epoch of post and start counts for the next one, too.

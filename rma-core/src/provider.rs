@@ -42,12 +42,17 @@
 //!     as anybody can see who has read the word with acquire; and everything that it has done is seen by everybody before
 //!     what it reads afterwards, as behind a full fence. A thread of the peer's that sleeps ([`Endpoint::arm_wait`]) is woken,
 //!     or has looked at its words after it had said so. What the endpoint says that it cannot set it never sets.
-//! 15. What [`Endpoint::put_now`], [`Endpoint::get_now`] and [`Endpoint::swap_now`] say that they have done is complete as
+//! 15. [`Endpoint::assist`] has the peer's process do an atomic of one element, within a call of its own endpoint and by the
+//!     code of [`crate::mem`]: atomic towards all that its engine does to the element. What was done is complete as line 12
+//!     says; what was not done when the call returns never is. Packets that were sent before may come later. Nobody waits for a
+//!     peer that does not look, nor, once it has ended, for one that has begun.
+//! 16. What [`Endpoint::put_now`], [`Endpoint::get_now`] and [`Endpoint::swap_now`] say that they have done is complete as
 //!     line 12 says, and line 7's orders hold for it; otherwise nothing has happened, whatever the reason. Before what is
 //!     swapped is seen, everything is seen that the process has done before, and everything that it does afterwards is
 //!     behind a full fence.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
+mod atomic;
 mod completion;
 pub mod registrations;
 
@@ -56,6 +61,7 @@ use alloc::string::String;
 use core::fmt;
 use core::ptr::NonNull;
 
+pub use atomic::Atomic;
 pub use completion::{Completion, CompletionBatch, ReceivedPacket};
 
 use crate::bootstrap::AddressBytes;
@@ -501,6 +507,23 @@ pub unsafe trait Endpoint: Send {
         dtype: Dtype,
         tag: Tag,
     ) -> Post;
+
+    /// Has a connected peer, of whom [`Endpoint::completes_at_once`] says so, do an atomic of one element of its registered
+    /// memory by itself (line 15), if it looks just now; `op` says nothing of a swap. `false`: it has not, which is no shortage,
+    /// and a packet does as well; so in the default.
+    ///
+    /// # Safety
+    /// During the call the operands that are used are readable, and the result is writable, for one element.
+    unsafe fn assist(
+        &mut self,
+        _to: PeerAddr,
+        _atomic: Atomic,
+        _at: RemoteAddr,
+        _dtype: Dtype,
+        _op: ReduceOp,
+    ) -> bool {
+        false
+    }
 
     /// Sends one packet, the concatenation of both parts, at most [`Limits::send_bytes_max`]. Both
     /// parts are free on return. It has no completion; a failure surfaces as

@@ -520,7 +520,7 @@ fn line_14_words_are_set_where_they_are_and_nowhere_else() {
 }
 
 #[test]
-fn line_15_what_is_done_now_is_done_and_else_nothing() {
+fn line_16_what_is_done_now_is_done_and_else_nothing() {
     let (mut done, mut swapped) = (0, 0);
     for seed in 0..50 {
         let mut config = wild(seed);

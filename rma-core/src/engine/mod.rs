@@ -3,6 +3,7 @@
 //! resources that are not there answers `Poll::Pending`, has no effect, and is called again.
 
 mod agreement;
+mod assist;
 mod at_once;
 mod attributes;
 mod direct;

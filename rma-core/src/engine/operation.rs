@@ -439,13 +439,18 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             return false;
         }
         let Some(Direct { peer, metadata, at_once }) = te.direct else { return false };
+        let is_native = w.paths.of(kind, dtype, op) == Path::Native;
+        if !is_transfer && !is_native {
+            // SAFETY: the caller's promise.
+            return unsafe { self.ask_target(w, t, operation) };
+        }
         // One element is one operation of the fabric; and what is complete at once is behind nothing but what failed.
         let is_one = is_transfer || (at_once && len == dtype.size() && te.native_outstanding() == 0);
         let possible = w.state().may_issue()
             && te.pending.is_empty()
             && len <= self.limits.message_bytes_max
             && is_one
-            && w.paths.of(kind, dtype, op) == Path::Native;
+            && is_native;
         if !possible {
             return false;
         }

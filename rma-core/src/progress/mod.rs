@@ -1,6 +1,7 @@
 //! The seed's routines: ISSUE_OPS_*, CLEANUP_OPS_*, MAKE_RMA_PROGRESS_* for a target, a window, and all
 //! windows; and the target role, which every call progresses too.
 
+mod burst;
 mod cleanup;
 mod control;
 mod deaths;

@@ -68,6 +68,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if told == Ok(true) {
             self.counters.words_told += 1;
             self.is_unfenced = false;
+            self.burst.end();
         }
         told
     }

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec;
 use core::sync::atomic::{fence, Ordering};
 
+use super::burst::Burst;
 use super::control::NO_WINDOW;
 use super::deaths::Losses;
 use super::held::HeldRequests;
@@ -118,6 +119,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) failure: Option<Failure>,
     /// Operations were complete at once since the last full fence ([`Process::pass_fence`]).
     pub(crate) is_unfenced: bool,
+    /// Atomics since then that neighbours are asked for.
+    pub(crate) burst: Burst,
     /// Regions registered so far: no two of them, near in time, wish for the same key.
     pub(crate) regions_registered: u32,
     pub(crate) losses: Losses,
@@ -167,6 +170,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             counters: Counters::default(),
             failure: None,
             is_unfenced: false,
+            burst: Burst::default(),
             regions_registered: 0,
             losses: Losses::new(),
             early_looks: 0,
@@ -349,6 +353,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn pass_fence(&mut self) {
         if core::mem::take(&mut self.is_unfenced) {
             fence(Ordering::SeqCst);
+            self.burst.end();
         }
     }
 

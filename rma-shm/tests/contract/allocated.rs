@@ -105,7 +105,7 @@ pub(crate) fn other_memory_is_refused_where_it_is_not_reached() {
     assert!(!none.may_tell());
 }
 
-pub(crate) fn line_15_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
+pub(crate) fn line_16_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
     let mut world = World::new(vec![open(reach), open(reach)]);
     let Allocation::Here { base, mapping } = world.nodes[1].ep.allocate(LEN, ALIGNMENT) else {
         panic!("no memory")

@@ -115,9 +115,9 @@ fn line_14_words_are_set_and_wake_who_sleeps() {
 }
 
 #[test]
-fn line_15_what_is_done_now_is_done_and_else_nothing() {
+fn line_16_what_is_done_now_is_done_and_else_nothing() {
     for reach in [Reach::Mapped, Reach::Attached, Reach::Allocated] {
-        allocated::line_15_what_is_done_now_is_done_and_else_nothing(reach);
+        allocated::line_16_what_is_done_now_is_done_and_else_nothing(reach);
     }
 }
 

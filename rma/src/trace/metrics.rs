@@ -24,6 +24,7 @@ pub(crate) fn text(counters: &Counters, rank: u32) -> String {
         ("native put", counters.native_puts),
         ("native get", counters.native_gets),
         ("native atomic", counters.native_atomics),
+        ("assisted atomic", counters.assists),
         ("message", counters.message_operations),
         ("self", counters.self_operations),
     ] {

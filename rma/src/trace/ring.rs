@@ -90,7 +90,7 @@ impl Ring {
 
 /// Operations that the counters know of, and the bytes that have left with them.
 pub(crate) fn traffic(counters: &Counters) -> (u64, u64) {
-    let natives = counters.native_puts + counters.native_gets + counters.native_atomics;
+    let natives = counters.native_puts + counters.native_gets + counters.native_atomics + counters.assists;
     let operations = natives + counters.message_operations + counters.self_operations;
     (operations, counters.native_bytes + counters.packet_bytes_sent)
 }

@@ -31,7 +31,8 @@ impl Counts {
     /// What was added to the counters of rank 0, and of all ranks.
     fn of(own: &Counters, all: &Counters, allocations: u64) -> Self {
         let packets = own.packets_sent.iter().sum::<u64>();
-        let natives = all.native_puts + all.native_gets + all.native_atomics + all.native_flushes;
+        let natives =
+            all.native_puts + all.native_gets + all.native_atomics + all.assists + all.native_flushes;
         Self([
             packets,
             all.packets_sent.iter().sum::<u64>() - packets,
@@ -124,6 +125,7 @@ impl Snapshot {
             sum.native_puts += added.native_puts;
             sum.native_gets += added.native_gets;
             sum.native_atomics += added.native_atomics;
+            sum.assists += added.assists;
             sum.native_flushes += added.native_flushes;
             sum.native_bytes += added.native_bytes;
             sum.lock_atomics += added.lock_atomics;

@@ -1,0 +1,52 @@
+//! Whether a neighbour is to be asked for an atomic, or sent a packet.
+
+/// How many atomics are posted one behind the other before a call completes them. A neighbour does one in less time than a
+/// packet takes, but a packet has many; so as many as a packet is worth are asked for, where there were no more the last time.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Burst {
+    count: u32,
+    last: u32,
+    /// Times that all was complete, and how many there were when the burst began.
+    ends: u32,
+    began: u32,
+}
+
+/// A packet and its answer take three times as long as one request, about.
+const ASKED_MAX: u32 = 2;
+
+impl Burst {
+    /// One more atomic; whether it is to be asked for.
+    pub(crate) fn go_on(&mut self) -> bool {
+        if self.began != self.ends {
+            (self.last, self.count, self.began) = (self.count, 0, self.ends);
+        }
+        self.count = self.count.saturating_add(1);
+        self.count.max(self.last) <= ASKED_MAX
+    }
+
+    /// All is complete.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.ends = self.ends.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_bursts_are_packets_from_the_second_on() {
+        let mut burst = Burst::default();
+        let mut asked = |count: usize| {
+            let asked = (0..count).filter(|_| burst.go_on()).count();
+            burst.end();
+            // What completes nothing new says nothing of bursts.
+            burst.end();
+            asked
+        };
+        assert_eq!([1, 2, 1].map(&mut asked), [1, 2, 1]);
+        assert_eq!([10, 10, 3].map(&mut asked), [2, 0, 0]);
+        assert_eq!([1, 1, 2].map(&mut asked), [0, 1, 2]);
+    }
+}
