@@ -7,8 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Order, Post, PostError,
-    RemoteAddr, SendClass, Swapped, WordSwap,
+    Accepted, Atomic, Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Order, Post,
+    PostError, RemoteAddr, SendClass, Swapped, WordSwap,
 };
 use rma_sim::{FabricConfig, Faults, Random, Sabotage, Traffic, Verdict};
 
@@ -497,6 +497,48 @@ fn line_12_what_is_complete_when_it_is_accepted_is_over() {
         assert_eq!(pair.put_at(&[1; 8], nobodys, 6), Ok(Accepted::Tracked));
         let seen = pair.settle();
         assert_eq!((seen.done, seen.failed), (vec![], vec![6]), "only what failed is said");
+    }
+}
+
+#[test]
+fn line_15_who_is_asked_does_an_atomic_at_once_or_not_at_all() {
+    for seed in 0..50 {
+        let mut config = wild(seed);
+        config.near_ranks = if seed % 5 == 0 { 1 } else { 2 };
+        config.assist_per_mille = [500, 0, 1000][seed as usize % 3];
+        config.native = rma_core::provider::NativeOps { put: true, get: true, ..Default::default() };
+        config.faults.split_atomics = false;
+        let mut pair = Pair::new(config);
+        let (to, at) = (pair.peers[0], pair.at(8));
+        let odd = RemoteAddr { addr: at.addr + 13, ..at };
+        let (mut done, mut old, mut swapped) = (0_u64, 0_u64, 0_u64);
+        for _ in 0..100 {
+            let (one, next, result) = (1_u64, swapped + 1, (&raw mut old).cast());
+            let add = Atomic::Fetch { operand: (&raw const one).cast(), result };
+            // SAFETY: the buffers are there during the call; so for all of these.
+            let is_added = unsafe { pair.endpoints[0].assist(to, add, at, Dtype::U64, ReduceOp::Sum) };
+            assert!(!is_added || old == done, "seed {seed}");
+            done += u64::from(is_added);
+            let (operand, compare) = ((&raw const next).cast(), (&raw const swapped).cast());
+            let swap = Atomic::Swap { operand, compare, result };
+            // SAFETY: as above.
+            let is_swapped = unsafe { pair.endpoints[0].assist(to, swap, odd, Dtype::U64, ReduceOp::NoOp) };
+            assert!(!is_swapped || old == swapped, "seed {seed}");
+            swapped += u64::from(is_swapped);
+            let nobodys = RemoteAddr { key: RemoteKey(at.key.0 ^ 1), ..at };
+            // SAFETY: as above.
+            assert!(!unsafe { pair.endpoints[0].assist(to, add, nobodys, Dtype::U64, ReduceOp::Sum) });
+        }
+        assert_eq!(pair.target.bytes()[8..16], done.to_ne_bytes(), "seed {seed}");
+        assert_eq!(pair.target.bytes()[21..29], swapped.to_ne_bytes(), "seed {seed}");
+        let is_expected = match (seed % 3, seed % 5) {
+            (1, _) | (_, 0) => done == 0,
+            (2, _) => done == 100,
+            _ => (1..100).contains(&done),
+        };
+        assert!(is_expected, "seed {seed}: {done} of 100");
+        let seen = pair.settle();
+        assert_eq!((seen.done, seen.failed), (vec![], vec![]), "there is no tag to come back");
     }
 }
 

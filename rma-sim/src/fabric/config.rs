@@ -65,6 +65,8 @@ pub struct FabricConfig {
     pub near_ranks: u32,
     /// Such ranks have, whatever `native` says, the atomics by which they lock each other's windows ([`native_locks`]).
     pub near_locks: bool,
+    /// Of a thousand times that such a rank is asked to do an atomic by itself, how many it does it.
+    pub assist_per_mille: u32,
     /// How long messages take.
     pub model: NetworkModel,
     /// What goes wrong at the start; see [`super::SimFabric::set_faults`].
@@ -107,6 +109,7 @@ impl FabricConfig {
             data_bytes: 0,
             near_ranks: 0,
             near_locks: false,
+            assist_per_mille: 0,
             model: NetworkModel::UNIT,
             faults: Faults::default(),
             send_depth: 256,
@@ -148,6 +151,7 @@ impl FabricConfig {
             data_bytes: 0,
             near_ranks: 0,
             near_locks: false,
+            assist_per_mille: [0, 300, 900, 1000][(seed / 36 % 4) as usize],
             model: NetworkModel {
                 latency_ns: 1000,
                 jitter_ns: random.pick(&[0, 500, 5_000, 50_000]),

@@ -1,15 +1,16 @@
 //! The engine's view of the simulated fabric.
 #![allow(unsafe_code)]
 
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Allocation, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
+    Accepted, Allocation, Atomic, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece,
+    NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped,
+    WordSwap,
 };
 
 use super::config::native_locks;
@@ -378,6 +379,30 @@ unsafe impl Endpoint for SimEndpoint {
         operation.result = MemoryPointer::new(result);
         operation.dtype = dtype;
         self.post(to, operation)
+    }
+
+    unsafe fn assist(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        let (kind, source, compare, result) = match atomic {
+            Atomic::Reduce { operand } => (Kind::Atomic, operand, ptr::null(), ptr::null_mut()),
+            Atomic::Fetch { result, .. } if op == ReduceOp::NoOp => {
+                (Kind::FetchAtomic, ptr::null(), ptr::null(), result)
+            }
+            Atomic::Fetch { operand, result } => (Kind::FetchAtomic, operand, ptr::null(), result),
+            Atomic::Swap { operand, compare, result } => (Kind::CompareAtomic, operand, compare, result),
+        };
+        let mut operation = Operation::new(kind, self.index, at, dtype.size(), Some(Tag(0)));
+        operation.source = MemoryPointer::source(source);
+        operation.compare = MemoryPointer::source(compare);
+        operation.result = MemoryPointer::new(result);
+        (operation.dtype, operation.reduce, operation.is_assisted) = (dtype, op, true);
+        self.fabric.state().assist(to, operation)
     }
 
     fn send(

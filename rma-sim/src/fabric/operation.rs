@@ -79,6 +79,8 @@ pub(super) struct Operation {
     pub(super) completes_early: bool,
     /// All of it happens within the post.
     pub(super) is_at_once: bool,
+    /// The target's process does it, which has atomics at any address.
+    pub(super) is_assisted: bool,
 }
 
 /// The operations in flight of a whole fabric.

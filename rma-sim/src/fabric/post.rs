@@ -202,6 +202,15 @@ impl State {
         Ok(Accepted::Tracked)
     }
 
+    /// Has the target do an atomic by itself, now or not at all.
+    pub(super) fn assist(&mut self, peer: PeerAddr, operation: Operation) -> bool {
+        let may_be = self.config.assist_per_mille > 0 && self.is_done_at_once(peer, &operation);
+        // What is done at once has no tag, and its memory is free.
+        may_be
+            && self.random.chance(self.config.assist_per_mille)
+            && self.post(peer, operation) == Ok(Accepted::Complete)
+    }
+
     /// Whether the one does operations on the other's memory within the post.
     pub(super) fn is_near(&self, endpoint: usize, target: usize) -> bool {
         let group = |index: usize| self.endpoints[index].rank.checked_div(self.config.near_ranks);
@@ -235,7 +244,7 @@ impl State {
     }
 
     fn check_alignment(&mut self, operation: &Operation) {
-        if !operation.is_atomic() {
+        if !operation.is_atomic() || operation.is_assisted {
             return;
         }
         let found = self.endpoints[operation.target].registrations.find(
@@ -422,6 +431,7 @@ impl Operation {
             number: 0,
             posted_ns: 0,
             is_at_once: false,
+            is_assisted: false,
             failed: None,
             is_reported: false,
             completes_early: false,

@@ -7,8 +7,9 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
+    Accepted, Atomic, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion,
+    NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped,
+    WordSwap,
 };
 use rma_sim::Random;
 
@@ -286,6 +287,18 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         let at = self.fabric.below(at);
         // SAFETY: by the caller's promise.
         unsafe { self.post(to, Some(tag), Call::CompareAtomic { operand, compare, result, at, dtype }) }
+    }
+
+    unsafe fn assist(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { self.inner.assist(to, atomic, self.fabric.below(at), dtype, op) }
     }
 
     fn send(
