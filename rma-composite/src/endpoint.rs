@@ -9,8 +9,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
-    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
+    Allocation, Atomic, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 use rma_shm::{Reach, ShmEndpoint};
 use rustix::event::epoll;
@@ -350,6 +350,23 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         let Some(shm) = self.near(to) else { return Err(PostError::Failed(NO_ATOMICS)) };
         // SAFETY: the caller's promise is the same.
         unsafe { shm.compare_atomic(to, operand, compare, result, at, dtype, tag) }
+    }
+
+    #[inline]
+    unsafe fn assist(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        match self.near(to) {
+            // SAFETY: the caller's promise.
+            Some(shm) => unsafe { shm.assist(to, atomic, at, dtype, op) },
+            // SAFETY: as above.
+            None => unsafe { self.network.assist(to, atomic, at, dtype, op) },
+        }
     }
 
     #[inline]

@@ -1,13 +1,16 @@
-//! Small puts and gets of memory that is not mapped here, done by the processor of the peer whose memory it is, while
-//! that peer polls: the kernel's copy (`crate::attach`) is one system call, which takes longer than two lines of memory
-//! take to the other processor and back.
+//! Small puts and gets of memory that is not mapped here, and atomics that only the owner of the memory may do, done by the
+//! processor of that owner while it polls: the kernel's copy (`crate::attach`) is one system call, and an atomic two packets,
+//! which take longer than two lines of memory take to the other processor and back.
 //!
 //! Each lane has one slot. The origin writes a request into it, marks its lane as for a packet, and looks for a short
-//! time whether it was done. It takes back what nobody has taken, and has the kernel copy: so nothing depends on the
-//! peer's progress. Who was asked in vain is asked again after a while only. One compare-and-swap of the slot's word
-//! decides between the owner that takes a request and the origin that takes it back.
+//! time whether it was done. It takes back what nobody has taken, and has the kernel copy, or sends a packet: so nothing
+//! depends on the peer's progress. Who was asked in vain is asked again after a while only. One compare-and-swap of the
+//! slot's word decides between the owner that takes a request and the origin that takes it back, so that each is done once.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+
+use rma_core::dtype::Dtype;
+use rma_core::op::ReduceOp;
 
 use crate::attach::Direction;
 use crate::mapping::Mapping;
@@ -81,6 +84,9 @@ pub(crate) struct Asking {
     since_asleep: u32,
     /// The last request was done.
     is_answered: bool,
+    /// The word of a request of the lane's last origin, which has died: its owner may still write the slot, as long as that
+    /// is the word.
+    left: Option<u64>,
 }
 
 impl Asking {
@@ -88,12 +94,18 @@ impl Asking {
     pub(crate) fn new(word: &impl Word) -> Self {
         let seen = word.load();
         let turn = seen >> PHASE_BITS;
-        // One that died has asked for it. What its owner does just now spoils at most the request after it, which then has
-        // no word any more, and is refused.
-        if seen == word_of(turn, Phase::Posted) {
-            word.exchange(seen, word_of(turn, Phase::Free));
-        }
-        Self { turn, ..Self::default() }
+        let (posted, taken) = (word_of(turn, Phase::Posted), word_of(turn, Phase::Taken));
+        // One that died has asked for it, and the owner may have taken it just now.
+        let is_taken = seen == posted && !word.exchange(posted, word_of(turn, Phase::Free));
+        let left = (is_taken || seen == taken).then_some(taken);
+        Self { turn, left, ..Self::default() }
+    }
+
+    /// Whether the owner is done with what the lane's last origin has asked for.
+    #[inline]
+    pub(crate) fn has_slot(&mut self, word: &impl Word) -> bool {
+        self.left = self.left.filter(|&left| word.load() == left);
+        self.left.is_none()
     }
 
     /// Whether the peer may be asked now; `is_asleep`: that is what it says, and only who wakes it takes that back, so that
@@ -169,30 +181,75 @@ pub(crate) fn serve<R>(word: &impl Word, read: impl FnOnce() -> R, copy: impl Fn
 /// What is asked for. Nothing of it is believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Request {
-    pub(crate) direction: Direction,
+    pub(crate) what: What,
     /// The region's place in the owner's table, and its sequence number.
     pub(crate) region: usize,
     pub(crate) sequence: u64,
     /// From the region's first byte on.
     pub(crate) offset: u64,
-    pub(crate) len: usize,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// A copy between the region and the slot's data.
+    Copy {
+        direction: Direction,
+        len: usize,
+    },
+    /// An atomic, whose result is the slot's element afterwards.
+    Change(Change),
+    Nonsense,
+}
+
+/// An atomic of one element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    pub(crate) kind: Kind,
+    pub(crate) dtype: Dtype,
+    pub(crate) op: ReduceOp,
+    pub(crate) operand: Element,
+    /// What a swap compares with.
+    pub(crate) compare: Element,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Reduce,
+    Fetch,
+    Swap,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Reduce, Self::Fetch, Self::Swap];
+}
+
+/// Room for any element, which begins with the first byte.
+pub(crate) type Element = [u8; Dtype::SIZE_MAX];
 
 /// A slot in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot<'a> {
+    /// The request's words, and the first bytes of the data as words: all that an atomic takes is in one line of memory.
     words: &'a [AtomicU64; WORDS],
     data: *mut u8,
 }
 
-const WORDS: usize = 4;
+/// Words of a request, without operands.
+const HEAD_WORDS: usize = 4;
+/// Words of an element.
+const ELEMENT_WORDS: usize = Dtype::SIZE_MAX / size_of::<u64>();
+const WORDS: usize = HEAD_WORDS + 2 * ELEMENT_WORDS;
+
+/// In the word of a request that has the region: it is a get, or an atomic. Below the region is the length, or what the
+/// atomic is, a byte each.
 const GET: u64 = 1 << 63;
+const CHANGE: u64 = 1 << 62;
 
 impl<'a> Slot<'a> {
     /// The slot that begins there. The mapping has all its bytes.
     #[inline]
     pub(crate) fn new(mapping: &'a Mapping, at: usize) -> Self {
-        let data = mapping.at(at + size_of::<[AtomicU64; WORDS]>(), BYTES_MAX);
+        let data = mapping.at(at + size_of::<[AtomicU64; HEAD_WORDS]>(), BYTES_MAX);
         Self { words: mapping.words(at), data }
     }
 
@@ -204,23 +261,80 @@ impl<'a> Slot<'a> {
 
     #[inline]
     pub(crate) fn write(&self, request: &Request) {
-        let direction = if request.direction == Direction::Get { GET } else { 0 };
-        let what = direction | (request.region as u64) << 32 | request.len as u64;
+        let what = match request.what {
+            What::Copy { direction: Direction::Put, len } => len as u64,
+            What::Copy { direction: Direction::Get, len } => GET | len as u64,
+            What::Change(change) => self.write_change(&change),
+            What::Nonsense => CHANGE | u64::from(u32::MAX),
+        };
+        let what = what | (request.region as u64) << 32;
         for (word, value) in self.words[1..].iter().zip([what, request.sequence, request.offset]) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
+    fn write_change(&self, change: &Change) -> u64 {
+        let Change { kind, dtype, op, operand, compare } = *change;
+        self.write_element(0, &operand);
+        self.write_element(1, &compare);
+        CHANGE | kind as u64 | (dtype as u64) << 8 | (op as u64) << 16
+    }
+
     #[inline]
     pub(crate) fn read(&self) -> Request {
         let [what, sequence, offset] = [1, 2, 3].map(|word: usize| self.words[word].load(Ordering::Relaxed));
-        Request {
-            direction: if what & GET == 0 { Direction::Put } else { Direction::Get },
-            region: (what & !GET) as usize >> 32,
-            sequence,
-            offset,
-            len: what as u32 as usize,
+        let region = (what & !(GET | CHANGE)) as usize >> 32;
+        let what = if what & CHANGE != 0 {
+            self.read_change(what as u32).map_or(What::Nonsense, What::Change)
+        } else {
+            let direction = if what & GET == 0 { Direction::Put } else { Direction::Get };
+            What::Copy { direction, len: what as u32 as usize }
+        };
+        Request { what, region, sequence, offset }
+    }
+
+    fn read_change(&self, what: u32) -> Option<Change> {
+        let [kind, dtype, op, _] = what.to_le_bytes();
+        Some(Change {
+            kind: *Kind::ALL.get(usize::from(kind))?,
+            dtype: Dtype::from_code(dtype)?,
+            op: ReduceOp::from_code(op)?,
+            operand: self.element(0),
+            compare: self.element(1),
+        })
+    }
+
+    /// The operand, and where it was the result; or what a swap compares with.
+    #[inline]
+    fn element(&self, index: usize) -> Element {
+        let mut element = Element::default();
+        let words = self.words[HEAD_WORDS + index * ELEMENT_WORDS..].iter();
+        for (bytes, word) in element.chunks_exact_mut(size_of::<u64>()).zip(words) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
+        element
+    }
+
+    #[inline]
+    fn write_element(&self, index: usize, element: &Element) {
+        let words = self.words[HEAD_WORDS + index * ELEMENT_WORDS..].iter();
+        for (bytes, word) in element.chunks_exact(size_of::<u64>()).zip(words) {
+            let mut value = [0; size_of::<u64>()];
+            value.copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        }
+    }
+
+    /// The element as it was before the atomic.
+    #[inline]
+    pub(crate) fn result(&self) -> Element {
+        self.element(0)
+    }
+
+    /// Sets that.
+    #[inline]
+    pub(crate) fn set_result(&self, element: &Element) {
+        self.write_element(0, element);
     }
 }
 
@@ -347,7 +461,23 @@ mod tests {
         let word = Local::default();
         Asking::default().post(&word);
         let mut next = Asking::new(&word);
+        assert!(next.has_slot(&word));
         assert!(!serve(&word, || (), |()| unreachable!("nobody waits for it")));
+        assert_eq!(ask(&mut next, &word, |_| serve(&word, || (), |()| true)), Outcome::Done);
+    }
+
+    #[test]
+    fn a_slot_is_used_when_what_was_taken_for_the_dead_is_over() {
+        let word = Local::default();
+        Asking::default().post(&word);
+        let mut next = Asking::default();
+        let take = |()| {
+            next = Asking::new(&word);
+            assert!(!next.has_slot(&word) && !next.has_slot(&word), "its owner may write there");
+            true
+        };
+        assert!(serve(&word, || (), take));
+        assert!(next.has_slot(&word));
         assert_eq!(ask(&mut next, &word, |_| serve(&word, || (), |()| true)), Outcome::Done);
     }
 
@@ -355,17 +485,23 @@ mod tests {
     fn requests_are_words_and_back() {
         let mapping = Mapping::new(&new_file("rma-shm-test", page()).unwrap(), 0, page()).unwrap();
         let slot = Slot::new(&mapping, 64);
-        for direction in [Direction::Put, Direction::Get] {
-            let request = Request {
-                direction,
-                region: 65_535,
-                sequence: u64::MAX,
-                offset: 1 << 63 | 5,
-                len: BYTES_MAX,
-            };
-            slot.write(&request);
-            assert_eq!(slot.read(), request);
+        let change = |(kind, dtype, op): (Kind, Dtype, ReduceOp)| {
+            What::Change(Change { kind, dtype, op, operand: [7; 16], compare: [9; 16] })
+        };
+        let copies =
+            [Direction::Put, Direction::Get].map(|direction| What::Copy { direction, len: BYTES_MAX });
+        let all = Dtype::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
+        let changes = all.flat_map(|(dtype, op)| Kind::ALL.map(|kind| change((kind, dtype, op))));
+        for what in copies.into_iter().chain(changes).chain([What::Nonsense]) {
+            for region in [0, 65_535] {
+                let request = Request { what, region, sequence: u64::MAX, offset: 1 << 63 | 5 };
+                slot.write(&request);
+                assert_eq!(slot.read(), request);
+            }
         }
-        assert!(64 + size_of::<[AtomicU64; WORDS]>() + BYTES_MAX <= SLOT_BYTES);
+        slot.set_result(&[3; 16]);
+        assert_eq!(slot.result(), [3; 16]);
+        assert!(size_of::<[AtomicU64; HEAD_WORDS]>() + BYTES_MAX <= SLOT_BYTES);
+        assert_eq!(size_of::<[AtomicU64; WORDS]>(), 64, "a line");
     }
 }

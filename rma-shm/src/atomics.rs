@@ -7,19 +7,11 @@ use core::{ptr, slice};
 use rma_core::dtype::Dtype;
 use rma_core::mem::WindowMemory;
 use rma_core::op::ReduceOp;
-use rma_core::provider::{FabricCode, RemoteAddr, Swapped, WordSwap};
+use rma_core::provider::{Atomic, FabricCode, RemoteAddr, Swapped, WordSwap};
 
 use crate::error::{NOT_OFFERED, NO_REGION};
 use crate::guard;
 use crate::peer::{Peer, Place};
-
-/// What an atomic does, with the origin's buffers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Atomic {
-    Reduce { operand: *const u8 },
-    Fetch { operand: *const u8, result: *mut u8 },
-    Swap { operand: *const u8, compare: *const u8, result: *mut u8 },
-}
 
 /// Whether the processor has atomics for elements there; also where nothing is, which is found out later.
 #[inline]

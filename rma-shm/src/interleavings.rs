@@ -258,6 +258,77 @@ fn small_puts_are_done_by_one_side() {
     });
 }
 
+struct Number {
+    word: AtomicU64,
+    /// The operand, and then the result.
+    element: AtomicU64,
+    memory: UnsafeCell<u64>,
+}
+
+impl Word for Number {
+    fn load(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+    fn store(&self, word: u64) {
+        self.word.store(word, Ordering::Release);
+    }
+    fn exchange(&self, from: u64, into: u64) -> bool {
+        self.word.compare_exchange(from, into, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Number {
+    /// What the owner does when it is asked to add.
+    fn add(&self, operand: u64) -> bool {
+        // SAFETY: the checker fails where another thread accesses it.
+        let before = self.memory.with(|memory| unsafe { *memory });
+        // SAFETY: as above.
+        self.memory.with_mut(|memory| unsafe { *memory = before + operand });
+        self.element.store(before, Ordering::Relaxed);
+        true
+    }
+}
+
+/// The owner is asked to add two numbers: what was done is done once, with the operand that was asked for, and the result is
+/// that of this request; what was taken back never is.
+#[test]
+fn numbers_are_added_once_or_not_at_all() {
+    check(|| {
+        let (element, memory) = (AtomicU64::new(0), UnsafeCell::new(0));
+        let number = Arc::new(Number { word: AtomicU64::new(0), element, memory });
+        let owner = thread::spawn({
+            let number = Arc::clone(&number);
+            move || {
+                for _ in 0..2 {
+                    let read = || number.element.load(Ordering::Relaxed);
+                    assist::serve(&*number, read, |operand| number.add(operand));
+                    thread::yield_now();
+                }
+            }
+        });
+        let (mut asking, mut sum) = (assist::Asking::new(&*number), 0);
+        for operand in [1, 16] {
+            number.element.store(operand, Ordering::Relaxed);
+            asking.post(&*number);
+            let outcome = asking.wait(&*number, |_| {
+                thread::yield_now();
+                true
+            });
+            match outcome {
+                Outcome::Done => {
+                    assert_eq!(number.element.load(Ordering::Relaxed), sum);
+                    sum += operand;
+                }
+                Outcome::Left => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        owner.join().unwrap();
+        // SAFETY: the other thread has ended.
+        assert_eq!(number.memory.with(|memory| unsafe { *memory }), sum);
+    });
+}
+
 struct Region {
     busy: AtomicU64,
     sequence: AtomicU64,

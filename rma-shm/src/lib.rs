@@ -21,6 +21,7 @@
 //! docs/shared-memory.md says how it works.
 
 mod address;
+mod ask;
 mod assist;
 mod atomics;
 mod attach;

@@ -7,11 +7,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rma_core::ids::RemoteKey;
+use rma_core::mem::WindowMemory;
 use rma_core::provider::{MemoryRegion, ProviderError};
 use rustix::pipe::{pipe_with, PipeFlags};
 
 use crate::address::{Host, Identity, Location};
-use crate::assist::{Request, BYTES_MAX};
+use crate::assist::{Change, Element, Kind, Request, Slot, What, BYTES_MAX};
 use crate::attach::Direction;
 use crate::error::{call_failed, refused};
 use crate::guard;
@@ -102,18 +103,22 @@ impl Own {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does a small copy for a peer, between a region and the data of its slot. Whether there is such a region.
+    /// Does what a peer asks for in its slot. Whether it could be done.
     #[inline]
-    pub(crate) fn copy(&self, request: &Request, data: *mut u8) -> bool {
-        let Request { direction, region, sequence, offset, len } = *request;
+    pub(crate) fn serve(&self, request: &Request, slot: &Slot<'_>) -> bool {
+        match request.what {
+            What::Copy { direction, len } => self.copy(request, direction, len, slot.data()),
+            What::Change(change) => self.change(request, &change, slot),
+            What::Nonsense => false,
+        }
+    }
+
+    /// A small copy between a region and the data of a slot.
+    #[inline]
+    fn copy(&self, request: &Request, direction: Direction, len: usize, data: *mut u8) -> bool {
         // Held until the end: who takes the region back waits for it.
         let table = self.table();
-        let span = table.spans.get(region).filter(|span| sequence & 1 == 1 && span.sequence == sequence);
-        let is_inside = |span: &&Span| {
-            len <= BYTES_MAX && offset.checked_add(len as u64).is_some_and(|end| end <= span.len as u64)
-        };
-        let Some(span) = span.filter(is_inside) else { return false };
-        let memory = core::ptr::with_exposed_provenance_mut::<u8>(span.base + offset as usize);
+        let Some(memory) = table.place(request, len).filter(|_| len <= BYTES_MAX) else { return false };
         let (from, into) = match direction {
             Direction::Put => (data, memory),
             Direction::Get => (memory, data),
@@ -122,6 +127,28 @@ impl Own {
         // not part of a slot.
         unsafe { core::ptr::copy_nonoverlapping(from, into, len) };
         true
+    }
+
+    /// An atomic of one element of a region. The engine whose endpoint this is executes those that come in packets, by the
+    /// same code and between its endpoint's calls, so that both are atomic towards each other at any address.
+    #[inline(never)]
+    fn change(&self, request: &Request, change: &Change, slot: &Slot<'_>) -> bool {
+        let Change { kind, dtype, op, operand, compare } = change;
+        let (dtype, op, len) = (*dtype, *op, dtype.size());
+        let table = self.table();
+        let Some(place) = table.place(request, len) else { return false };
+        // SAFETY: inside of a region, whose owner has agreed to accesses of peers, and which is there as long as the table
+        // is held.
+        let memory = unsafe { WindowMemory::new(place, len) };
+        let mut result = Element::default();
+        let (operand, compare, into) = (&operand[..len], &compare[..len], &mut result[..len]);
+        let done = match kind {
+            Kind::Reduce => memory.accumulate(0, dtype, op, operand),
+            Kind::Fetch => memory.get_accumulate(0, dtype, op, operand, into),
+            Kind::Swap => memory.compare_and_swap(0, dtype, compare, operand, into),
+        };
+        slot.set_result(&result);
+        done.is_ok()
     }
 
     /// Wakes the sender of a lane, if it sleeps.
@@ -231,6 +258,15 @@ pub(crate) struct Terms {
 }
 
 impl Table {
+    /// The memory of the request's region that it is about, if there is such a region, with so many bytes.
+    #[inline]
+    fn place(&self, request: &Request, len: usize) -> Option<*mut u8> {
+        let Request { region, sequence, offset, .. } = *request;
+        let span = self.spans.get(region).filter(|span| sequence & 1 == 1 && span.sequence == sequence)?;
+        let is_inside = offset.checked_add(len as u64).is_some_and(|end| end <= span.len as u64);
+        is_inside.then(|| core::ptr::with_exposed_provenance_mut(span.base + offset as usize))
+    }
+
     fn set(&mut self, slot: usize, span: Span) {
         if self.spans.len() <= slot {
             self.spans.resize(slot + 1, Span::NONE);
@@ -313,6 +349,9 @@ const SEQUENCE: usize = 0;
 
 #[cfg(test)]
 mod tests {
+    use rma_core::dtype::Dtype;
+    use rma_core::op::ReduceOp;
+
     use super::*;
     use crate::guard::Busy;
     use crate::Memory;
@@ -364,21 +403,19 @@ mod tests {
         let mut memory = [0_u8; 16];
         let one = region(&own, &mut memory, 1).unwrap();
         let found = find(&own.head, RemoteKey(1)).unwrap();
-        let put = Request {
-            direction: Direction::Put,
-            region: found.slot,
-            sequence: found.sequence,
-            offset: 8,
-            len: 8,
-        };
-        let mut data = [7_u8; 2 * BYTES_MAX];
-        let mut copy = |request: Request| own.copy(&request, data.as_mut_ptr());
-        assert!(copy(put) && copy(Request { offset: 16, len: 0, ..put }));
+        let of = |len| What::Copy { direction: Direction::Put, len };
+        let put = Request { what: of(8), region: found.slot, sequence: found.sequence, offset: 8 };
+        let slot = own.head.slot(0);
+        // SAFETY: the slot has so many bytes, and nobody else is there.
+        unsafe { core::ptr::write_bytes(slot.data(), 7, BYTES_MAX) };
+        let copy = |request: Request| own.serve(&request, &slot);
+        assert!(copy(put) && copy(Request { offset: 16, what: of(0), ..put }));
         for wrong in [
             Request { offset: 9, ..put },
             Request { offset: u64::MAX, ..put },
-            Request { len: 9, ..put },
-            Request { len: BYTES_MAX + 1, ..put },
+            Request { what: of(9), ..put },
+            Request { what: of(BYTES_MAX + 1), ..put },
+            Request { what: What::Nonsense, ..put },
             Request { sequence: put.sequence + 2, ..put },
             Request { sequence: 0, region: put.region + 1, ..put },
             Request { region: usize::MAX, ..put },
@@ -388,6 +425,67 @@ mod tests {
         drop(one);
         assert!(!copy(put), "it is gone");
         assert_eq!(memory, [0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7]);
+    }
+
+    #[test]
+    fn atomics_are_what_is_defined_on_elements_of_a_region_that_is_there() {
+        let own = own(2);
+        let mut memory = [0_u64; 3];
+        let base = NonNull::from(&mut memory[0]).cast();
+        let one = ShmRegion::new(&own, base, 20, RemoteKey(1), Terms::default()).unwrap();
+        let found = find(&own.head, RemoteKey(1)).unwrap();
+        let slot = own.head.slot(0);
+        let change = Change {
+            kind: Kind::Fetch,
+            dtype: Dtype::U64,
+            op: ReduceOp::Sum,
+            operand: [1; 16],
+            compare: [1; 16],
+        };
+        let of = |change| Request {
+            what: What::Change(change),
+            region: found.slot,
+            sequence: found.sequence,
+            offset: 8,
+        };
+        let mut all = 0;
+        for (dtype, op) in Dtype::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op))) {
+            for kind in [Kind::Reduce, Kind::Fetch, Kind::Swap] {
+                let is_defined = match kind {
+                    Kind::Swap => dtype.has_compare_and_swap(),
+                    _ => op.is_defined_for(dtype),
+                };
+                // Also where the processor has none.
+                let offset = if dtype.size() > 8 { 1 } else { 11 };
+                let request = Request { offset, ..of(Change { kind, dtype, op, ..change }) };
+                assert_eq!(own.serve(&request, &slot), is_defined, "{kind:?} {} {}", dtype.name(), op.name());
+                all += u32::from(is_defined);
+            }
+        }
+        assert!(all > 100);
+        // SAFETY: nobody else accesses it.
+        unsafe { core::ptr::write_bytes(base.as_ptr(), 0, 24) };
+        let ok = of(change);
+        assert!(own.serve(&ok, &slot) && own.serve(&ok, &slot));
+        assert_eq!(slot.result(), [1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let swap = |compare| of(Change { kind: Kind::Swap, operand: [9; 16], compare, ..change });
+        assert!(own.serve(&swap([1; 16]), &slot) && own.serve(&swap([2; 16]), &slot));
+        assert_eq!(slot.result()[..8], [2; 8], "what the second one has found");
+        for wrong in [
+            Request { offset: 13, ..ok },
+            Request { offset: u64::MAX - 3, ..ok },
+            Request { offset: 5, ..of(Change { dtype: Dtype::F64Index, ..change }) },
+            Request { sequence: ok.sequence + 2, ..ok },
+            Request { sequence: 0, region: ok.region + 1, ..ok },
+            Request { region: usize::MAX, ..ok },
+        ] {
+            assert!(!own.serve(&wrong, &slot), "{wrong:?}");
+        }
+        drop(one);
+        assert!(!own.serve(&ok, &slot), "it is gone");
+        // SAFETY: as above.
+        let words = unsafe { core::slice::from_raw_parts(base.as_ptr().cast::<u64>(), 3) };
+        assert_eq!(words, [0, u64::from_ne_bytes([9; 8]), 0]);
     }
 
     #[test]

@@ -66,11 +66,17 @@ impl Known {
         }
     }
 
+    /// How far behind the region's first byte this address of the region's is.
+    #[inline]
+    pub(crate) fn offset(&self, addr: u64) -> u64 {
+        // An address in front of the first is a large offset.
+        addr.wrapping_sub(self.first)
+    }
+
     /// Where `len` bytes from this address of the region's on are.
     #[inline]
     pub(crate) fn at(&self, addr: u64, len: usize) -> Result<Place, FabricCode> {
-        // An address in front of the first is a large offset.
-        let offset = addr.wrapping_sub(self.first);
+        let offset = self.offset(addr);
         let is_inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
         if !is_inside {
             return Err(OUT_OF_REGION);
@@ -194,14 +200,15 @@ impl Peer {
         (ring, &mut self.writers[class])
     }
 
-    /// Whether its processor may be asked for a small copy.
+    /// Whether its processor may be asked for a small copy, or an atomic.
     #[inline]
     pub(crate) fn may_assist(&mut self) -> bool {
         let is_asleep = self.head.sleeping() != 0;
-        self.asking.may_ask(is_asleep)
+        let slot = Slot::new(&self.body, self.head.shape.slot_at());
+        self.asking.has_slot(&slot) && self.asking.may_ask(is_asleep)
     }
 
-    /// The slot for small copies, and who asks for them.
+    /// The slot for that, and who asks.
     #[inline]
     pub(crate) fn slot(&mut self) -> (Slot<'_>, &mut Asking, &Head, &Option<OwnedFd>) {
         (Slot::new(&self.body, self.head.shape.slot_at()), &mut self.asking, &self.head, &self.process)

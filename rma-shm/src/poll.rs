@@ -28,23 +28,23 @@ impl Inbox {
         any != 0
     }
 
-    /// Does the small copy that the sender of a lane has asked for, if it has.
+    /// Does the small copy or atomic that the sender of a lane has asked for, if it has.
     #[inline]
-    fn serve_copy(&mut self, own: &Own, lane: usize) {
+    fn serve_slot(&mut self, own: &Own, lane: usize) {
         let slot = own.head.slot(lane);
         self.served +=
-            usize::from(assist::serve(&slot, || slot.read(), |request| own.copy(&request, slot.data())));
+            usize::from(assist::serve(&slot, || slot.read(), |request| own.serve(&request, &slot)));
     }
 
-    /// Does the small copies that others ask for, and leaves their packets for later.
+    /// Does what others ask for in their slots, and leaves their packets for later.
     #[inline]
-    pub(crate) fn serve_copies(&mut self, own: &Own) {
+    pub(crate) fn serve_slots(&mut self, own: &Own) {
         if !self.take_marks(own) {
             return;
         }
         let mut next = next_lane(&self.todo, 0);
         while let Some(lane) = next {
-            self.serve_copy(own, lane);
+            self.serve_slot(own, lane);
             next = next_lane(&self.todo, lane + 1);
         }
     }
@@ -109,7 +109,7 @@ impl ShmEndpoint {
     fn visit(&mut self, lane: usize, out: &mut CompletionBatch) {
         let (word, bit) = (lane / 64, 1 << (lane % 64));
         let own = Arc::clone(&self.own);
-        self.inbox.serve_copy(&own, lane);
+        self.inbox.serve_slot(&own, lane);
         let body = own.head.mapping.at(own.head.shape.body_at(lane), own.head.shape.body_bytes());
         let mut has_more = false;
         for class in [SendClass::Reply as usize, SendClass::Request as usize] {
@@ -306,8 +306,10 @@ const EVENTS: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use rma_core::dtype::Dtype;
     use rma_core::ids::{RemoteKey, Tag};
-    use rma_core::provider::{Endpoint, PostError, RemoteAddr};
+    use rma_core::op::ReduceOp;
+    use rma_core::provider::{Atomic, Endpoint, PostError, RemoteAddr};
 
     use super::*;
     use crate::bell::Bell;
@@ -384,6 +386,10 @@ mod tests {
                 let at = RemoteAddr { addr: next() % 100, key: RemoteKey(next() % 8) };
                 // SAFETY: the buffer outlives the call, in which everything happens.
                 let _ = unsafe { one.get(name, bytes.as_mut_ptr(), 8, at, Tag(1)) };
+                let (operand, result) = (bytes.as_ptr(), bytes[32..].as_mut_ptr());
+                let atomic = Atomic::Fetch { operand, result };
+                // SAFETY: as above.
+                unsafe { one.assist(name, atomic, at, Dtype::U64, ReduceOp::Sum) };
                 one.poll(&mut out);
                 while let Some(completion) = out.pop() {
                     if let Completion::Packet(packet) = completion {

@@ -1,7 +1,6 @@
 //! The provider's calls. Whatever is posted is done when the call returns; `poll` only says what failed.
 
-use core::hint;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use rma_core::bootstrap::AddressBytes;
@@ -9,12 +8,13 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
+    Accepted, Allocation, Atomic, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion,
+    NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped,
+    WordSwap,
 };
 
-use crate::assist::{Outcome, Request, BYTES_MAX};
-use crate::atomics::{self, Atomic};
+use crate::assist::BYTES_MAX;
+use crate::atomics;
 use crate::attach::Direction;
 use crate::bell::{self, Bell};
 use crate::endpoint::ShmEndpoint;
@@ -22,8 +22,7 @@ use crate::error::{refused, ENDED, NONSENSE, NOT_OFFERED, TOO_LONG};
 use crate::memory::Memory;
 use crate::options::Reach;
 use crate::own::{ShmRegion, Terms};
-use crate::peer::{Known, Peer, Place};
-use crate::process::has_ended;
+use crate::peer::{Peer, Place};
 use crate::ring::WORD;
 use crate::transfer;
 
@@ -85,57 +84,6 @@ impl ShmEndpoint {
         }
         // SAFETY: by the caller's promise.
         self.operate(to, tag, |peer| unsafe { transfer::one(peer, direction, local, found) })
-    }
-
-    /// Has the peer's processor do a small copy. `false`: it has not, and will not.
-    ///
-    /// # Safety
-    /// As [`Self::transfer`].
-    #[inline(never)]
-    unsafe fn ask_for_copy(
-        &mut self,
-        to: PeerAddr,
-        direction: Direction,
-        local: LocalPiece,
-        (known, base): (Known, u64),
-    ) -> Result<bool, PostError> {
-        let (peer, inbox, own) = self.apart(to)?;
-        if !peer.may_assist() {
-            return Ok(false);
-        }
-        let lane = peer.lane;
-        let (slot, asking, head, process) = peer.slot();
-        let (region, sequence, len) = (known.slot, known.sequence, local.len);
-        slot.write(&Request { direction, region, sequence, offset: known.offset_of(base), len });
-        if direction == Direction::Put {
-            // SAFETY: the source is readable, by the caller's promise, and no part of a slot, which has so much room.
-            unsafe { ptr::copy_nonoverlapping(local.base, slot.data(), len) };
-        }
-        asking.post(&slot);
-        head.mark(lane);
-        let outcome = asking.wait(&slot, |is_long| {
-            // Who asks this process meanwhile is served: two that ask each other would wait for nothing.
-            inbox.serve_copies(own);
-            if is_long {
-                std::thread::yield_now();
-                return !process.as_ref().is_some_and(has_ended);
-            }
-            hint::spin_loop();
-            true
-        });
-        match (outcome, direction) {
-            (Outcome::Done, Direction::Get) => {
-                // SAFETY: the destination is writable, by the caller's promise; see above.
-                unsafe { ptr::copy_nonoverlapping(slot.data(), local.base, len) };
-                Ok(true)
-            }
-            (Outcome::Done, Direction::Put) => Ok(true),
-            (Outcome::Refused | Outcome::Left, _) => Ok(false),
-            (Outcome::Ended, _) => {
-                self.peer_lost(to, ENDED);
-                Err(PostError::Failed(ENDED))
-            }
-        }
     }
 
     #[inline]
@@ -442,6 +390,18 @@ unsafe impl Endpoint for ShmEndpoint {
         let swap = Atomic::Swap { operand, compare, result };
         // SAFETY: by the caller's promise.
         unsafe { self.atomically(to, swap, 1, at, (dtype, ReduceOp::Replace), tag) }
+    }
+
+    unsafe fn assist(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        // SAFETY: by the caller's promise.
+        unsafe { self.ask_for_atomic(to, atomic, at, (dtype, op)) }
     }
 
     #[inline]

@@ -4,6 +4,7 @@
 mod allocated;
 #[path = "../../../rma-ofi/tests/contract/allocations.rs"]
 mod allocations;
+mod assist;
 #[path = "../../../rma-ofi/tests/contract/at_once.rs"]
 mod at_once;
 #[path = "../../../rma-ofi/tests/contract/bodies.rs"]
@@ -112,6 +113,16 @@ fn line_14_words_are_set_and_wake_who_sleeps() {
     for reach in [Reach::Mapped, Reach::Attached, Reach::Allocated] {
         allocated::line_14_words_are_set_and_wake_who_sleeps(reach);
     }
+}
+
+#[test]
+fn line_15_who_is_asked_does_an_atomic_at_once_or_not_at_all() {
+    assist::line_15_who_is_asked_does_an_atomic_at_once_or_not_at_all();
+}
+
+#[test]
+fn who_does_not_look_does_nothing() {
+    assist::who_does_not_look_does_nothing();
 }
 
 #[test]

@@ -1,16 +1,20 @@
-//! Several processes that change the same words of a process which does nothing.
+//! Several processes that change the same words of a process which does nothing, and some that have it change words.
 
+use std::os::unix::process::ExitStatusExt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Accepted, Endpoint, PostError, RemoteAddr};
+use rma_core::provider::{Accepted, Atomic, CompletionBatch, Endpoint, PostError, RemoteAddr};
 use rma_shm::{Memory, Options, Reach, ShmEndpoint};
 
-use crate::child::address_of_parent;
-use crate::{start_process, ALONE};
+use crate::child::{address_of_parent, CHILD};
+use crate::{start_process, ALONE, LIMIT_S};
 
 /// Processes at a time.
 const PROCESSES: u64 = 4;
@@ -110,6 +114,74 @@ fn adding_process() {
                 break;
             }
             seen = found;
+        }
+    }
+}
+
+/// Processes that are killed, and what each has added by then.
+const KILLS: u32 = 24;
+const LEAST: u64 = 300;
+
+fn attached() -> Options {
+    // Few places: those of the dead are needed.
+    Options { reach: Some(Reach::Attached), senders_max: PROCESSES as usize, ..Options::default() }
+}
+
+/// Each process has the same word changed as the one before it in its place, which was killed in the middle of that: what the
+/// dead have asked for is done once at most, and by no means with what the next one asks for.
+#[test]
+fn what_the_killed_have_asked_for_is_done_once_at_most() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ep = ShmEndpoint::open(&attached()).unwrap();
+    let words: Vec<AtomicU64> = (0..PROCESSES).map(|_| AtomicU64::new(0)).collect();
+    let base = NonNull::from(&words[0]).cast();
+    // SAFETY: the words live longer than the region, which is dropped before them.
+    let region = unsafe { ep.register(base, words.len() * 8, KEY) }.unwrap();
+    let start = |ep: &ShmEndpoint, number: u64| (start_process("asking_process", ep, number as u32), 0);
+    let mut children: Vec<_> = (0..PROCESSES).map(|number| start(&ep, number)).collect();
+    let (begun, mut batch, mut kills) = (Instant::now(), CompletionBatch::new(), 0);
+    while kills < KILLS {
+        assert!(begun.elapsed().as_secs() < LIMIT_S, "{kills} were killed");
+        ep.poll(&mut batch);
+        assert!(batch.is_empty());
+        for ((number, word), (child, first)) in (0..).zip(&words).zip(&mut children) {
+            let count = word.load(Ordering::Relaxed);
+            if count - *first < LEAST {
+                continue;
+            }
+            child.kill().unwrap();
+            let status = child.wait().unwrap();
+            assert_eq!(status.signal(), Some(9), "{status}");
+            (*child, *first) = start(&ep, number);
+            *first = word.load(Ordering::Relaxed);
+            kills += 1;
+        }
+    }
+    for (child, _) in &mut children {
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "{status}");
+    }
+    drop(region);
+}
+
+/// Not a test: what asks, until it is killed.
+#[test]
+#[ignore = "a process that other tests start"]
+fn asking_process() {
+    let Some(address): Option<AddressBytes> = address_of_parent() else { return };
+    let number: u64 = std::env::var(CHILD).unwrap().parse().unwrap();
+    let mut ep = ShmEndpoint::open(&attached()).unwrap();
+    let peer = ep.connect(&address).unwrap();
+    let at = RemoteAddr { addr: 8 * number, key: KEY };
+    let (mut begun, mut last) = (Instant::now(), None);
+    while begun.elapsed() < Duration::from_secs(LIMIT_S) {
+        let (one, mut old) = (1_u64, 0_u64);
+        let atomic = Atomic::Fetch { operand: (&raw const one).cast(), result: (&raw mut old).cast() };
+        // SAFETY: both are there during the call.
+        if unsafe { ep.assist(peer, atomic, at, Dtype::U64, ReduceOp::Sum) } {
+            assert!(last.is_none_or(|last: u64| old == last + 1), "{old} behind {last:?}");
+            (begun, last) = (Instant::now(), Some(old));
         }
     }
 }

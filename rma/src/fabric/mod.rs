@@ -18,8 +18,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Allocation, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps, Post,
-    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
+    Allocation, Atomic, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 use rma_ofi::{OfiEndpoint, OfiRegion};
 use rma_shm::{ShmEndpoint, ShmRegion};
@@ -272,6 +272,21 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &mut self.0, endpoint => {
             // SAFETY: the caller's promise.
             unsafe { endpoint.compare_atomic(to, operand, compare, result, at, dtype, tag) }
+        })
+    }
+
+    #[inline]
+    unsafe fn assist(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        each!(Fabric, &mut self.0, endpoint => {
+            // SAFETY: the caller's promise.
+            unsafe { endpoint.assist(to, atomic, at, dtype, op) }
         })
     }
 

@@ -7,8 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError, ReceivedPacket,
-    RemoteAddr, RemotePiece, SendClass,
+    Atomic, CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError,
+    ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 use rma_sim::{SimEndpoint, SimRegion};
 
@@ -153,6 +153,18 @@ unsafe impl Endpoint for ModelEndpoint {
         // SAFETY: the caller's promise.
         let post = unsafe { self.inner.compare_atomic(to, operand, compare, result, at, dtype, tag) };
         self.told(post)
+    }
+
+    unsafe fn assist(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.assist(to, atomic, at, dtype, op) }
     }
 
     fn send(
