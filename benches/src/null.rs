@@ -20,8 +20,9 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion, NativeOps, Order,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass, Swapped, WordSwap,
+    Accepted, Atomic, Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion,
+    NativeOps, Order, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass, Swapped,
+    WordSwap,
 };
 
 /// Ranks of the job.
@@ -444,6 +445,19 @@ unsafe impl Endpoint for NullEndpoint {
     #[inline]
     unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
         null_now(self, to, dst, len, at)
+    }
+
+    #[inline]
+    unsafe fn atomic_now(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        black_box((atomic, dtype, op));
+        null_now(self, to, std::ptr::null(), dtype.size(), at)
     }
 
     #[inline]

@@ -432,6 +432,23 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     }
 
     #[inline]
+    unsafe fn atomic_now(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        match self.near(to) {
+            // SAFETY: the caller's promise is each endpoint's.
+            Some(shm) => unsafe { shm.atomic_now(to, atomic, at, dtype, op) },
+            // SAFETY: as above.
+            None => unsafe { self.network.atomic_now(to, atomic, at, dtype, op) },
+        }
+    }
+
+    #[inline]
     fn swap_now<const WORDS: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; WORDS]) -> Option<Swapped> {
         match self.near(to) {
             Some(shm) => shm.swap_now(to, swaps),

@@ -51,6 +51,52 @@ pub(crate) fn change_word(
     })
 }
 
+/// An atomic of the processor's on one element, as [`change_word`]. `false`: nothing has happened.
+///
+/// # Safety
+/// The buffers hold one element each.
+#[inline]
+pub(crate) unsafe fn now(
+    peer: &mut Peer,
+    atomic: Atomic,
+    at: RemoteAddr,
+    (dtype, op): (Dtype, ReduceOp),
+) -> bool {
+    if !matches!(dtype, Dtype::U64 | Dtype::I64) {
+        return false;
+    }
+    // SAFETY: by the caller's promise.
+    let read = |from: *const u8| unsafe { from.cast::<u64>().read_unaligned() };
+    let (before, into) = match atomic {
+        Atomic::Reduce { operand } if op == ReduceOp::Sum => {
+            let addend = read(operand);
+            let before = change_word(peer, at, |word| word.fetch_add(addend, Ordering::Relaxed));
+            if before.is_some() && dtype == Dtype::U64 {
+                peer.notify();
+            }
+            return before.is_some();
+        }
+        Atomic::Fetch { operand, result } if op == ReduceOp::Sum => {
+            let addend = read(operand);
+            (change_word(peer, at, |word| word.fetch_add(addend, Ordering::Relaxed)), result)
+        }
+        Atomic::Swap { operand, compare, result } => {
+            let (from, into) = (read(compare), read(operand));
+            let swap = |word: &AtomicU64| {
+                let swapped = word.compare_exchange(from, into, Ordering::Relaxed, Ordering::Relaxed);
+                swapped.unwrap_or_else(|other| other)
+            };
+            (change_word(peer, at, swap), result)
+        }
+        Atomic::Reduce { .. } | Atomic::Fetch { .. } => return false,
+    };
+    if let Some(before) = before {
+        // SAFETY: by the caller's promise.
+        unsafe { into.cast::<u64>().write_unaligned(before) };
+    }
+    before.is_some()
+}
+
 /// Swaps words, as [`change_word`] changes one, each if it is as expected, up to the first that is not. `None`: nothing has
 /// happened.
 #[inline]

@@ -291,6 +291,19 @@ unsafe impl Endpoint for ShmEndpoint {
     }
 
     #[inline]
+    unsafe fn atomic_now(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        self.present(to).is_some_and(|peer| unsafe { atomics::now(peer, atomic, at, (dtype, op)) })
+    }
+
+    #[inline]
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
         atomics::swap_words(self.present(to)?, &swaps)
     }

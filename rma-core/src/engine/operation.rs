@@ -176,6 +176,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let done = unsafe { self.post_to_self(window, operation, layouts) };
             return Poll::Ready(done.map(|()| Posted::Complete));
         }
+        let is_plain = wanted == Wanted::Nothing && layouts.is_none();
+        // SAFETY: the caller's promise.
+        if is_plain && w.near.is_some() && unsafe { self.process.atomic_parked(w, operation) } {
+            return Poll::Ready(Ok(Posted::Counted));
+        }
         let t = match self.process.find_or_make_target(w, operation, layouts) {
             Poll::Ready(Ok(t)) => t,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -191,7 +196,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
         }
         w.fence_active = true;
-        let is_plain = wanted == Wanted::Nothing && layouts.is_none();
         if is_plain && w.words.is_some() && self.process.targets[t].direct.is_none() {
             self.process.take_near_lock(w, t);
         }

@@ -1,14 +1,16 @@
 //! Puts and gets to neighbours that have no target element (`progress/parked.rs`).
 #![allow(unsafe_code)] // the user's buffers come as raw pointers
 
-use super::Engine;
+use super::{Engine, Operation};
 use crate::bootstrap::Bootstrap;
 use crate::ids::{Rank, WindowId};
 use crate::lock::words::Memo;
+use crate::path::Path;
 use crate::progress::Process;
-use crate::provider::Endpoint;
+use crate::provider::{Atomic, Endpoint};
 use crate::table::ParkedLock;
 use crate::window::Window;
+use crate::wire::OpKind;
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// A put to a neighbour without an element. `false`: not possible so, nothing happened but that the lock may be
@@ -94,6 +96,35 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn count_parked(&mut self, len: usize) {
         self.counters.native_bytes += len as u64;
         self.is_unfenced = true;
+    }
+
+    /// An atomic of one element on a neighbour without an element, where it is the fabric's. `false`: not possible so.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline]
+    pub(super) unsafe fn atomic_parked(&mut self, w: &mut Window<E::Region>, operation: &Operation) -> bool {
+        let &Operation { kind, dtype, op, target, disp, len, origin: operand, result, compare, .. } =
+            operation;
+        let atomic = match kind {
+            OpKind::Accumulate => Atomic::Reduce { operand },
+            OpKind::GetAccumulate => Atomic::Fetch { operand, result },
+            OpKind::CompareAndSwap => Atomic::Swap { operand, compare, result },
+            OpKind::Put | OpKind::Get => return false,
+        };
+        if len != dtype.size() || !w.state().may_issue() || w.paths.of(kind, dtype, op) != Path::Native {
+            return false;
+        }
+        let Some(near) = self.near_way(w, target) else { return false };
+        let Some(at) = near.locate(disp, len) else { return false };
+        // SAFETY: the caller's promise.
+        if !unsafe { self.endpoint.atomic_now(near.peer, atomic, at, dtype, op) } {
+            return false;
+        }
+        w.fence_active = true;
+        self.counters.native_atomics += 1;
+        self.count_parked(len);
+        true
     }
 
     /// Opens the epoch of a lock on a neighbour that was locked before, without an element. `false`: with one.

@@ -1,9 +1,10 @@
-//! An atomic of one element that a peer is asked to do by itself.
+//! Atomics that are done at once.
 
 #[cfg(doc)]
 use super::Endpoint;
+use super::RemoteAddr;
 
-/// What an atomic does to an element, with the origin's buffers; see [`Endpoint::assist`].
+/// What an atomic does to an element, with the origin's buffers; see [`Endpoint::assist`] and [`Endpoint::atomic_now`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Atomic {
     /// `target = target op operand`.
@@ -27,4 +28,24 @@ pub enum Atomic {
         /// Room for one.
         result: *mut u8,
     },
+}
+
+/// One word for [`Endpoint::swap_now`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WordSwap {
+    /// Where it is. All words of one call are in one region.
+    pub at: RemoteAddr,
+    /// What is expected there.
+    pub from: u64,
+    /// What is put in its place.
+    pub into: u64,
+}
+
+/// What came of [`Endpoint::swap_now`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Swapped {
+    /// How many words were as expected, and were swapped.
+    pub count: usize,
+    /// What the next one was; of all that were swapped nothing is said.
+    pub other: u64,
 }

@@ -102,7 +102,7 @@ fn in_one_go(ranks: u32, all: &mut Vec<Scenario>) {
         ("in one go, alone, against the owner", hold(0, EXCLUSIVE), vec![]),
         ("in one go, alone, against another", vec![], put(EXCLUSIVE)),
         ("in one go, alone, against a share", vec![], put(SHARED)),
-        ("in one go, alone, against lock_all", vec![], everywhere),
+        ("in one go, alone, against lock_all", vec![], [everywhere.clone(), everywhere].concat()),
     ];
     if ranks == 2 {
         programs.truncate(1);

@@ -1,16 +1,15 @@
 //! The engine's view of the simulated fabric.
 #![allow(unsafe_code)]
 
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Allocation, Atomic, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece,
-    NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped,
-    WordSwap,
+    Allocation, Atomic, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps,
+    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 
 use super::config::native_locks;
@@ -30,12 +29,12 @@ const POISON: u8 = 0xdd;
 /// memory any more.
 #[derive(Debug)]
 pub struct SimEndpoint {
-    fabric: SimFabric,
-    index: usize,
+    pub(super) fabric: SimFabric,
+    pub(super) index: usize,
     rank: u32,
     limits: Limits,
     native: NativeOps,
-    native_near: NativeOps,
+    pub(super) native_near: NativeOps,
 }
 
 impl SimEndpoint {
@@ -50,32 +49,6 @@ impl SimEndpoint {
 
     fn post(&self, peer: PeerAddr, operation: Operation) -> Post {
         self.fabric.state().post(peer, operation)
-    }
-
-    /// Posts what is complete at once, or nothing.
-    fn post_now(&self, peer: PeerAddr, operation: Operation) -> bool {
-        let mut state = self.fabric.state();
-        // What is done at once has no tag.
-        state.is_done_at_once(peer, &operation) && state.post(peer, operation) == Ok(Accepted::Complete)
-    }
-
-    /// Swaps a word if it is as expected; what it was before.
-    fn swap_word(&self, to: PeerAddr, WordSwap { at, from, into }: WordSwap) -> Option<u64> {
-        let mut before = 0_u64;
-        let len = size_of::<u64>();
-        let mut operation = Operation::new(Kind::CompareAtomic, self.index, at, len, Some(Tag(0)));
-        operation.source = MemoryPointer::source((&raw const into).cast());
-        operation.compare = MemoryPointer::source((&raw const from).cast());
-        operation.result = MemoryPointer::new((&raw mut before).cast());
-        operation.dtype = Dtype::U64;
-        self.post_now(to, operation).then_some(before)
-    }
-
-    /// Whether a call that may be answered by nothing is, as any may.
-    fn declines(&self) -> bool {
-        let mut state = self.fabric.state();
-        let per_mille = state.config.faults.again_per_mille;
-        state.random.chance(per_mille)
     }
 
     #[cold]
@@ -389,19 +362,8 @@ unsafe impl Endpoint for SimEndpoint {
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
-        let (kind, source, compare, result) = match atomic {
-            Atomic::Reduce { operand } => (Kind::Atomic, operand, ptr::null(), ptr::null_mut()),
-            Atomic::Fetch { result, .. } if op == ReduceOp::NoOp => {
-                (Kind::FetchAtomic, ptr::null(), ptr::null(), result)
-            }
-            Atomic::Fetch { operand, result } => (Kind::FetchAtomic, operand, ptr::null(), result),
-            Atomic::Swap { operand, compare, result } => (Kind::CompareAtomic, operand, compare, result),
-        };
-        let mut operation = Operation::new(kind, self.index, at, dtype.size(), Some(Tag(0)));
-        operation.source = MemoryPointer::source(source);
-        operation.compare = MemoryPointer::source(compare);
-        operation.result = MemoryPointer::new(result);
-        (operation.dtype, operation.reduce, operation.is_assisted) = (dtype, op, true);
+        let mut operation = self.atomic_operation(atomic, at, dtype, op);
+        operation.is_assisted = true;
         self.fabric.state().assist(to, operation)
     }
 
@@ -460,28 +422,19 @@ unsafe impl Endpoint for SimEndpoint {
         self.post_now(to, operation)
     }
 
+    unsafe fn atomic_now(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        self.do_atomic_now(to, atomic, at, dtype, op)
+    }
+
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
-        if self.native_near.compare_atomic & (1 << Dtype::U64 as u32) == 0 {
-            return None;
-        }
-        if self.declines() {
-            return None;
-        }
-        let mut swapped = Swapped { count: 0, other: 0 };
-        for swap in swaps {
-            let mut before = self.swap_word(to, swap);
-            // Where one was done, so is the next: what the fabric refuses by chance it takes another time.
-            while before.is_none() && swapped.count > 0 {
-                before = self.swap_word(to, swap);
-            }
-            let before = before?;
-            if before != swap.from {
-                swapped.other = before;
-                break;
-            }
-            swapped.count += 1;
-        }
-        Some(swapped)
+        self.do_swaps_now(to, &swaps)
     }
 
     fn may_tell(&self) -> bool {

@@ -8,6 +8,7 @@ mod config;
 mod endpoint;
 mod manual;
 mod memory;
+mod now;
 mod operation;
 mod post;
 mod record;

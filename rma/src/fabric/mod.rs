@@ -333,6 +333,19 @@ unsafe impl Endpoint for FabricEndpoint {
     }
 
     #[inline(always)]
+    unsafe fn atomic_now(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.atomic_now(to, atomic, at, dtype, op) })
+    }
+
+    #[inline(always)]
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
         each!(Fabric, &mut self.0, endpoint => endpoint.swap_now(to, swaps))
     }

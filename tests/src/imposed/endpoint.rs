@@ -341,6 +341,19 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         !self.fabric.disorders() && unsafe { self.inner.get_now(to, dst, len, self.fabric.below(at)) }
     }
 
+    unsafe fn atomic_now(
+        &mut self,
+        to: PeerAddr,
+        atomic: Atomic,
+        at: RemoteAddr,
+        dtype: Dtype,
+        op: ReduceOp,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        !self.fabric.disorders()
+            && unsafe { self.inner.atomic_now(to, atomic, self.fabric.below(at), dtype, op) }
+    }
+
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
         if self.fabric.disorders() {
             return None;
