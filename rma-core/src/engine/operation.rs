@@ -178,7 +178,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let is_plain = wanted == Wanted::Nothing && layouts.is_none();
         // SAFETY: the caller's promise.
-        if is_plain && w.near.is_some() && unsafe { self.process.atomic_parked(w, operation) } {
+        if is_plain && w.near.is_some() && unsafe { self.process.atomic_near(w, operation) } {
             return Poll::Ready(Ok(Posted::Counted));
         }
         let t = match self.process.find_or_make_target(w, operation, layouts) {

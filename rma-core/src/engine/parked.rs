@@ -8,7 +8,7 @@ use crate::lock::words::Memo;
 use crate::path::Path;
 use crate::progress::Process;
 use crate::provider::{Atomic, Endpoint};
-use crate::table::ParkedLock;
+use crate::table::{Direct, ParkedLock};
 use crate::window::Window;
 use crate::wire::OpKind;
 
@@ -98,12 +98,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.is_unfenced = true;
     }
 
-    /// An atomic of one element on a neighbour without an element, where it is the fabric's. `false`: not possible so.
+    /// An atomic of one element on a neighbour, where it is the fabric's; an element is asked, where there is one, and not
+    /// needed. `false`: not possible so, nothing happened but that the lock may be held.
     ///
     /// # Safety
     /// As for [`Engine::post`].
     #[inline]
-    pub(super) unsafe fn atomic_parked(&mut self, w: &mut Window<E::Region>, operation: &Operation) -> bool {
+    pub(super) unsafe fn atomic_near(&mut self, w: &mut Window<E::Region>, operation: &Operation) -> bool {
         let &Operation { kind, dtype, op, target, disp, len, origin: operand, result, compare, .. } =
             operation;
         let atomic = match kind {
@@ -115,16 +116,28 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if len != dtype.size() || !w.state().may_issue() || w.paths.of(kind, dtype, op) != Path::Native {
             return false;
         }
-        let Some(near) = self.near_way(w, target) else { return false };
-        let Some(at) = near.locate(disp, len) else { return false };
+        let found = match w.last_rank == target {
+            true => self.direct_to_last(w).map(|direct| (direct.peer, direct.locate(disp, len))),
+            false => self.near_way(w, target).map(|near| (near.peer, near.locate(disp, len))),
+        };
+        let Some((peer, Some(at))) = found else { return false };
         // SAFETY: the caller's promise.
-        if !unsafe { self.endpoint.atomic_now(near.peer, atomic, at, dtype, op) } {
+        if !unsafe { self.endpoint.atomic_now(peer, atomic, at, dtype, op) } {
             return false;
         }
         w.fence_active = true;
+        self.shortcut.note_posted();
         self.counters.native_atomics += 1;
         self.count_parked(len);
         true
+    }
+
+    /// The way to the target used last, if what is done there at once is behind everything else.
+    #[inline(always)]
+    fn direct_to_last(&self, w: &Window<E::Region>) -> Option<&Direct> {
+        let te = self.targets.get(w.last_target)?;
+        let is_first = te.pending.is_empty() && te.native_outstanding() == 0;
+        te.direct.as_ref().filter(|direct| direct.at_once && is_first)
     }
 
     /// Opens the epoch of a lock on a neighbour that was locked before, without an element. `false`: with one.
