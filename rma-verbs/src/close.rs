@@ -33,7 +33,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Connections beyond the bound from which on a new one waits for those that are being closed,
 const SLACK: usize = 4;
 /// but only for so long, as their targets may compute.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The connections that exist, and those about to be destroyed.
 #[derive(Debug)]
@@ -123,11 +123,24 @@ impl VerbsEndpoint {
 
     /// Whether a new connection has to wait until others are closed.
     pub(crate) fn waits_for_closing(&self) -> bool {
+        self.connections.open.len() >= self.connections.max + SLACK && self.is_one_closing()
+    }
+
+    /// Whether one began to close so lately that it is worth waiting for.
+    fn is_one_closing(&self) -> bool {
         let is_young = |waiting: &Waiting| {
             let link = &self.peers[waiting.peer as usize].links[waiting.role];
             link.stage == Stage::Closing && link.asked.is_some_and(|asked| asked.elapsed() < PATIENCE)
         };
-        self.connections.open.len() >= self.connections.max + SLACK && self.waiting.iter().any(is_young)
+        self.waiting.iter().any(is_young)
+    }
+
+    /// Targets' halves whose origins were lately asked to close.
+    fn yielding(&mut self) -> usize {
+        if self.connections.yielding.1.is_none_or(|since| since.elapsed() >= PATIENCE) {
+            self.connections.yielding = (0, Some(Instant::now()));
+        }
+        self.connections.yielding.0
     }
 
     /// Begins to close as many idle connections as there are too many, among the next so many.
@@ -137,17 +150,17 @@ impl VerbsEndpoint {
             return;
         }
         let closing = self.waiting.iter().filter(|waiting| self.is_closing(waiting)).count();
-        if self.connections.yielding.1.is_none_or(|since| since.elapsed() >= PATIENCE) {
-            self.connections.yielding = (0, Some(Instant::now()));
-        }
-        let leaving = closing + self.connections.yielding.0;
+        let leaving = closing + self.yielding();
         let wanted = is_over.saturating_sub(leaving).min(CLOSING_MAX.saturating_sub(closing));
         self.close_idle(wanted, looks);
     }
 
-    /// Begins to close one that is idle, if there is one.
+    /// Begins to close one that is idle, if there is one and none is leaving its place already.
     pub(crate) fn close_one(&mut self) {
-        self.close_idle(1, 2 * self.connections.open.len());
+        let is_one_retired = self.connections.retired.iter().any(Option::is_some);
+        if self.yielding() == 0 && !is_one_retired && !self.is_one_closing() {
+            self.close_idle(1, 2 * self.connections.open.len());
+        }
     }
 
     /// Begins to close so many connections that are idle and were not used for a while, among the next so many.

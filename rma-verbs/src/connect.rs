@@ -137,7 +137,7 @@ impl VerbsEndpoint {
         true
     }
 
-    /// The device did not make a queue pair. An idle one that goes leaves its place.
+    /// The device did not make a queue pair. An idle one that goes leaves its place, unless one is going already.
     fn on_no_queue(&mut self, peer: usize, code: i32) {
         if code == libc::ENOMEM {
             self.close_one();
@@ -162,7 +162,7 @@ impl VerbsEndpoint {
         qp.modify(&mut attributes, mask)?;
         let link = &mut self.peers[peer].links[role];
         link.sequence = random_sequence(&mut self.random);
-        link.qp = Some(qp);
+        (link.qp, link.receives_from) = (Some(qp), None);
         self.on_opened(peer, role);
         Ok(())
     }
@@ -174,21 +174,25 @@ impl VerbsEndpoint {
         let link = &mut known.links[role];
         let Some(qp) = &link.qp else { return Err(libc::EINVAL) };
         let mut attributes = blank_attributes();
-        attributes.qp_state = sys::IBV_QPS_RTR;
-        attributes.ah_attr = self.device.way_to(&location);
-        attributes.path_mtu = u32::from(self.location.mtu.min(location.mtu));
-        attributes.dest_qp_num = queue;
-        attributes.rq_psn = sequence;
-        attributes.max_dest_rd_atomic = self.location.reads;
-        attributes.min_rnr_timer = RECEIVER_NOT_READY_TIMER;
-        let mask = sys::IBV_QP_STATE
-            | sys::IBV_QP_AV
-            | sys::IBV_QP_PATH_MTU
-            | sys::IBV_QP_DEST_QPN
-            | sys::IBV_QP_RQ_PSN
-            | sys::IBV_QP_MAX_DEST_RD_ATOMIC
-            | sys::IBV_QP_MIN_RNR_TIMER;
-        qp.modify(&mut attributes, mask)?;
+        // Where the device refused the second step alone, the first cannot be made again.
+        if link.receives_from != Some((queue, sequence)) {
+            attributes.qp_state = sys::IBV_QPS_RTR;
+            attributes.ah_attr = self.device.way_to(&location);
+            attributes.path_mtu = u32::from(self.location.mtu.min(location.mtu));
+            attributes.dest_qp_num = queue;
+            attributes.rq_psn = sequence;
+            attributes.max_dest_rd_atomic = self.location.reads;
+            attributes.min_rnr_timer = RECEIVER_NOT_READY_TIMER;
+            let mask = sys::IBV_QP_STATE
+                | sys::IBV_QP_AV
+                | sys::IBV_QP_PATH_MTU
+                | sys::IBV_QP_DEST_QPN
+                | sys::IBV_QP_RQ_PSN
+                | sys::IBV_QP_MAX_DEST_RD_ATOMIC
+                | sys::IBV_QP_MIN_RNR_TIMER;
+            qp.modify(&mut attributes, mask)?;
+            link.receives_from = Some((queue, sequence));
+        }
         attributes.qp_state = sys::IBV_QPS_RTS;
         attributes.timeout = TIMEOUT;
         attributes.retry_cnt = RETRIES;

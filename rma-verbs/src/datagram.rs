@@ -37,6 +37,8 @@ pub(crate) struct Datagrams {
     next_mend: Option<Instant>,
     /// How long a peer is kept for whom the device refuses everything.
     pub(crate) refused_for: Duration,
+    /// After so long without another a refusal says nothing of those that come.
+    pub(crate) forgotten_after: Duration,
 }
 
 /// Half of a work request's number: the buffer in the lowest bits.
@@ -62,6 +64,7 @@ impl Datagrams {
             mends: 0,
             next_mend: None,
             refused_for: REFUSED_FOR,
+            forgotten_after: FORGOTTEN_AFTER,
         })
     }
 
@@ -246,9 +249,13 @@ impl VerbsEndpoint {
     #[inline(never)]
     pub(crate) fn on_refusal(&mut self, peer: usize, cause: Cause, code: i32) {
         let now = Instant::now();
-        let refusals =
-            self.peers[peer].refusals[cause as usize].get_or_insert(Refusals { since: now, count: 0 });
+        let none = Refusals { since: now, latest: now, count: 0 };
+        let refusals = self.peers[peer].refusals[cause as usize].get_or_insert(none);
+        if now.duration_since(refusals.latest) >= self.datagrams.forgotten_after {
+            *refusals = none;
+        }
         refusals.count += 1;
+        refusals.latest = now;
         let is_long = refusals.count >= REFUSALS_LEAST
             && now.duration_since(refusals.since) >= self.datagrams.refused_for;
         if is_long || !may_pass(code) {
@@ -272,6 +279,7 @@ pub(crate) enum Cause {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusals {
     since: Instant,
+    latest: Instant,
     count: u32,
 }
 
@@ -283,3 +291,6 @@ const MEND_INTERVAL: Duration = Duration::from_millis(200);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// and so often, as a process may not poll for longer than that, is lost.
 const REFUSALS_LEAST: u32 = 8;
+/// What was refused longer ago was refused when nobody went on asking: whoever asks repeats it more often, whatever else
+/// the process does.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);

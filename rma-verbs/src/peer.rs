@@ -33,6 +33,8 @@ pub(crate) enum Stage {
 pub(crate) struct Link {
     pub(crate) stage: Stage,
     pub(crate) qp: Option<Qp>,
+    /// The peer's queue pair from which ours receives already, and the first sequence number there.
+    pub(crate) receives_from: Option<(u32, u32)>,
     /// First packet sequence number that we send.
     pub(crate) sequence: u32,
     /// The peer's queue pair.
@@ -66,6 +68,7 @@ impl Link {
         Self {
             stage: Stage::Idle,
             qp: None,
+            receives_from: None,
             sequence: 0,
             remote_queue: 0,
             remote_sequence: 0,

@@ -1,9 +1,10 @@
 //! What devices refuse for a while, and what becomes of connections that are made meanwhile.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rma_core::provider::{Completion, CompletionBatch, Endpoint, PostError, SendClass};
 
+use crate::close::PATIENCE;
 use crate::connect::{ORIGIN, TARGET};
 use crate::peer::Stage;
 use crate::sys::emulated::{cause, partitions, Trouble, NAME};
@@ -11,9 +12,13 @@ use crate::wire::{Kind, Message};
 use crate::world::World;
 use crate::{Options, VerbsEndpoint};
 
-const PORT_DOWN: Trouble = Trouble { is_port_down: true, makes_no_queues: false };
-const NO_QUEUES: Trouble = Trouble { is_port_down: false, makes_no_queues: true };
-const NONE: Trouble = Trouble { is_port_down: false, makes_no_queues: false };
+const NONE: Trouble = Trouble { is_port_down: false, makes_no_queues: false, lets_none_send: false };
+const PORT_DOWN: Trouble = Trouble { is_port_down: true, ..NONE };
+const NO_QUEUES: Trouble = Trouble { makes_no_queues: true, ..NONE };
+const SENDS_NOTHING: Trouble = Trouble { lets_none_send: true, ..NONE };
+
+/// A test that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn world(nodes: usize) -> World<VerbsEndpoint> {
     let device = Some(NAME.to_str().unwrap().to_owned());
@@ -106,6 +111,77 @@ fn queue_pairs_that_cannot_be_made_now_are_made_later() {
     nothing_goes(&mut world, &[(0, 1)]);
     cause(NONE);
     everything_goes(&mut world, &[(0, 1)]);
+}
+
+/// The second step was refused after the first: the first cannot be made twice.
+#[test]
+fn queue_pairs_that_may_only_receive_at_first_send_later() {
+    for is_known in [false, true] {
+        let mut world = world(2);
+        if is_known {
+            // The target can make its half, and the origin cannot.
+            let _ = post(&mut world, 0, 1);
+            world.until("the target answers", |world| {
+                let _ = post(world, 0, 1);
+                world.nodes[1].ep.peers.iter().any(|peer| peer.links[TARGET].stage == Stage::Answered)
+            });
+        }
+        cause(SENDS_NOTHING);
+        nothing_goes(&mut world, &[(0, 1), (1, 0)]);
+        cause(NONE);
+        everything_goes(&mut world, &[(0, 1), (1, 0)]);
+    }
+}
+
+#[test]
+fn refusals_that_lie_far_apart_lose_nobody() {
+    let mut world = world(2);
+    let datagrams = &mut world.nodes[0].ep.datagrams;
+    (datagrams.refused_for, datagrams.forgotten_after) = (Duration::ZERO, Duration::ZERO);
+    cause(NO_QUEUES);
+    let started = Instant::now();
+    let peer = world.nodes[0].peers[1].0 as usize;
+    let mut refusals = 0;
+    // As many as would lose it if they counted together.
+    while refusals < 10 {
+        assert!(started.elapsed() < LIMIT, "{refusals} refusals");
+        // As if the time between two had passed.
+        world.nodes[0].ep.peers[peer].links[ORIGIN].next_try = None;
+        assert_eq!(post(&mut world, 0, 1), Err(PostError::Again));
+        refusals += 1;
+        world.poll();
+    }
+    cause(NONE);
+    everything_goes(&mut world, &[(0, 1)]);
+}
+
+/// Each try takes a place, and one that is leaving its own is enough for all of them.
+#[test]
+fn what_is_refused_for_want_of_room_closes_one_connection_at_a_time() {
+    const OTHERS: usize = 6;
+    let mut world = world(OTHERS + 2);
+    for other in 1..=OTHERS {
+        everything_goes(&mut world, &[(0, other)]);
+    }
+    let is_idle = |world: &mut World<VerbsEndpoint>| {
+        world.nodes[0].ep.peers.iter().all(|peer| peer.links[ORIGIN].posted == 0)
+    };
+    world.until("nothing is under way", is_idle);
+    cause(NO_QUEUES);
+    let last = world.nodes[0].peers[OTHERS + 1].0 as usize;
+    let started = Instant::now();
+    for _ in 0..4 {
+        // As if the time between two had passed; the targets compute.
+        world.nodes[0].ep.peers[last].links[ORIGIN].next_try = None;
+        assert_eq!(post(&mut world, 0, OTHERS + 1), Err(PostError::Again));
+    }
+    let closing =
+        world.nodes[0].ep.peers.iter().filter(|peer| peer.links[ORIGIN].stage == Stage::Closing).count();
+    // One more in the place of each that has not gone for so long.
+    let most = 1 + started.elapsed().as_millis() / PATIENCE.as_millis();
+    assert!((1..=most).contains(&(closing as u128)), "{closing} are closed where {most} would do");
+    cause(NONE);
+    everything_goes(&mut world, &[(0, OTHERS + 1)]);
 }
 
 #[test]

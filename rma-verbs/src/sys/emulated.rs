@@ -369,13 +369,27 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, ma
     // SAFETY: as above.
     let attributes = unsafe { &*attributes };
     with(|network| {
+        let lets_send = !network.trouble.lets_none_send;
         let pair = network.qps.get_mut(&number).expect("it exists");
         if mask & IBV_QP_STATE != 0 {
+            // Each step is made from the one before.
+            let before = match attributes.qp_state {
+                IBV_QPS_INIT => IBV_QPS_RESET,
+                IBV_QPS_RTR => IBV_QPS_INIT,
+                IBV_QPS_RTS => IBV_QPS_RTR,
+                _ => pair.state,
+            };
+            if pair.state != before {
+                return libc::EINVAL;
+            }
+            if attributes.qp_state == IBV_QPS_RTS && pair.kind == IBV_QPT_RC && !lets_send {
+                return libc::ENOMEM;
+            }
             pair.state = attributes.qp_state;
         }
         if pair.state == IBV_QPS_RESET {
             network.reset(number);
-            return;
+            return 0;
         }
         if mask & IBV_QP_PKEY_INDEX != 0 {
             pair.partition = attributes.pkey_index;
@@ -383,8 +397,8 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, ma
         if mask & IBV_QP_DEST_QPN != 0 {
             pair.remote = attributes.dest_qp_num;
         }
-    });
-    0
+        0
+    })
 }
 
 unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {

@@ -33,6 +33,8 @@ pub(crate) struct Trouble {
     pub(crate) is_port_down: bool,
     /// There is no memory for queue pairs.
     pub(crate) makes_no_queues: bool,
+    /// Queue pairs of connections may receive, and not send.
+    pub(crate) lets_none_send: bool,
 }
 
 pub(super) struct Entry {
