@@ -131,6 +131,16 @@ impl<T> Arena<T> {
         Some(index)
     }
 
+    /// The same, but not the last of the window's level: that is left to who needs nobody else's doing to give it back.
+    #[inline]
+    pub fn take_but_last(&mut self, local: &mut FreeList) -> Option<u32> {
+        if local.count > 1 {
+            return self.take(local);
+        }
+        // Of nothing else than the shared level.
+        self.take(&mut FreeList::empty(0))
+    }
+
     /// Gives an element back, to the window's level or the shared one.
     #[inline]
     pub fn give(&mut self, local: &mut FreeList, index: u32) {
@@ -246,6 +256,19 @@ mod tests {
         }
         assert_eq!((a.count(), b.count(), arena.global.count()), (1, 1, 2));
         assert_eq!((arena.in_use(), arena.in_use_max()), (0, 4));
+    }
+
+    /// Shows: seed: operation pools, seed: target pools.
+    #[test]
+    fn the_last_of_a_windows_own_is_left() {
+        let mut arena: Arena<u64> = Arena::new(1);
+        let (mut one, mut three) = (arena.reserve(1), arena.reserve(3));
+        let taken: Vec<u32> = (0..4).filter_map(|_| arena.take_but_last(&mut three)).collect();
+        assert_eq!((taken.len(), three.count(), arena.global.count()), (3, 1, 0));
+        assert_eq!((arena.take_but_last(&mut one), one.count()), (None, 1));
+        arena.give(&mut three, taken[0]);
+        assert_eq!((three.count(), arena.in_use()), (2, 2));
+        assert!(arena.take_but_last(&mut three).is_some() && arena.take(&mut three).is_some());
     }
 
     #[test]

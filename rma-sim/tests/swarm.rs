@@ -88,6 +88,35 @@ fn programs_fork_in_every_kind_of_epoch() {
     }
 }
 
+/// Whether threads of a rank have exclusive locks at one time.
+fn has_exclusive_sections(plan: &Plan) -> bool {
+    let scripts = plan.phases.iter().flat_map(|phase| &phase.scripts);
+    scripts.into_iter().any(|script| {
+        script.iter().enumerate().any(|(at, action)| {
+            let Action::Fork { lengths } = action else { return false };
+            let threads = &script[at + 1..=at + lengths.iter().sum::<usize>()];
+            threads.iter().any(|action| matches!(action, Action::Lock { is_exclusive: true, .. }))
+        })
+    })
+}
+
+/// Processes whose threads lock exclusively, and wait for each other in circles unless each thread goes on that holds its
+/// lock: with as few elements as there can be, which those could have that wait.
+#[test]
+fn threads_that_wait_for_locks_keep_nobody_from_going_on() {
+    let mut programs = 0;
+    for plan in (0..SEEDS).map(|seed| plan(seed, FEW)).filter(has_exclusive_sections) {
+        programs += 1;
+        for pool in [1, 2, 3] {
+            let mut plan = plan.clone();
+            (plan.config.operation_pool, plan.config.operation_pool_global) = (pool, 0);
+            (plan.config.target_pool, plan.config.target_pool_global) = (pool, 0);
+            assert_eq!(run(&plan, |_| {}).verdict, Verdict::Passed, "seed {}, pools of {pool}", plan.seed);
+        }
+    }
+    assert!(programs > 20, "threads lock exclusively in {programs} programs");
+}
+
 /// Whether a rank of a plan loads or stores what is another's, and whether it must find there what that one has left.
 fn direct_accesses(plan: &Plan) -> (Vec<&'static str>, bool) {
     let (mut phases, mut has_handed) = (Vec::new(), false);

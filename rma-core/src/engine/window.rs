@@ -18,6 +18,7 @@ use crate::path::Paths;
 use crate::pool::NONE;
 use crate::progress::{Failure, Process, NO_WINDOW};
 use crate::provider::{Allocation, Endpoint, MemoryRegion};
+use crate::restore::TARGETS_LEAST;
 use crate::state::WindowState;
 use crate::table::Shortcut;
 use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
@@ -214,7 +215,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let has_own = !has_failed && remote.is_none();
         let words = if has_own { process.make_words(pages, &options, id, own) } else { None };
         let operations = process.operations.reserve(process.config.operation_pool);
-        let targets = process.targets.reserve(process.config.target_pool);
+        let targets = process.targets.reserve(process.config.target_pool.max(TARGETS_LEAST));
         let mut w = Window::new(
             id,
             process.rank,

@@ -1,6 +1,8 @@
 //! RESTORE_TARGET_ELEM_RESOURCES and RESTORE_OP_ELEM_RESOURCES, as steps: the caller polls, and makes
 //! progress between two steps, until an element is there. No program can deadlock on the pools: what
-//! the optimizations keep back is let go as soon as somebody needs its elements.
+//! the optimizations keep back is let go as soon as somebody needs its elements; and the last element of each kind that
+//! a window has of its own is not for a lock that has yet to come. Who holds that one may wait for what another thread is
+//! to do under a lock that it has, which takes an element, too.
 
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
@@ -15,6 +17,9 @@ use crate::window::{Walk, Window};
 
 use crate::epoch::LockAllCursor;
 
+/// Target elements that a window has at least: one may wait for a lock, and another thread go on with one that it has.
+pub(crate) const TARGETS_LEAST: u32 = 2;
+
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A new target element for `rank`, in the table, its lock state called; `None`: not yet.
     ///
@@ -23,17 +28,45 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if let Some(t) = self.take_target_element(w, rank) {
             return Some(t);
         }
+        if let Some(t) = self.take_last_target(w, rank) {
+            return Some(t);
+        }
         self.restore_target_elem_resources(w);
-        let taken = self.take_target_element(w, rank);
+        let taken = self.take_target_element(w, rank).or_else(|| self.take_last_target(w, rank));
         if taken.is_none() {
             self.target_news = TargetNews::Wanted;
         }
         taken
     }
 
+    /// A target element that is not the last.
     #[inline]
     pub(crate) fn take_target_element(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
+        let t = self.targets.take_but_last(&mut w.targets)?;
+        self.begin_target(w, rank, t);
+        Some(t)
+    }
+
+    /// The last one, if it will come back whatever becomes of locks that were not granted yet, or another one will.
+    #[cold]
+    fn take_last_target(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
+        let is_granted = |lock: TargetLockState| lock == TargetLockState::Granted;
+        let is_awaited = w.state() == WindowState::PerTarget
+            && w.parked.find(rank).is_some_and(|lock| !is_granted(lock.lock));
+        if is_awaited {
+            let mut t = w.slots.next(&self.targets, NONE);
+            while let Some(index) = t.filter(|&index| !is_granted(self.targets[index].lock)) {
+                t = w.slots.next(&self.targets, index);
+            }
+            t?;
+        }
         let t = self.targets.take(&mut w.targets)?;
+        self.begin_target(w, rank, t);
+        Some(t)
+    }
+
+    #[inline]
+    fn begin_target(&mut self, w: &mut Window<E::Region>, rank: Rank, t: u32) {
         let own = (rank == self.rank).then_some(w.own);
         let known = || w.words.as_ref().and_then(|words| words.metadata_of(rank));
         let metadata = w.symmetric.or(own).or_else(known);
@@ -41,7 +74,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &mut self.targets[t];
         (te.window, te.rank, te.metadata) = (w.id, rank, metadata);
         w.slots.insert(&mut self.targets, t);
-        Some(t)
     }
 
     /// One step of RESTORE_TARGET_ELEM_RESOURCES.
@@ -227,7 +259,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ///
     /// Implements: seed: RESTORE_OP_ELEM_RESOURCES.
     pub(crate) fn poll_operation_element(&mut self, w: &mut Window<E::Region>, t: u32) -> Option<u32> {
-        if let Some(op) = self.operations.take(&mut w.operations) {
+        if let Some(op) = self.take_operation_element(w, t) {
             return Some(op);
         }
         if !w.pressure && !Mutation::PressureIgnored.is_on() {
@@ -235,8 +267,28 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             w.pressure = true;
         }
         w.dirty = true;
+        // Without an operation nothing else may ask for it.
+        self.targets[t].lock_wanted |= self.targets[t].lock == TargetLockState::Called;
         self.make_rma_progress_target(w, t);
-        self.operations.take(&mut w.operations)
+        self.take_operation_element(w, t)
+    }
+
+    #[inline]
+    fn take_operation_element(&mut self, w: &mut Window<E::Region>, t: u32) -> Option<u32> {
+        match self.targets[t].lock {
+            TargetLockState::Granted => self.operations.take(&mut w.operations),
+            _ => self.take_for_waiting(w),
+        }
+    }
+
+    #[inline(never)]
+    fn take_for_waiting(&mut self, w: &mut Window<E::Region>) -> Option<u32> {
+        match w.state() {
+            state if state.is_lock_all() || state == WindowState::PerTarget => {
+                self.operations.take_but_last(&mut w.operations)
+            }
+            _ => self.operations.take(&mut w.operations),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use rma_core::wire::OpKind;
 use super::Make;
 use crate::{Spec, World};
 
-/// One target element for the window, and none for all.
+/// As few target elements as there can be: two for the window, one of them for locks that are held alone, and none for all.
 fn one_target(config: &mut Config) {
     (config.target_pool, config.target_pool_global) = (1, 0);
 }
@@ -195,7 +195,7 @@ pub fn an_unlock_keeps_its_element<E: Endpoint, B: Bootstrap>(make: &impl Make<E
 ///
 /// Shows: MPI_Win_unlock, MPI_ERR_RMA_SYNC.
 pub fn a_lock_without_element_is_closed_once<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(Spec::ranks(3).with(one_target));
+    let mut world = make(Spec::ranks(4).with(one_target));
     let window = world.allocate(64);
     for is_touched in [true, false] {
         world.lock(0, window, 1, Shared).unwrap();
@@ -203,8 +203,10 @@ pub fn a_lock_without_element_is_closed_once<E: Endpoint, B: Bootstrap>(make: &i
             add(&mut world, window, 1);
             world.flush(0, window, 1).unwrap();
         }
-        world.lock(0, window, 2, Shared).unwrap();
-        add(&mut world, window, 2);
+        for other in [2, 3] {
+            world.lock(0, window, other, Shared).unwrap();
+            add(&mut world, window, other);
+        }
         let unlock = world.engines[0].start_unlock(window, Rank(1)).unwrap();
         let second = rule(world.engines[0].start_unlock(window, Rank(1)));
         // That of a neighbour may be over when it is called.
@@ -216,9 +218,10 @@ pub fn a_lock_without_element_is_closed_once<E: Endpoint, B: Bootstrap>(make: &i
         }
         world.wait(0, Ok(unlock)).unwrap();
         assert_eq!(rule(world.unlock(0, window, 1)), Rule::NoSuchEpoch);
-        world.unlock(0, window, 2).unwrap();
+        (2..4).for_each(|other| world.unlock(0, window, other).unwrap());
     }
-    assert_eq!([world.word(1, window, 0), world.word(1, window, 8), world.word(2, window, 0)], [1, 0, 2]);
+    assert_eq!([world.word(1, window, 0), world.word(1, window, 8)], [1, 0]);
+    assert_eq!([2, 3].map(|other| world.word(other, window, 0)), [2; 2]);
     world.check_idle();
 }
 

@@ -89,8 +89,20 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
     let has_threads = Random::new(seed ^ thread::SOURCE).chance(400);
     let moves = Vec::new();
     let has_near = word::has_near(&config, &fabric);
-    let mut draw =
-        Draw { random, ranks, windows: &windows, operations, has_threads, has_near, attached, moves };
+    // Nor are those other plans in which no threads lock exclusively.
+    let sections = Some(Random::new(seed ^ thread::SECTIONS_SOURCE)).filter(|_| has_threads);
+    let sections = sections.and_then(|mut random| random.chance(400).then_some(random));
+    let mut draw = Draw {
+        random,
+        ranks,
+        windows: &windows,
+        operations,
+        has_threads,
+        sections,
+        flushes_apart: false,
+        attached,
+        moves,
+    };
     let mut phases = Vec::new();
     for _ in 0..count {
         phases.extend(draw.region_phase());
@@ -144,6 +156,10 @@ struct Draw<'a> {
     has_threads: bool,
     /// Ranks lock their neighbours' windows by words, for which a lock is another the second time.
     has_near: bool,
+    /// Threads lock exclusively, by this.
+    sections: Option<Random>,
+    /// What is flushed is of the rank that is locked.
+    flushes_apart: bool,
     attached: Attached,
     /// What ranks do with regions in the phase being drawn, and where in their scripts does not matter.
     moves: Vec<(u32, Vec<Action>)>,

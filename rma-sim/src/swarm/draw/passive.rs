@@ -53,7 +53,10 @@ impl Draw<'_> {
                 continue;
             }
             if rules.all_shared && self.forks() {
-                self.sections_of_threads(rank, spans, &mut uses, &mut script);
+                self.sections_of_threads(rank, spans, rules, &mut uses, &mut script);
+            }
+            if !rules.all_shared {
+                self.exclusive_sections_of_threads(rank, spans, rules, &mut uses, &mut script);
             }
             match self.random.below(10) {
                 0..3 => self.lock_all(rank, spans, rules, &mut uses, &mut script),

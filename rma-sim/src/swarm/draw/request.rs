@@ -38,6 +38,7 @@ impl Draw<'_> {
         script: &mut Vec<Action>,
     ) {
         let target = match locked {
+            Some(target) if self.flushes_apart => Some(target),
             _ if self.random.chance(300) => None,
             Some(target) => Some(target),
             None => Some(self.target()),

@@ -2,10 +2,14 @@
 
 use super::super::plan::{Action, Role, Span, THREADS_MAX};
 use super::operation::{candidates, Uses};
+use super::passive::Rules;
 use super::Draw;
 
 /// Tells the source of chance that decides which plans have threads from that of everything else.
 pub(super) const SOURCE: u64 = 0x0074_11ea_d500;
+
+/// The same of that which decides where threads have exclusive locks, and what they do under them.
+pub(super) const SECTIONS_SOURCE: u64 = 0x0e8c_7851_4e5e;
 
 /// Which spans are whose.
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +89,34 @@ impl Draw<'_> {
         });
     }
 
+    /// The same where locks may be exclusive: a process holds several at a time then, and none of its threads waits
+    /// for a lock while it holds one. Now and then, by a source of chance of its own.
+    pub(super) fn exclusive_sections_of_threads(
+        &mut self,
+        rank: u32,
+        spans: &[Span],
+        rules: Rules,
+        uses: &mut Uses,
+        script: &mut Vec<Action>,
+    ) {
+        if let Some(chance) = self.sections.take() {
+            let random = core::mem::replace(&mut self.random, chance);
+            if self.random.chance(500) {
+                // A flush of all ranks waits for the lock that another thread waits for.
+                self.flushes_apart = true;
+                self.sections_of_threads(rank, spans, rules, uses, script);
+                self.flushes_apart = false;
+            }
+            self.sections = Some(core::mem::replace(&mut self.random, random));
+        }
+    }
+
     /// Threads that lock each for itself, not one target twice.
     pub(super) fn sections_of_threads(
         &mut self,
         rank: u32,
         spans: &[Span],
+        rules: Rules,
         uses: &mut Uses,
         script: &mut Vec<Action>,
     ) {
@@ -101,8 +128,9 @@ impl Draw<'_> {
                 return;
             }
             locked.push((window, target));
-            let no_check = draw.random.chance(300);
-            script.push(Action::Lock { window, target, is_exclusive: false, no_check });
+            let is_exclusive = !rules.all_shared && draw.random.chance(700);
+            let no_check = rules.all_shared && draw.random.chance(300);
+            script.push(Action::Lock { window, target, is_exclusive, no_check });
             let chosen = part.of(&candidates(rank, spans, window, Some(target), None));
             draw.calls(rank, spans, &chosen, Some(target), window, uses, script);
             script.push(Action::Unlock { window, target });
