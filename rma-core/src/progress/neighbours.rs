@@ -133,7 +133,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.exposure.is_open() {
             self.hear_completes(w);
         }
-        if w.access.is_open() && !w.access.all_granted() {
+        if w.access.is_open() && (!w.access.all_granted() || w.access.is_unchecked()) {
             self.hear_posts(w);
         }
     }
@@ -142,11 +142,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(line) = &w.line else { return };
         for from in line.tellers(Told::Post, self.rank, self.size) {
             let Window { line: Some(line), access, .. } = &mut *w else { return };
-            // One that is early waits where it is.
-            if access.on_post(from) == PostSeen::Granted {
-                line.take(Told::Post, from);
-                self.steps_at_once += 1;
-                self.on_granted(w, from, None);
+            match access.on_post(from) {
+                PostSeen::Granted => {
+                    line.take(Told::Post, from);
+                    self.steps_at_once += 1;
+                    self.on_granted(w, from, None);
+                }
+                // The epoch was begun without it, against the target's word or a broken one's: it is not the next one's.
+                PostSeen::Repeated => line.take(Told::Post, from),
+                // One that is early waits where it is.
+                PostSeen::Early => {}
             }
         }
     }

@@ -175,6 +175,43 @@ pub fn no_check_needs_no_notice<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
     world.check_idle();
 }
 
+/// NOCHECK at the origin alone, against the rules: the notice that comes all the same is about this epoch, and is gone with
+/// it. Nobody takes it for the next epoch's.
+///
+/// Shows: MPI_MODE_NOCHECK/start, MPI-4.1 13.5.5.
+pub fn notices_that_nobody_wants<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    for is_early in [false, true] {
+        let mut world = make(Spec::ranks(2));
+        let window = world.allocate(64);
+        let values = words(0..4);
+        let group = world.group(&[1]);
+        let post = |world: &mut World<E, B>| {
+            world.expose(1, window, &[0]).unwrap();
+            world.settle();
+        };
+        for round in 1..4 {
+            if is_early {
+                post(&mut world);
+            }
+            let started = world.engines[0].start_start(window, &group, StartAssert { no_check: true });
+            world.wait(0, started).unwrap();
+            if !is_early {
+                post(&mut world);
+            }
+            world.complete(0, window).unwrap();
+            world.wait_exposed(1, window).unwrap();
+            world.start(0, window, &[1]).unwrap();
+            world.settle();
+            assert_eq!(world.engines[0].window_state(window), Some(WindowState::PscwIssued), "{round}");
+            world.put(0, window, 1, 0, &values[round]).unwrap();
+            world.expose(1, window, &[0]).unwrap();
+            world.complete(0, window).unwrap();
+            world.wait_exposed(1, window).unwrap();
+            assert_eq!(world.word(1, window, 0), round as u64);
+        }
+    }
+}
+
 /// Many targets and operations with one and with two elements of each kind.
 ///
 /// Shows: seed: RESTORE_TARGET_ELEM_RESOURCES, seed: RESTORE_OP_ELEM_RESOURCES.
