@@ -71,11 +71,13 @@ impl Origins {
     pub(crate) fn new(live: &Live, own: *mut c_void, largest_key: u64) -> Self {
         let (tracked, places) = (live.memory.sizes().tracked, live.memory.sizes().places);
         let parts = tracked + VECTOR_PIECES_MAX;
+        // As many as there may be parts; but keys must be left for others where there are few.
+        let given_up = parts.min((largest_key / 2) as usize);
         let nothing = Part { holding: Holding::Place(0), into: ptr::null_mut(), len: 0, next: Loan::NOTHING };
         Self {
             domain: Arc::clone(&live.domain),
-            registrations: Registrations::new(),
-            first_key: largest_key - 1 - REGISTRATIONS_MAX as u64,
+            registrations: Registrations::with_given_up(given_up),
+            first_key: largest_key - 1 - (REGISTRATIONS_MAX + given_up) as u64,
             key_salt: live.key_salt(),
             own,
             free_places: (0..places as u32).rev().collect(),

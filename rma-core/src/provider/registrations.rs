@@ -32,6 +32,11 @@ impl<R> Entry<R> {
         Self { base, len, is_writable, users: 0, whole_users: 0, registration }
     }
 
+    /// Whether operations use it of which none was given up.
+    fn is_in_use(&self) -> bool {
+        self.users > 0 && self.len > 0
+    }
+
     fn covers(&self, base: usize, len: usize, is_written: bool) -> bool {
         self.whole_users > 0
             && self.base <= base
@@ -64,7 +69,26 @@ impl<R> Default for Registrations<R> {
 impl<R> Registrations<R> {
     /// Room for [`REGISTRATIONS_MAX`]; nothing is allocated later.
     pub fn new() -> Self {
-        Self { entries: (0..REGISTRATIONS_MAX).map(|_| Entry::of(0, 0, false, None)).collect() }
+        Self::with_given_up(0)
+    }
+
+    /// The same, and room for so many more of which operations were given up: their device may never let go of them, and
+    /// those that come must not want for room then.
+    pub fn with_given_up(most: usize) -> Self {
+        let mut entries = Vec::with_capacity(REGISTRATIONS_MAX + most);
+        entries.resize_with(REGISTRATIONS_MAX, || Entry::of(0, 0, false, None));
+        Self { entries }
+    }
+
+    /// A place for one more, if there may be one.
+    fn free_place(&mut self) -> Option<usize> {
+        let free = self.entries.iter().position(|entry| entry.users == 0);
+        let in_use = self.entries.iter().filter(|entry| entry.is_in_use()).count();
+        if free.is_some() || in_use >= REGISTRATIONS_MAX || self.entries.len() == self.entries.capacity() {
+            return free.filter(|_| in_use < REGISTRATIONS_MAX);
+        }
+        self.entries.push(Entry::of(0, 0, false, None));
+        Some(self.entries.len() - 1)
     }
 
     /// Finds the buffer registered, or has `register` do it, which is told the number of its place. The caller must
@@ -82,9 +106,7 @@ impl<R> Registrations<R> {
         let index = match self.entries.iter().position(|entry| entry.covers(base, len, is_written)) {
             Some(index) => index,
             None => {
-                let Some(index) = self.entries.iter().position(|entry| entry.users == 0) else {
-                    return Err(PostError::Again);
-                };
+                let Some(index) = self.free_place() else { return Err(PostError::Again) };
                 let registration = Some(register(index as u32)?);
                 self.entries[index] = Entry::of(base, len, is_written, registration);
                 index
@@ -119,7 +141,7 @@ impl<R> Registrations<R> {
     /// Whether other buffers than these are registered, and will be given back: `own` are those of the operation that asks.
     pub fn is_in_use_beside(&self, own: impl Iterator<Item = Taken> + Clone) -> bool {
         let is_own = |index: usize| own.clone().any(|taken| taken.index as usize == index);
-        let mut used = self.entries.iter().enumerate().filter(|(_, entry)| entry.users > 0 && entry.len > 0);
+        let mut used = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_in_use());
         used.any(|(index, _)| !is_own(index))
     }
 
@@ -213,6 +235,31 @@ mod tests {
         assert_eq!(Rc::strong_count(&live), 3);
         all.give_back(given_up);
         assert_eq!(Rc::strong_count(&live), 2);
+    }
+
+    /// Operations to ranks that have died, which their device keeps for ever.
+    #[test]
+    fn what_operations_were_given_up_with_takes_no_room_from_others() {
+        const GIVEN_UP: usize = 2 * REGISTRATIONS_MAX;
+        let (mut all, live) = (Counted::with_given_up(GIVEN_UP), Rc::new(()));
+        let mut numbers = alloc::collections::BTreeSet::new();
+        let mut lost = Vec::new();
+        for index in 0..GIVEN_UP {
+            let taken = take(&mut all, &live, index << 20, 8192, false).unwrap().0;
+            assert!(numbers.insert(taken.index), "its place is its own");
+            all.forget(taken);
+            lost.push(taken);
+        }
+        let taken: Vec<_> = (0..REGISTRATIONS_MAX)
+            .map(|index| take(&mut all, &live, index << 20, 8192, false).unwrap().0)
+            .collect();
+        assert!(taken.iter().all(|taken| numbers.insert(taken.index)));
+        assert_eq!(take(&mut all, &live, REGISTRATIONS_MAX << 20, 8192, false), None, "no more at one time");
+        // What comes back after all leaves no room for more than so many.
+        lost.drain(..).for_each(|taken| all.give_back(taken));
+        assert_eq!(take(&mut all, &live, REGISTRATIONS_MAX << 20, 8192, false), None);
+        all.give_back(taken[3]);
+        assert!(take(&mut all, &live, REGISTRATIONS_MAX << 20, 8192, false).is_some());
     }
 
     #[test]
