@@ -460,6 +460,13 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         self.shm.as_ref().is_ok_and(Endpoint::may_tell) || self.network.may_tell()
     }
 
+    fn reaches(&mut self, to: PeerAddr, at: RemoteAddr) -> bool {
+        match self.near(to) {
+            Some(shm) => shm.reaches(to, at),
+            None => self.network.reaches(to, at),
+        }
+    }
+
     #[inline]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         let Ok(shm) = &mut self.shm else { return self.network.poll(out) };

@@ -505,6 +505,13 @@ pub unsafe trait Endpoint: Send {
         None
     }
 
+    /// Whether operations reach this place of a connected peer's memory, after one was refused there. `false`: what this
+    /// process is short of may come back, and nothing is wrong with the peer, whom packets reach.
+    fn reaches(&mut self, to: PeerAddr, at: RemoteAddr) -> bool {
+        let _ = (to, at);
+        true
+    }
+
     /// Progresses everything, bounded, and says what happened. Returns how much it did: entries that it added, and what it
     /// did for peers by itself, which may come again soon.
     fn poll(&mut self, out: &mut CompletionBatch) -> usize;

@@ -249,9 +249,13 @@ pub(crate) fn find(base: usize, len: usize) -> Option<InFile> {
 /// The mapping that this process has of the whole file, if it has one: to share what all ranks have mapped, and not
 /// map it again for each peer.
 pub(crate) fn mapped_here(file: &impl AsFd, len: usize) -> Option<Arc<Mapping>> {
-    let number = inode(file).ok()?;
+    mapped_as(inode(file).ok()?, len)
+}
+
+/// The same of the file with this number.
+pub(crate) fn mapped_as(inode: u64, len: usize) -> Option<Arc<Mapping>> {
     let registry = registry();
-    let is_it = |entry: &&Entry| entry.inode == number && entry.len == len;
+    let is_it = |entry: &&Entry| entry.inode == inode && entry.len == len;
     registry.values().find(is_it)?.mapping.upgrade()
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Own {
     pub(crate) listener: OwnedFd,
     table: Mutex<Table>,
     // Others open these by their numbers.
-    _file: OwnedFd,
+    pub(crate) file: OwnedFd,
     _bell: OwnedFd,
     /// What peers read to see whether they can.
     _probe: Box<u64>,
@@ -86,17 +86,7 @@ impl Own {
         };
         let free = (0..shape.regions as u32).rev().collect();
         let table = Mutex::new(Table { free, keys: BTreeSet::new(), next_key: OWN_KEYS, spans: Vec::new() });
-        Ok(Self {
-            head,
-            identity,
-            location,
-            bell,
-            listener,
-            table,
-            _file: file,
-            _bell: bell_end,
-            _probe: probe,
-        })
+        Ok(Self { head, identity, location, bell, listener, table, file, _bell: bell_end, _probe: probe })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

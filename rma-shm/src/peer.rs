@@ -1,7 +1,7 @@
 //! What an endpoint knows of a peer: its shared memory as far as it is mapped here, and the way to wake it.
 
 use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rma_core::bootstrap::AddressBytes;
@@ -88,17 +88,22 @@ impl Known {
     }
 }
 
-/// A peer's file, mapped.
+/// A peer's file, mapped, and the region that was found in it last: it stays as long as that is there, as it could not be
+/// mapped again where there are no descriptors left.
 #[derive(Debug)]
 struct MappedFile {
     inode: u64,
     mapping: Arc<Mapping>,
+    slot: usize,
+    sequence: u64,
 }
 
 /// A connected peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) location: Location,
+    /// It is the endpoint itself.
+    is_own: bool,
     /// How often it was connected.
     pub(crate) references: u32,
     pub(crate) down: Option<FabricCode>,
@@ -137,9 +142,16 @@ impl Peer {
             false => Some(watch(pid).map_err(|error| failed("pidfd_open", error))?),
         };
         let shape = own.head.shape;
-        let file =
-            open_file(pid, fd, inode, 1).map_err(|error| failed("opening its shared memory", error))?;
-        let has = rustix::fs::fstat(&file).map_err(|error| failed("fstat", error))?.st_size;
+        let opened;
+        let file = if location == own.location {
+            // Also where there is no descriptor left: its own locks it takes as those of others.
+            own.file.as_fd()
+        } else {
+            opened =
+                open_file(pid, fd, inode, 1).map_err(|error| failed("opening its shared memory", error))?;
+            opened.as_fd()
+        };
+        let has = rustix::fs::fstat(file).map_err(|error| failed("fstat", error))?.st_size;
         // A shorter file is another shape's, and even its sizes could not be read safely.
         if u64::try_from(has).unwrap_or(0) < shape.total_bytes() as u64 {
             return Err(refused(format!(
@@ -170,6 +182,7 @@ impl Peer {
         let asking = Asking::new(&Slot::new(&body, shape.slot_at()));
         Ok(Self {
             location,
+            is_own: location == own.location,
             references: 1,
             down: None,
             head,
@@ -296,7 +309,7 @@ impl Peer {
             None => (Place::Attached(entry.base), None),
             Some(file) => {
                 let fits = file.offset.checked_add(entry.len).is_some_and(|end| end <= file.file_len);
-                let base = self.map(&file).filter(|_| fits).ok_or(NO_FILE)?;
+                let base = self.map(&file, &entry).filter(|_| fits).ok_or(NO_FILE)?;
                 (Place::Mapped(base.wrapping_add(file.offset as usize)), Some(file.inode))
             }
         };
@@ -310,24 +323,36 @@ impl Peer {
     }
 
     /// The first byte of a file of the peer's.
-    fn map(&mut self, file: &InFile) -> Option<*mut u8> {
-        let is_it =
-            |mapped: &&MappedFile| mapped.inode == file.inode && mapped.mapping.len() as u64 == file.file_len;
-        if let Some(mapped) = self.files.iter().find(is_it) {
+    fn map(&mut self, file: &InFile, region: &Entry) -> Option<*mut u8> {
+        let Entry { slot, sequence, .. } = *region;
+        let is_it = |mapped: &&mut MappedFile| {
+            mapped.inode == file.inode && mapped.mapping.len() as u64 == file.file_len
+        };
+        if let Some(mapped) = self.files.iter_mut().find(is_it) {
+            (mapped.slot, mapped.sequence) = (slot, sequence);
             return Some(mapped.mapping.base().as_ptr());
         }
-        let opened = open_file(self.location.pid, file.fd, file.inode, file.file_len).ok()?;
         let len = usize::try_from(file.file_len).ok()?;
-        let mapping = match memory::mapped_here(&opened, len) {
+        // This endpoint's own memory is found without a descriptor.
+        let own = if self.is_own { memory::mapped_as(file.inode, len) } else { None };
+        let mapping = match own {
             Some(mapping) => mapping,
-            None => Arc::new(Mapping::new(&opened, 0, len).ok()?),
+            None => self.map_anew(file, len)?,
         };
         if self.asks_for_huge {
             advise_huge(&mapping);
         }
         let base = mapping.base().as_ptr();
-        self.files.push(MappedFile { inode: file.inode, mapping });
+        self.files.push(MappedFile { inode: file.inode, mapping, slot, sequence });
         Some(base)
+    }
+
+    fn map_anew(&self, file: &InFile, len: usize) -> Option<Arc<Mapping>> {
+        let opened = open_file(self.location.pid, file.fd, file.inode, file.file_len).ok()?;
+        match memory::mapped_here(&opened, len) {
+            Some(mapping) => Some(mapping),
+            None => Mapping::new(&opened, 0, len).ok().map(Arc::new),
+        }
     }
 
     /// Forgets regions that are gone, and unmaps files of which no region is known.
@@ -335,7 +360,10 @@ impl Peer {
         let head = &self.head;
         self.known.retain(|known| known.is_there(head));
         let known = &self.known;
-        self.files.retain(|file| known.iter().any(|known| known.inode == Some(file.inode)));
+        self.files.retain(|file| {
+            own::sequence(head, file.slot) == file.sequence
+                || known.iter().any(|known| known.inode == Some(file.inode))
+        });
     }
 
     /// Nothing will be posted to it any more.

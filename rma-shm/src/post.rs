@@ -18,7 +18,7 @@ use crate::atomics;
 use crate::attach::Direction;
 use crate::bell::{self, Bell};
 use crate::endpoint::ShmEndpoint;
-use crate::error::{refused, ENDED, NONSENSE, NOT_OFFERED, TOO_LONG};
+use crate::error::{refused, ENDED, NONSENSE, NOT_OFFERED, NO_FILE, TOO_LONG};
 use crate::memory::Memory;
 use crate::options::Reach;
 use crate::own::{ShmRegion, Terms};
@@ -191,6 +191,10 @@ impl ShmEndpoint {
     fn take_turn(&mut self, to: PeerAddr, at: RemoteAddr, dtype: Dtype) -> Result<bool, PostError> {
         let own = self.own.identity;
         let peer = self.live(to)?;
+        // Locks go by packets where it is so, and nothing of them is under way then.
+        if peer.region(at.key).err() == Some(NO_FILE) {
+            return Err(PostError::Failed(NO_FILE));
+        }
         if atomics::is_aligned(peer, at, dtype) {
             return Ok(false);
         }
@@ -473,6 +477,11 @@ unsafe impl Endpoint for ShmEndpoint {
 
     fn may_tell(&self) -> bool {
         self.reach != Reach::Packets
+    }
+
+    fn reaches(&mut self, to: PeerAddr, at: RemoteAddr) -> bool {
+        // Of one that is gone whatever is posted says so.
+        self.live(to).map_or(true, |peer| peer.region(at.key).err() != Some(NO_FILE))
     }
 
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {

@@ -1,14 +1,19 @@
 //! Neighbours over shared memory when a process has no descriptor left for the words by which they tell each other how far
 //! they are. The limit on open files is the process's, so that nothing else is tested here.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{Spec, World};
+use rma_core::dtype::Dtype;
 use rma_core::engine::{FenceAssert, PostAssert, StartAssert};
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::LockProtocol;
 use rma_core::lock::LockType;
+use rma_core::op::ReduceOp;
 use rma_shm::{Options, Reach, ShmEndpoint};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -21,6 +26,12 @@ const RANKS: u32 = 4;
 
 fn next(rank: u32) -> u32 {
     (rank + 1) % RANKS
+}
+
+/// The limit is one for all.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Each puts to the next one between two fences.
@@ -63,6 +74,7 @@ fn words_told(world: &ShmWorld) -> u64 {
 /// Whoever cannot map a neighbour's words tells it by packets, and goes on with packets where a word could overtake them.
 #[test]
 fn words_that_cannot_be_mapped_are_packets() {
+    let _turn = turn();
     let plenty = getrlimit(Resource::Nofile);
     let none = Rlimit { current: Some(0), ..plenty };
     for is_told_before in [false, true] {
@@ -97,6 +109,100 @@ fn words_that_cannot_be_mapped_are_packets() {
             post_around(&mut world, window, number);
         }
         assert!(words_told(&world) > told_meanwhile, "an epoch's end is told by a word again");
+        world.free(window).unwrap();
+        world.check_idle();
+    }
+}
+
+const ONE: [u8; 8] = 1_u64.to_le_bytes();
+
+/// Where the ranks count.
+const COUNT: u64 = 8;
+
+fn add(world: &mut ShmWorld, rank: u32, window: WindowId, target: u32) {
+    world.accumulate(rank, window, target, COUNT, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
+}
+
+/// Every rank adds at every rank, each time under a lock of its own.
+fn add_under_locks(world: &mut ShmWorld, window: WindowId, lock_type: LockType) {
+    for rank in 0..RANKS {
+        for target in 0..RANKS {
+            world.lock(rank, window, target, lock_type).unwrap();
+            add(world, rank, window, target);
+            world.unlock(rank, window, target).unwrap();
+        }
+    }
+}
+
+/// The same under lock_all.
+fn add_under_lock_all(world: &mut ShmWorld, window: WindowId) {
+    for rank in 0..RANKS {
+        let started = world.engines[rank as usize].start_lock_all(window, false);
+        world.wait(rank, started).unwrap();
+        (0..RANKS).for_each(|target| add(world, rank, window, target));
+        let started = world.engines[rank as usize].start_unlock_all(window);
+        world.wait(rank, started).unwrap();
+    }
+}
+
+/// Rank 2 waits until rank 0 has unlocked rank 1.
+fn wait_in_line(world: &mut ShmWorld, window: WindowId) {
+    world.lock(0, window, 1, LockType::Exclusive).unwrap();
+    add(world, 0, window, 1);
+    world.flush(0, window, 1).unwrap();
+    world.lock(2, window, 1, LockType::Exclusive).unwrap();
+    add(world, 2, window, 1);
+    let mut unlock = world.engines[2].start_unlock(window, Rank(1)).unwrap();
+    let before = world.word(1, window, COUNT as usize);
+    for _ in 0..1000 {
+        world.step();
+        assert_eq!(world.engines[2].poll(&mut unlock), Poll::Pending);
+    }
+    assert_eq!(world.word(1, window, COUNT as usize), before);
+    world.unlock(0, window, 1).unwrap();
+    world.wait(2, Ok(unlock)).unwrap();
+    assert_eq!(world.word(1, window, COUNT as usize), before + 1);
+}
+
+/// Whoever cannot map a neighbour's words asks it for the lock by a packet, and is in one line with those that have mapped
+/// them.
+#[test]
+fn locks_whose_words_cannot_be_mapped_are_asked_for_by_packets() {
+    let _turn = turn();
+    let plenty = getrlimit(Resource::Nofile);
+    let none = Rlimit { current: Some(0), ..plenty };
+    for (protocol, pool) in [(LockProtocol::Auto, 32), (LockProtocol::Auto, 2), (LockProtocol::Nic, 32)] {
+        let options = Options { reach: Some(Reach::Allocated), ..Options::default() };
+        let open = || ShmEndpoint::open(&options).expect("the endpoint opens");
+        let spec = Spec::ranks(RANKS).with(|config| {
+            config.lock_protocol = protocol;
+            (config.target_pool, config.target_pool_global) = (pool, 0);
+        });
+        let mut world = in_process::world(&spec, LIMIT, open);
+        let window = world.allocate(64);
+        // The window's own memory is mapped everywhere, and the words of its locks only by rank 0.
+        world.fence(window, FenceAssert::default()).unwrap();
+        for (rank, target) in (0..RANKS * RANKS).map(|pair| (pair / RANKS, pair % RANKS)) {
+            world.put(rank, window, target, rank.into(), &[1]).unwrap();
+        }
+        world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+        world.lock(0, window, 1, LockType::Exclusive).unwrap();
+        add(&mut world, 0, window, 1);
+        world.unlock(0, window, 1).unwrap();
+        let is_one_of_words = |world: &ShmWorld, rank: u32| world.counters(rank).lock_atomics > 0;
+        setrlimit(Resource::Nofile, none).unwrap();
+        wait_in_line(&mut world, window);
+        add_under_locks(&mut world, window, LockType::Exclusive);
+        add_under_locks(&mut world, window, LockType::Shared);
+        add_under_lock_all(&mut world, window);
+        wait_in_line(&mut world, window);
+        setrlimit(Resource::Nofile, plenty).unwrap();
+        wait_in_line(&mut world, window);
+        add_under_locks(&mut world, window, LockType::Exclusive);
+        add_under_lock_all(&mut world, window);
+        let counts = (0..RANKS).map(|rank| world.word(rank, window, COUNT as usize));
+        assert_eq!(counts.collect::<Vec<_>>(), [20, 27, 20, 20], "{protocol:?}");
+        assert!((0..RANKS).all(|rank| is_one_of_words(&world, rank)), "words are taken again");
         world.free(window).unwrap();
         world.check_idle();
     }

@@ -111,7 +111,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// `false`: the rank cannot be reached any more, which is remembered as the window's error.
-    fn send_detached(
+    pub(super) fn send_detached(
         &mut self,
         w: &mut Window<E::Region>,
         rank: Rank,

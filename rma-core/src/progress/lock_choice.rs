@@ -3,15 +3,15 @@
 use super::issue::Again;
 use super::Process;
 use crate::bootstrap::Bootstrap;
-use crate::ids::{Rank, RemoteKey, WindowId};
+use crate::ids::{PeerAddr, Rank, RemoteKey, WindowId};
 use crate::info::{LockProtocol, WindowOptions};
-use crate::lock::words::Tickets;
+use crate::lock::words::{Claim, Tickets, WordLock};
 use crate::pool::NONE;
-use crate::provider::Endpoint;
+use crate::provider::{Endpoint, RemoteAddr};
 use crate::state::TargetLockState;
 use crate::table::Sync;
-use crate::window::{has_atomics, Pages, Window, Words};
-use crate::wire::Metadata;
+use crate::window::{has_atomics, Pages, Window, Words, FIRST_PROXY, OWN_SEAT};
+use crate::wire::{BatchFlags, Metadata};
 
 /// First key of the words with which windows are locked: apart from those of windows and of dynamic windows' regions.
 const WORDS_KEY_BASE: u64 = 0x2000_0000;
@@ -60,6 +60,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         else {
             return Ok(false);
         };
+        let rank = self.targets[t].rank;
+        let is_out_of_reach = self.targets[t].is_out_of_reach;
+        if is_out_of_reach || self.is_far(w, rank) {
+            return Ok(false);
+        }
         if choice == LockProtocol::Nic && reaches_all {
             return Ok(true);
         }
@@ -67,7 +72,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Err(Again);
         }
         let te = &self.targets[t];
-        let rank = te.rank;
         if te.peer.is_some_and(|peer| self.endpoint.completes_at_once(peer)) {
             return Ok(true);
         }
@@ -76,6 +80,61 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let is_small = te.sync == Sync::Unlock && !te.lock_wanted && !w.state().is_lock_all();
         let is_asked = is_small && !w.words.as_mut().is_some_and(|words| words.busy.is_spared(rank));
         Ok(reaches_all && !is_asked)
+    }
+
+    /// Whether lock_all has asked the rank by a packet, though it is a neighbour.
+    pub(super) fn is_far(&self, w: &Window<E::Region>, rank: Rank) -> bool {
+        w.state().is_lock_all() && w.words.as_ref().is_some_and(|words| words.is_far(rank))
+    }
+
+    /// The fabric has refused the first step to a target's lock. Where the words cannot be had here, for want of
+    /// descriptors, the target is asked to draw the ticket.
+    #[cold]
+    pub(super) fn turns_to_packets(
+        &mut self,
+        w: &mut Window<E::Region>,
+        t: u32,
+        peer: PeerAddr,
+        at: RemoteAddr,
+    ) -> bool {
+        let is_lock_all = w.state().is_lock_all();
+        let te = &self.targets[t];
+        let asked = WordLock::asked(Claim::of(te.lock_type, is_lock_all), self.rank);
+        let has_not_begun = te.words == asked && te.lock == TargetLockState::Issued;
+        if !has_not_begun || self.endpoint.reaches(peer, at) {
+            return false;
+        }
+        if is_lock_all && !w.words.as_mut().is_some_and(|words| words.keep_far(te.rank)) {
+            return false;
+        }
+        let te = &mut self.targets[t];
+        (te.words, te.lock, te.no_check) = (WordLock::NONE, TargetLockState::Called, false);
+        (te.lock_wanted, te.is_out_of_reach) = (true, true);
+        w.dirty = true;
+        true
+    }
+
+    /// The same of a rank that the walk of lock_all has come to.
+    #[cold]
+    pub(super) fn walks_on_by_packet(
+        &mut self,
+        w: &mut Window<E::Region>,
+        seat: usize,
+        peer: PeerAddr,
+        at: RemoteAddr,
+    ) -> Result<bool, Again> {
+        let is_walks = (OWN_SEAT + 1..FIRST_PROXY).contains(&seat);
+        let Some(words) = w.words.as_mut().filter(|_| is_walks) else { return Ok(false) };
+        let (rank, asked) = (words.seat(seat).rank, WordLock::asked(Claim::Everywhere, self.rank));
+        let has_begun = words.seat(seat).lock != asked;
+        if has_begun || self.endpoint.reaches(peer, at) || !words.keep_far(rank) {
+            return Ok(false);
+        }
+        if !self.send_detached(w, rank, BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE)? {
+            w.cursor.on_lost(rank);
+        }
+        self.leave_seat(w, seat);
+        Ok(true)
     }
 
     /// A caller is about to sleep, because what it waits for on the window does not come: the targets that have not
@@ -96,6 +155,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The same of a rank that the walk of lock_all has come to.
     pub(super) fn walks_by_words(&mut self, w: &Window<E::Region>, rank: Rank) -> Result<bool, Again> {
         let Some(words) = &w.words else { return Ok(false) };
+        if words.is_far(rank) {
+            return Ok(false);
+        }
         if words.reaches_all {
             return Ok(true);
         }

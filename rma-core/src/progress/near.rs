@@ -73,6 +73,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.targets[t].peer = Some(peer);
         }
         let Some(near) = self.near_words(w, t) else { return false };
+        if self.is_far(w, self.targets[t].rank) {
+            return false;
+        }
         let me = self.rank;
         let te = &mut self.targets[t];
         te.words = WordLock::asked(Claim::of(te.lock_type, w.state().is_lock_all()), me);

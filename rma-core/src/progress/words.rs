@@ -182,6 +182,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 }
                 Ok(true)
             }
+            Err(PostError::Failed(_)) if self.turns_to_packets(w, t, peer, place) => Ok(false),
             Err(error) => Err(self.refused(w, t, error)),
         }
     }
@@ -376,6 +377,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 Ok(true)
             }
             Err(PostError::Again) => Err(Again),
+            Err(PostError::Failed(_)) if self.walks_on_by_packet(w, seat, peer, place)? => Ok(false),
             Err(PostError::Failed(code)) => {
                 self.lose_seat(w, seat, TargetError::Peer(code));
                 Ok(false)

@@ -120,6 +120,8 @@ pub(crate) struct TargetElement {
     pub(crate) sync_sent: bool,
     /// The lock must be asked for without waiting for a synchronization call.
     pub(crate) lock_wanted: bool,
+    /// It is asked for by a packet, as the words cannot be had.
+    pub(crate) is_out_of_reach: bool,
     /// What is pending must leave: somebody waits for a part of it. Until nothing is pending.
     pub(crate) hurried: bool,
     /// Packets with operations that only a DONE or UNLOCK acknowledges were sent.
@@ -190,6 +192,7 @@ impl TargetElement {
             phases: 0,
             sync_sent: false,
             lock_wanted: false,
+            is_out_of_reach: false,
             hurried: false,
             needs_done: false,
             unlock_acked: false,

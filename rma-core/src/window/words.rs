@@ -200,6 +200,8 @@ pub(crate) struct Words<R> {
     seats: Box<[Seat]>,
     /// Which seats are taken, a bit each.
     taken: u64,
+    /// Neighbours whose words were out of reach when lock_all wanted them: it asks them by packets from then on.
+    far: Vec<Rank>,
 }
 
 impl<R: MemoryRegion> Words<R> {
@@ -232,6 +234,7 @@ impl<R: MemoryRegion> Words<R> {
             known: alloc::vec![nobody; KNOWN].into_boxed_slice(),
             seats: alloc::vec![Seat::FREE; SEATS].into_boxed_slice(),
             taken: 0,
+            far: Vec::new(),
         })
     }
 }
@@ -387,9 +390,25 @@ impl<R> Words<R> {
         self.seats.iter_mut().filter(|seat| is_meant(seat)).for_each(|seat| seat.lock.lose());
     }
 
+    /// Whether lock_all asks the rank by packets, as it has asked it before.
+    #[inline]
+    pub(crate) fn is_far(&self, rank: Rank) -> bool {
+        !self.far.is_empty() && self.far.contains(&rank)
+    }
+
+    /// It does from now on. `false`: there is no memory to write it down.
+    #[cold]
+    pub(crate) fn keep_far(&mut self, rank: Rank) -> bool {
+        if !self.far.contains(&rank) && self.far.try_reserve(1).is_ok() {
+            self.far.push(rank);
+        }
+        self.far.contains(&rank)
+    }
+
     /// Bytes that this holds beside itself.
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of::<Line>() + size_of_val(&*self.known) + size_of_val(&*self.seats)
+        let far = self.far.capacity() * size_of::<Rank>();
+        size_of::<Line>() + size_of_val(&*self.known) + size_of_val(&*self.seats) + far
     }
 }
 

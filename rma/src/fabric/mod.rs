@@ -354,6 +354,10 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &self.0, endpoint => endpoint.may_tell())
     }
 
+    fn reaches(&mut self, to: PeerAddr, at: RemoteAddr) -> bool {
+        each!(Fabric, &mut self.0, endpoint => endpoint.reaches(to, at))
+    }
+
     #[inline(always)]
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         each!(Fabric, &mut self.0, endpoint => endpoint.poll(out))

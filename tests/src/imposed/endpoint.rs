@@ -366,6 +366,10 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         !self.fabric.disorders() && self.inner.may_tell()
     }
 
+    fn reaches(&mut self, to: PeerAddr, at: RemoteAddr) -> bool {
+        self.inner.reaches(to, at)
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.post_held(None);
         let mut added = 0;
