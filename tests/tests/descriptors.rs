@@ -8,7 +8,8 @@ use std::time::Duration;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{Spec, World};
 use rma_core::dtype::Dtype;
-use rma_core::engine::{FenceAssert, PostAssert, StartAssert};
+use rma_core::engine::{FenceAssert, PostAssert, StartAssert, SyncCall};
+use rma_core::error::RmaError;
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::info::LockProtocol;
@@ -29,9 +30,33 @@ fn next(rank: u32) -> u32 {
 }
 
 /// The limit is one for all.
-fn turn() -> MutexGuard<'static, ()> {
+struct Turn {
+    plenty: Rlimit,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn turn() -> Turn {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    Turn { plenty: getrlimit(Resource::Nofile), _turn }
+}
+
+impl Turn {
+    /// No descriptor can be had.
+    fn exhaust(&self) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..self.plenty }).unwrap();
+    }
+
+    /// Some can.
+    fn relieve(&self) {
+        setrlimit(Resource::Nofile, self.plenty).unwrap();
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.relieve();
+    }
 }
 
 /// Each puts to the next one between two fences.
@@ -74,9 +99,7 @@ fn words_told(world: &ShmWorld) -> u64 {
 /// Whoever cannot map a neighbour's words tells it by packets, and goes on with packets where a word could overtake them.
 #[test]
 fn words_that_cannot_be_mapped_are_packets() {
-    let _turn = turn();
-    let plenty = getrlimit(Resource::Nofile);
-    let none = Rlimit { current: Some(0), ..plenty };
+    let turn = turn();
     for is_told_before in [false, true] {
         let options = Options { reach: Some(Reach::Allocated), ..Options::default() };
         let open = || ShmEndpoint::open(&options).expect("the endpoint opens");
@@ -96,13 +119,13 @@ fn words_that_cannot_be_mapped_are_packets() {
         }
         let told = words_told(&world);
         assert_eq!(told > 0, is_told_before);
-        setrlimit(Resource::Nofile, none).unwrap();
+        turn.exhaust();
         for number in 1..=5 {
             fence_around(&mut world, window, number);
             post_around(&mut world, window, number);
         }
         let told_meanwhile = words_told(&world);
-        setrlimit(Resource::Nofile, plenty).unwrap();
+        turn.relieve();
         assert_eq!(told_meanwhile > told, is_told_before);
         for number in 6..=9 {
             fence_around(&mut world, window, number);
@@ -168,9 +191,7 @@ fn wait_in_line(world: &mut ShmWorld, window: WindowId) {
 /// them.
 #[test]
 fn locks_whose_words_cannot_be_mapped_are_asked_for_by_packets() {
-    let _turn = turn();
-    let plenty = getrlimit(Resource::Nofile);
-    let none = Rlimit { current: Some(0), ..plenty };
+    let turn = turn();
     for (protocol, pool) in [(LockProtocol::Auto, 32), (LockProtocol::Auto, 2), (LockProtocol::Nic, 32)] {
         let options = Options { reach: Some(Reach::Allocated), ..Options::default() };
         let open = || ShmEndpoint::open(&options).expect("the endpoint opens");
@@ -190,13 +211,13 @@ fn locks_whose_words_cannot_be_mapped_are_asked_for_by_packets() {
         add(&mut world, 0, window, 1);
         world.unlock(0, window, 1).unwrap();
         let is_one_of_words = |world: &ShmWorld, rank: u32| world.counters(rank).lock_atomics > 0;
-        setrlimit(Resource::Nofile, none).unwrap();
+        turn.exhaust();
         wait_in_line(&mut world, window);
         add_under_locks(&mut world, window, LockType::Exclusive);
         add_under_locks(&mut world, window, LockType::Shared);
         add_under_lock_all(&mut world, window);
         wait_in_line(&mut world, window);
-        setrlimit(Resource::Nofile, plenty).unwrap();
+        turn.relieve();
         wait_in_line(&mut world, window);
         add_under_locks(&mut world, window, LockType::Exclusive);
         add_under_lock_all(&mut world, window);
@@ -206,4 +227,63 @@ fn locks_whose_words_cannot_be_mapped_are_asked_for_by_packets() {
         world.free(window).unwrap();
         world.check_idle();
     }
+}
+
+/// Until each of the calls has failed, as its rank cannot connect.
+fn fail_each(world: &mut ShmWorld, calls: &mut [SyncCall]) {
+    let mut failed = [false; RANKS as usize];
+    for _ in 0..10_000 {
+        world.step();
+        for ((call, failed), engine) in calls.iter_mut().zip(&mut failed).zip(&mut world.engines) {
+            match if *failed { Poll::Pending } else { engine.poll(call) } {
+                Poll::Pending => {}
+                Poll::Ready(Err(RmaError::Bootstrap { message, .. })) => {
+                    assert!(message.contains("Too many open files"), "{message}");
+                    *failed = true;
+                }
+                Poll::Ready(other) => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(failed, [true; RANKS as usize]);
+}
+
+/// Processes that cannot connect, and so never answer those that wait for them, do not wait for each other: each says so.
+#[test]
+fn who_cannot_answer_waits_for_nobody() {
+    let turn = turn();
+    let options = Options { reach: Some(Reach::Allocated), ..Options::default() };
+    let open = || ShmEndpoint::open(&options).expect("the endpoint opens");
+    let spec = Spec::ranks(RANKS).with(|config| config.force_message_path = true);
+    let mut world = in_process::world(&spec, LIMIT, open);
+    // By this each rank is connected to the next two, and none to the one before it.
+    let window = world.allocate(64);
+    turn.exhaust();
+    let mut calls = Vec::new();
+    for rank in 0..RANKS {
+        world.lock(rank, window, next(rank), LockType::Exclusive).unwrap();
+        world.put(rank, window, next(rank), 0, &[1]).unwrap();
+        calls.push(world.engines[rank as usize].start_unlock(window, Rank(next(rank))).unwrap());
+    }
+    fail_each(&mut world, &mut calls);
+}
+
+/// The same of notices: who exposes its window to one that it cannot tell so does not wait for another's post.
+#[test]
+fn who_cannot_tell_of_its_post_waits_for_nobody() {
+    let turn = turn();
+    let options = Options { reach: Some(Reach::Allocated), ..Options::default() };
+    let open = || ShmEndpoint::open(&options).expect("the endpoint opens");
+    let mut world = in_process::world(&Spec::ranks(RANKS), LIMIT, open);
+    let window = world.allocate(100);
+    turn.exhaust();
+    let mut calls = Vec::new();
+    for rank in 0..RANKS {
+        // Each posts to the one before it, to whom none is connected, and starts to the next.
+        world.expose(rank, window, &[(rank + RANKS - 1) % RANKS]).unwrap();
+        world.start(rank, window, &[next(rank)]).unwrap();
+        world.put(rank, window, next(rank), 0, &[1; 100]).unwrap();
+        calls.push(world.engines[rank as usize].start_complete(window).unwrap());
+    }
+    fail_each(&mut world, &mut calls);
 }

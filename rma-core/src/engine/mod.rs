@@ -35,11 +35,11 @@ use crate::flush::Phase;
 use crate::group::Group;
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
-use crate::pool::Arena;
-use crate::progress::{Failure, Place, Process, TargetNews, Windows};
+use crate::pool::{Arena, NONE};
+use crate::progress::{Failure, Place, Process, TargetNews, Windows, NO_ADDRESS};
 use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
-use crate::table::{OperationArena, TargetElement};
+use crate::table::{OperationArena, TargetElement, TargetError};
 use crate::window::Window;
 
 pub use crate::table::{Change, Notification};
@@ -349,12 +349,42 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// Whether a call is done; does what can be done for it now, but makes no progress itself.
     pub fn poll(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
-        let result = self.poll_stage(sync);
+        let mut result = self.poll_stage(sync);
+        if result.is_pending() && self.process.unanswered.is_some() {
+            result = self.poll_cut_off(sync);
+        }
         if result.is_ready() {
             sync.stage = Stage::Done;
             self.process.pass_fence();
         }
         result
+    }
+
+    /// A call is pending while somebody waits in vain to hear of this process.
+    #[cold]
+    #[inline(never)]
+    fn poll_cut_off(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+        if !self.process.is_cut_off() || !self.cut_off(sync.window) {
+            return Poll::Pending;
+        }
+        self.abandon(sync);
+        self.process.failure(sync.call)
+    }
+
+    /// Gives up what was posted on the window. `false`: the fabric may still access buffers of it.
+    #[cold]
+    pub(super) fn cut_off(&mut self, window: WindowId) -> bool {
+        let Some(w) = self.windows.get_mut(window) else { return true };
+        let mut is_at_rest = true;
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            if !self.process.targets[index].is_dead() {
+                self.process.give_up_operations(w, index, TargetError::Peer(NO_ADDRESS));
+            }
+            is_at_rest &= self.process.targets[index].is_at_rest();
+            t = w.slots.next(&self.process.targets, index);
+        }
+        is_at_rest
     }
 
     /// Whether the call waits for what neighbours may tell by words: polled again it may be done, although no progress was

@@ -337,8 +337,10 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     /// No element is free for an operation. In a fence epoch that a death keeps from its beginning none ever comes
     /// back, as nothing leaves.
     #[cold]
-    fn wait_for_room<T>(&self, state: WindowState, call: Call) -> Poll<Result<T, RmaError>> {
+    fn wait_for_room<T>(&mut self, state: WindowState, call: Call) -> Poll<Result<T, RmaError>> {
+        let is_cut_off = self.is_cut_off();
         match &self.failure {
+            Some(failure) if is_cut_off => Poll::Ready(Err(failure.report(call))),
             Some(failure) if state == WindowState::FenceIssued && !Mutation::RoomAwaitedFromDead.is_on() => {
                 Poll::Ready(Err(failure.report(call)))
             }

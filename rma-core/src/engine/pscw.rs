@@ -119,6 +119,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.check_exposed(Call::Test, window)?;
         match self.poll_exposure(Call::Test, window) {
             Poll::Ready(result) => result.map(|()| true),
+            Poll::Pending if self.process.unanswered.is_some() && self.process.is_cut_off() => {
+                let Poll::Ready(result) = self.process.failure(Call::Test) else { return Ok(false) };
+                result.map(|()| false)
+            }
             Poll::Pending => Ok(false),
         }
     }

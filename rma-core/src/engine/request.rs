@@ -247,7 +247,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 self.poll_flush_request(request, ticket, is_local, detached)
             }
         };
+        let is_cut_off = result.is_pending() && self.process.is_cut_off() && self.cut_off(request.window);
         let result = match (&self.process.failure, result) {
+            (Some(failure), Poll::Pending) if is_cut_off => Poll::Ready(Err(failure.report(request.call))),
             (Some(failure @ Failure::Endpoint(_)), Poll::Pending) => {
                 Poll::Ready(Err(failure.report(request.call)))
             }

@@ -48,7 +48,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         for (place, value) in payload.chunks_exact_mut(8).zip(round.values) {
             place.copy_from_slice(&value.to_le_bytes());
         }
-        let Ok(Some(peer)) = self.peer(round.to) else { return false };
+        let Ok(Some(peer)) = self.waiting_peer(round.to) else { return false };
         match self.send(peer, kind, &header.encode(), &payload[..8 * K]) {
             Ok(()) => true,
             Err(PostError::Again) => false,

@@ -33,6 +33,6 @@ mod words;
 
 pub(crate) use control::NO_WINDOW;
 pub(crate) use peers::Place;
-pub(crate) use process::{Failure, Process, TargetNews, REDUCE_VALUES};
+pub(crate) use process::{Failure, Process, TargetNews, NO_ADDRESS, REDUCE_VALUES};
 pub(crate) use tag::TagKind;
 pub(crate) use windows::Windows;

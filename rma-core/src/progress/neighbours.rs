@@ -35,7 +35,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Tells the partner of a round by its word, if it is a neighbour, else by a packet.
     fn tell_round(&mut self, w: &mut Window<E::Region>, round: &Round<0>) -> bool {
         let Some(line) = &mut w.line else { return self.send_round(PacketKind::Barrier, w.id, round) };
-        let Ok(Some(peer)) = self.peer(round.to) else { return false };
+        let Ok(Some(peer)) = self.waiting_peer(round.to) else { return false };
         let word = line.place_of_round(round.round).filter(|_| self.endpoint.completes_at_once(peer));
         let told = word.map_or(Ok(false), |word| self.tell(peer, word, w.barrier.told_of(round.round)));
         match told {
@@ -95,7 +95,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> Option<Result<(), PostError>> {
         let at = self.word_to_tell(w, told, to)?;
         let line = w.line.as_mut()?;
-        match self.peer(to) {
+        match self.waiting_peer(to) {
             Ok(Some(peer)) if self.endpoint.completes_at_once(peer) => {
                 let is_told = self.tell(peer, at, line.next_to_tell(told, to));
                 match is_told {
@@ -107,7 +107,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             // Once it was a packet it always is.
             Ok(None) => Some(Err(PostError::Again)),
-            Ok(Some(_)) | Err(_) => None,
+            Ok(Some(_)) => None,
+            // A packet would not find it either, and the address would be looked up once more for it, for ever.
+            Err(code) => Some(Err(PostError::Failed(code))),
         }
     }
 

@@ -35,7 +35,10 @@ pub(crate) const REDUCE_VALUES: usize = 17;
 
 /// The reason in errors about a rank whose address cannot be had; the bootstrap's own message is
 /// reported once beside it.
-const NO_ADDRESS: FabricCode = FabricCode { code: 0, text: "its provider address cannot be had" };
+pub(crate) const NO_ADDRESS: FabricCode = FabricCode { code: 0, text: "its provider address cannot be had" };
+
+/// So often calls are pending while somebody waits in vain for a word: for seconds, where who waits sleeps.
+const UNANSWERED_POLLS_MAX: u32 = 1000;
 
 /// The reason in errors about a rank without ghost.
 const NO_GHOST: FabricCode = FabricCode { code: 0, text: "it has no ghost process" };
@@ -117,6 +120,10 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
+    /// The rank that waits to hear of this process, which cannot connect to it.
+    pub(crate) unanswered: Option<Rank>,
+    /// How often calls were pending since.
+    unanswered_polls: u32,
     /// Operations were complete at once since the last full fence ([`Process::pass_fence`]).
     pub(crate) is_unfenced: bool,
     /// Atomics since then that neighbours are asked for.
@@ -169,6 +176,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             reduce: Dissemination::new(rank, size),
             counters: Counters::default(),
             failure: None,
+            unanswered: None,
+            unanswered_polls: 0,
             is_unfenced: false,
             burst: Burst::default(),
             regions_registered: 0,
@@ -204,6 +213,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(Some(peer));
         }
         self.connect_slow(Place::of(rank))
+    }
+
+    /// The same of a rank that waits to hear of this process.
+    pub(crate) fn waiting_peer(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
+        let found = self.peer(rank);
+        if found.is_err() {
+            self.unanswered = self.unanswered.or(Some(rank));
+        }
+        found
     }
 
     /// The peer to which operations on a rank's part of the window go.
@@ -408,6 +426,21 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.fail_target(w, t, code);
         }
         Again
+    }
+
+    /// Whether calls of this process that are pending have to fail: somebody waits for a word that will never come, as
+    /// this process cannot connect. Were it to wait in turn, for whoever waits for it, nobody would ever know. That the
+    /// rank has died, which is no harm, may come to be known later than that it cannot be reached.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn is_cut_off(&mut self) -> bool {
+        let Some(rank) = self.unanswered else { return false };
+        if self.losses.reason(rank).is_some() {
+            (self.unanswered, self.unanswered_polls) = (None, 0);
+            return false;
+        }
+        self.unanswered_polls = self.unanswered_polls.saturating_add(1);
+        self.unanswered_polls > UNANSWERED_POLLS_MAX
     }
 
     /// Remembers that a rank cannot be reached any more, if it is the first.

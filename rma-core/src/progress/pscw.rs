@@ -96,7 +96,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     fn send_to_rank(&mut self, rank: Rank, header: &Header, payload: &[u8]) -> Result<(), NotSent> {
-        let peer = match self.peer(rank) {
+        let peer = match self.waiting_peer(rank) {
             Ok(Some(peer)) => peer,
             Ok(None) => return Err(NotSent::Again),
             Err(code) => return Err(NotSent::Lost(code)),

@@ -310,9 +310,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Sends a reply. `true` also when the origin is gone and nobody waits for it.
+    /// Sends a reply. `true` also when the origin is gone and nobody waits for it; or when this process cannot connect
+    /// to it, and says so in the calls that it makes itself.
     pub(crate) fn try_send_reply(&mut self, to: Rank, kind: PacketKind, packet: &[u8]) -> bool {
-        match self.peer(to) {
+        match self.waiting_peer(to) {
             Ok(Some(peer)) => self.send(peer, kind, packet, &[]) != Err(PostError::Again),
             Ok(None) => false,
             Err(_) => true,

@@ -30,6 +30,15 @@ pub fn run_rank<L: Library>(
     let shared =
         Shared::of_rank(plan, rank, Alone { ends, barrier: Box::new(barrier), exchange: Box::new(exchange) });
     let mut script = RankScript::new(rank, library, Rc::clone(&shared));
-    while script.step()? != Step::Finished {}
-    Ok(())
+    loop {
+        match script.step() {
+            Ok(Step::Finished) => return Ok(()),
+            Ok(_) => {}
+            Err(fault) => {
+                // Its fellows may still write to its windows, and the library to the buffers of its operations.
+                core::mem::forget(script);
+                return Err(fault);
+            }
+        }
+    }
 }
