@@ -183,13 +183,12 @@ pub fn notices_that_nobody_wants<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
     for is_early in [false, true] {
         let mut world = make(Spec::ranks(2));
         let window = world.allocate(64);
-        let values = words(0..4);
         let group = world.group(&[1]);
         let post = |world: &mut World<E, B>| {
             world.expose(1, window, &[0]).unwrap();
             world.settle();
         };
-        for round in 1..4 {
+        for round in 1..4_u64 {
             if is_early {
                 post(&mut world);
             }
@@ -203,11 +202,12 @@ pub fn notices_that_nobody_wants<E: Endpoint, B: Bootstrap>(make: &impl Make<E, 
             world.start(0, window, &[1]).unwrap();
             world.settle();
             assert_eq!(world.engines[0].window_state(window), Some(WindowState::PscwIssued), "{round}");
-            world.put(0, window, 1, 0, &values[round]).unwrap();
+            let value = round.to_le_bytes();
+            world.put(0, window, 1, 0, &value).unwrap();
             world.expose(1, window, &[0]).unwrap();
             world.complete(0, window).unwrap();
             world.wait_exposed(1, window).unwrap();
-            assert_eq!(world.word(1, window, 0), round as u64);
+            assert_eq!(world.word(1, window, 0), round);
         }
     }
 }
