@@ -134,10 +134,18 @@ impl<T> Arena<T> {
     /// The same, but not the last of the window's level: that is left to who needs nobody else's doing to give it back.
     #[inline]
     pub fn take_but_last(&mut self, local: &mut FreeList) -> Option<u32> {
-        if local.count > 1 {
-            return self.take(local);
+        if local.count <= 1 {
+            return self.take_shared();
         }
-        // Of nothing else than the shared level.
+        let index = Self::pop(&mut self.links, local);
+        self.in_use += 1;
+        self.in_use_max = self.in_use_max.max(self.in_use);
+        Some(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_shared(&mut self) -> Option<u32> {
         self.take(&mut FreeList::empty(0))
     }
 

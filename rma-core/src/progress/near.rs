@@ -73,7 +73,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.targets[t].peer = Some(peer);
         }
         let Some(near) = self.near_words(w, t) else { return false };
-        if self.is_far(w, self.targets[t].rank) {
+        if w.words.as_ref().is_some_and(|words| words.has_far()) && self.is_far(w, self.targets[t].rank) {
             return false;
         }
         let me = self.rank;

@@ -216,8 +216,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// The same of a rank that waits to hear of this process.
+    #[inline]
     pub(crate) fn waiting_peer(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
-        let found = self.peer(rank);
+        match self.peers.get(Place::of(rank)) {
+            Some(peer) => Ok(Some(peer)),
+            None => self.connect_to_waiting(rank),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn connect_to_waiting(&mut self, rank: Rank) -> Result<Option<PeerAddr>, FabricCode> {
+        let found = self.connect_slow(Place::of(rank));
         if found.is_err() {
             self.unanswered = self.unanswered.or(Some(rank));
         }

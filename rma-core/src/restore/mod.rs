@@ -28,6 +28,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if let Some(t) = self.take_target_element(w, rank) {
             return Some(t);
         }
+        self.poll_last_target(w, rank)
+    }
+
+    /// The same where there is no more than one left.
+    #[cold]
+    #[inline(never)]
+    fn poll_last_target(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Option<u32> {
         if let Some(t) = self.take_last_target(w, rank) {
             return Some(t);
         }
@@ -258,10 +265,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// back for later packets must leave, so that elements come back.
     ///
     /// Implements: seed: RESTORE_OP_ELEM_RESOURCES.
+    #[inline]
     pub(crate) fn poll_operation_element(&mut self, w: &mut Window<E::Region>, t: u32) -> Option<u32> {
         if let Some(op) = self.take_operation_element(w, t) {
             return Some(op);
         }
+        self.restore_operation_elem_resources(w, t)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn restore_operation_elem_resources(&mut self, w: &mut Window<E::Region>, t: u32) -> Option<u32> {
         if !w.pressure && !Mutation::PressureIgnored.is_on() {
             self.counters.restored_operations += 1;
             w.pressure = true;
@@ -275,12 +289,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     #[inline]
     fn take_operation_element(&mut self, w: &mut Window<E::Region>, t: u32) -> Option<u32> {
-        match self.targets[t].lock {
-            TargetLockState::Granted => self.operations.take(&mut w.operations),
-            _ => self.take_for_waiting(w),
+        if w.operations.count() > 1 || self.targets[t].lock == TargetLockState::Granted {
+            return self.operations.take(&mut w.operations);
         }
+        self.take_for_waiting(w)
     }
 
+    #[cold]
     #[inline(never)]
     fn take_for_waiting(&mut self, w: &mut Window<E::Region>) -> Option<u32> {
         match w.state() {

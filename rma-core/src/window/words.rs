@@ -390,10 +390,15 @@ impl<R> Words<R> {
         self.seats.iter_mut().filter(|seat| is_meant(seat)).for_each(|seat| seat.lock.lose());
     }
 
-    /// Whether lock_all asks the rank by packets, as it has asked it before.
+    /// Whether there is any rank that lock_all asks by packets, though it is a neighbour.
     #[inline]
+    pub(crate) fn has_far(&self) -> bool {
+        !self.far.is_empty()
+    }
+
+    /// Whether lock_all asks the rank by packets, as it has asked it before.
     pub(crate) fn is_far(&self, rank: Rank) -> bool {
-        !self.far.is_empty() && self.far.contains(&rank)
+        self.far.contains(&rank)
     }
 
     /// It does from now on. `false`: there is no memory to write it down.
