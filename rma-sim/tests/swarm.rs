@@ -14,7 +14,7 @@ const SEEDS: u64 = 400;
 
 /// Seeds at most of those whose mistake shows only where a program waits at the wrong moment; they stop when it
 /// was found often enough, so that it does not matter how rare such programs are.
-const MANY_SEEDS: u64 = 6000;
+const MANY_SEEDS: u64 = 10_000;
 
 /// Often enough to be no accident.
 const FOUND: usize = 8;
