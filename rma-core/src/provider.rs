@@ -532,6 +532,13 @@ pub unsafe trait Endpoint: Send {
         None
     }
 
+    /// Whether the descriptor, once [`Endpoint::arm_wait`] has said `true`, is readable only while something is there.
+    /// Then it is enough to watch it while somebody sleeps. A descriptor that stays readable must be watched for changes
+    /// all the time, which costs the kernel something for all that arrives.
+    fn wait_fd_settles(&self) -> bool {
+        false
+    }
+
     /// Prepares to sleep on [`Endpoint::wait_fd`]. `false`: poll again first, something is there.
     fn arm_wait(&mut self) -> bool {
         false

@@ -171,6 +171,7 @@ pub struct OfiEndpoint {
     /// Packets that arrived and were for another endpoint.
     pub(crate) strays: u64,
     pub(crate) wait_fd: Option<i32>,
+    pub(crate) wait_fd_settles: bool,
     address: AddressBytes,
     description: Description,
     pub(crate) live: Arc<Live>,
@@ -248,6 +249,7 @@ impl OfiEndpoint {
             is_down: false,
             strays: 0,
             wait_fd,
+            wait_fd_settles: choice.profile.settles(),
             address,
             description,
             live,

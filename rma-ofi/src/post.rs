@@ -504,6 +504,10 @@ unsafe impl Endpoint for OfiEndpoint {
         self.wait_fd
     }
 
+    fn wait_fd_settles(&self) -> bool {
+        self.wait_fd_settles
+    }
+
     fn arm_wait(&mut self) -> bool {
         if self.wait_fd.is_none() || !self.ready.is_empty() || self.has_unposted() {
             return false;

@@ -78,6 +78,12 @@ impl Profile {
         PROFILES.iter().find(|row| row.provider == provider).unwrap_or(&UNKNOWN)
     }
 
+    /// Whether its descriptor has been measured to be readable, once `fi_trywait` has succeeded, only while something is
+    /// there. That of `net` stays readable for ever, as its `fi_trywait` resets nothing.
+    pub fn settles(&self) -> bool {
+        self.provider == "tcp"
+    }
+
     /// Whether data of puts have been measured to come once, behind their put, and in the order of packets: where one
     /// stream of bytes carries both, and a packet without a receive buffer stops the stream. `ofi_rxm` reads on: it keeps
     /// such a packet aside, and fetches large ones later, and data pass both. What other providers say of themselves does

@@ -376,6 +376,10 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &self.0, endpoint => endpoint.wait_fd())
     }
 
+    fn wait_fd_settles(&self) -> bool {
+        each!(Fabric, &self.0, endpoint => endpoint.wait_fd_settles())
+    }
+
     fn arm_wait(&mut self) -> bool {
         each!(Fabric, &mut self.0, endpoint => endpoint.arm_wait())
     }

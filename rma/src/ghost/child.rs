@@ -18,7 +18,7 @@ use super::wire::{framed, take_frame, Answer, Request};
 use crate::error::Result;
 use crate::fabric::{self, FabricEndpoint, FabricOptions, Opened, Place};
 use crate::options::Options;
-use crate::platform::{block_signals, Event, Sleeper};
+use crate::platform::{block_signals, Descriptors, Event, Sleeper};
 
 /// Longest sleep: what the descriptors cannot tell waits no longer.
 const SLEEP: Duration = Duration::from_millis(20);
@@ -146,9 +146,10 @@ impl Server {
         self.socket.set_nonblocking(true).map_err(failed)?;
         // Nobody rings it: the socket says all.
         let bell = Event::new("the ghost's event")?;
-        let wait_fd = engine.endpoint().wait_fd();
-        let socket = self.socket.as_raw_fd();
-        let sleeper = wait_fd.map(|fd| Sleeper::new(&[fd, socket], &bell)).transpose()?;
+        let (wait_fd, settles) = (engine.endpoint().wait_fd(), engine.endpoint().wait_fd_settles());
+        let other = Some(self.socket.as_raw_fd());
+        let watched = |of_fabric| Descriptors { of_fabric, settles, other };
+        let sleeper = wait_fd.map(|fd| Sleeper::new(&watched(fd), &bell)).transpose()?;
         let mut nap = NAP_FIRST;
         loop {
             let mut rounds = 0;
@@ -159,7 +160,9 @@ impl Server {
                 return Ok(());
             }
             match &sleeper {
-                Some(sleeper) if rounds < ROUNDS && engine.arm_wait() => sleeper.sleep(SLEEP),
+                Some(sleeper) if rounds < ROUNDS && engine.arm_wait() => {
+                    sleeper.sleep(SLEEP);
+                }
                 None if rounds < ROUNDS => {
                     nap = if rounds > 0 { NAP_FIRST } else { (2 * nap).min(NAP_LONGEST) };
                     std::thread::sleep(nap);

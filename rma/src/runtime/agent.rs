@@ -2,8 +2,9 @@
 //! windows serve the other ranks meanwhile.
 //!
 //! *Standby.* The program is inside, or was a moment ago: the agent looks at `activity` every 50 to
-//! 200 microseconds and does nothing else: no guard, no endpoint, no shared wake-up. It looks again at once
-//! when much less has happened than before, since the program has then probably just left. While the
+//! 100 microseconds and does nothing else: no guard, no endpoint, no shared wake-up. Where it takes the program's
+//! processor for that, it looks ever more seldom while the program stays inside, up to every 2 milliseconds. It looks again
+//! at once when much less has happened than before, since the program has then probably just left. While the
 //! program sleeps in a blocking call, the agent is parked until it is back.
 //!
 //! *Takeover.* Between two looks the program made no progress: the agent takes the guard, makes progress
@@ -18,7 +19,7 @@
 use std::hint;
 use std::time::Duration;
 
-use super::{Core, Guarded};
+use super::{Core, Guarded, POSTS_PER_PROGRESS};
 use crate::error::{Error, Result};
 use crate::platform::{
     park_timeout, sleep, spawn, yield_now, Arc, AtomicBool, Event, JoinHandle, Ordering, Sleeper,
@@ -30,9 +31,14 @@ const LOOK: Duration = Duration::from_micros(50);
 /// Time between two looks when it probably has.
 const LOOK_SOON: Duration = Duration::from_micros(20);
 
-/// Longest time between two looks while it stays inside, with a processor for the agent and without.
+/// Longest time between two looks while it stays inside, with a processor for the agent and without. There each look
+/// interrupts the program: a virtual machine's timer and two changes of threads took it 21 us.
 const LOOK_LATER: Duration = Duration::from_micros(100);
-const LOOK_LATER_CROWDED: Duration = Duration::from_micros(200);
+const LOOK_LATER_CROWDED: Duration = Duration::from_millis(2);
+
+/// Where looks interrupt the program their distance is this part of the time for which it has been inside, so that
+/// whoever asks it for something just after it has left waits for a part of that time.
+const PART_OF_STAY: u32 = 2;
 
 /// Longest sleep on the descriptor: what the descriptor cannot tell (time limits of look-ups) waits no
 /// longer.
@@ -106,9 +112,12 @@ impl Drop for Agent {
 }
 
 impl Core {
-    /// Changes whenever the program makes progress by itself.
+    /// Changes whenever the program posts an operation or makes progress by itself. Where each post is a call of the
+    /// kernel's, as many of them as are posted without progress take longer than the agent's patience. Read without the
+    /// guard it may be wrong by what is posted in a moment.
     pub(crate) fn activity(&self) -> u64 {
-        self.activity.load(Ordering::Relaxed)
+        let posted = POSTS_PER_PROGRESS.wrapping_sub(self.posts_left.load(Ordering::Relaxed));
+        self.activity.load(Ordering::Relaxed).wrapping_add(u64::from(posted))
     }
 
     /// Makes progress in a thread that a signal interrupted outside of the library, unless somebody has the
@@ -151,39 +160,63 @@ impl Core {
 }
 
 fn run(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
+    let mut watch = Watch::START;
     while !stop.is_asked.load(Ordering::SeqCst) {
-        stand_by(core, stop);
-        take_over(core, stop, sleeper);
+        stand_by(core, stop, &mut watch);
+        if take_over(core, stop, sleeper) {
+            watch = Watch::START;
+        }
     }
 }
 
-/// Returns when the program has left the library.
-fn stand_by(core: &Core, stop: &Stop) {
+/// How the program has been seen to stay inside.
+struct Watch {
+    /// Time until the next look.
+    interval: Duration,
+    /// For how long it has been inside.
+    stay: Duration,
+    /// What it did in a millisecond, by the last look.
+    rate: u64,
+}
+
+impl Watch {
+    const START: Self = Self { interval: LOOK, stay: Duration::ZERO, rate: 0 };
+
+    /// The program did so much in the last interval: when to look again.
+    fn note(&mut self, done: u64, longest: Duration) {
+        // Per time, so that looks of different lengths compare.
+        let rate = done * 1000 / self.interval.as_micros() as u64;
+        self.stay += self.interval;
+        let has_slowed = rate < self.rate / 2;
+        self.interval = if has_slowed { LOOK_SOON } else { (self.stay / PART_OF_STAY).clamp(LOOK, longest) };
+        self.rate = rate;
+    }
+}
+
+/// Returns when the program has left the library, or does one thing in it for long.
+fn stand_by(core: &Core, stop: &Stop, watch: &mut Watch) {
     let longest = if core.has_spare_processors { LOOK_LATER } else { LOOK_LATER_CROWDED };
-    let mut last = core.activity.load(Ordering::Relaxed);
-    let (mut interval, mut rate) = (LOOK, 0);
+    let mut last = core.activity();
     let mut was_asleep = false;
     while !stop.is_asked.load(Ordering::SeqCst) {
         if core.sleepers.load(Ordering::SeqCst) > 0 {
             // The second look in a row: the program's sleep is a long one.
             if was_asleep {
                 park(core, stop);
+                *watch = Watch::START;
             }
             was_asleep = !was_asleep;
-            sleep(interval);
-            last = core.activity.load(Ordering::Relaxed);
+            sleep(watch.interval);
+            last = core.activity();
             continue;
         }
         was_asleep = false;
-        sleep(interval);
-        let now = core.activity.load(Ordering::Relaxed);
+        sleep(watch.interval);
+        let now = core.activity();
         if now == last {
             return;
         }
-        // Progress per time, so that looks of different lengths compare.
-        let rate_now = now.wrapping_sub(last) * 1000 / interval.as_micros() as u64;
-        interval = if rate_now < rate / 2 { LOOK_SOON } else { (2 * interval).clamp(LOOK, longest) };
-        rate = rate_now;
+        watch.note(now.saturating_sub(last), longest);
         last = now;
     }
 }
@@ -197,18 +230,21 @@ fn park(core: &Core, stop: &Stop) {
     core.agent_is_parked.store(false, Ordering::SeqCst);
 }
 
-/// Makes progress until the program is back.
-fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
+/// Makes progress until the program is back. `false`: it was inside all the time, in one call of the fabric that serves
+/// much at once.
+fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) -> bool {
     let mut nap = NAP_FIRST;
+    let mut was_outside = false;
     while !stop.is_asked.load(Ordering::SeqCst) {
         // Who has the guard for longer is inside of the library.
         let Some(mut guarded) = (0..TRIES).find_map(|_| {
             hint::spin_loop();
             core.try_visit()
         }) else {
-            return;
+            return was_outside;
         };
-        let seen = core.activity.load(Ordering::Relaxed);
+        was_outside = true;
+        let seen = core.activity();
         let rounds = core.serve(&mut guarded);
         core.hear(&mut guarded);
         let is_quiet = rounds < ROUNDS;
@@ -217,14 +253,40 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
         drop(guarded);
         match (may_sleep, sleeper) {
             (false, _) => yield_now(),
-            (true, Some(sleeper)) => sleeper.sleep(length),
+            (true, Some(sleeper)) => {
+                sleeper.sleep(length);
+            }
             (true, None) => {
                 nap = if rounds > 0 { NAP_FIRST } else { (2 * nap).min(NAP_LONGEST) };
                 sleep(nap);
             }
         }
-        if core.activity.load(Ordering::Relaxed) != seen {
-            return;
+        if core.activity() != seen {
+            return true;
         }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_grow_rarer_with_the_stay_and_come_soon_when_the_program_slows_down() {
+        let mut watch = Watch::START;
+        let (mut stay, mut looks) = (Duration::ZERO, 0);
+        while stay < 20 * LOOK_LATER_CROWDED {
+            stay += watch.interval;
+            watch.note(watch.interval.as_micros() as u64, LOOK_LATER_CROWDED);
+            assert!(watch.interval <= LOOK.max(stay / PART_OF_STAY));
+            looks += 1;
+        }
+        assert_eq!(watch.interval, LOOK_LATER_CROWDED);
+        assert!(looks < 60, "{looks}");
+        watch.note(watch.interval.as_micros() as u64 / 3, LOOK_LATER_CROWDED);
+        assert_eq!(watch.interval, LOOK_SOON);
+        watch.note(watch.interval.as_micros() as u64 / 3, LOOK_LATER_CROWDED);
+        assert_eq!(watch.interval, LOOK_LATER_CROWDED);
     }
 }

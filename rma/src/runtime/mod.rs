@@ -32,8 +32,8 @@ use rma_core::provider::Endpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::platform::{
-    processors, AtomicBool, AtomicU32, AtomicU64, Engine, Event, Mutex, OnceLock, Ordering, Parking, Sleeper,
-    Thread,
+    processors, AtomicBool, AtomicU32, AtomicU64, Descriptors, Engine, Event, Mutex, OnceLock, Ordering,
+    Parking, Sleeper, Thread,
 };
 use crate::trace::{Outputs, Ring};
 
@@ -49,30 +49,19 @@ pub(crate) use wait::{Awaited, PendingOperation};
 /// still serves the other ranks.
 const POSTS_PER_PROGRESS: u32 = 32;
 
-/// Times that the program makes progress between two looks at what the launcher says.
-const PROGRESS_PER_LOOK: u64 = 1024;
+/// Activity of the program between two looks at what the launcher says.
+const ACTIVITY_PER_LOOK: u64 = 1024;
 
 /// What the guard guards.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     pub(crate) engine: Engine,
-    /// Operations that may be posted until posting makes progress.
-    posts_left: u32,
     phase: Phase,
     /// What is remembered of the calls, where a timeline is wanted.
     trace: Option<Ring>,
     outputs: Outputs,
     /// Who sleeps in a blocking call and wants to be told of progress.
     sleeping: Sleeping,
-}
-
-impl Guarded {
-    /// Counts an operation that was posted: whether it is time to make progress.
-    #[inline]
-    pub(crate) fn is_progress_due(&mut self) -> bool {
-        self.posts_left -= 1;
-        self.posts_left == 0
-    }
 }
 
 /// Where the job is, as far as a call has to know: one look tells both.
@@ -93,6 +82,8 @@ struct Sleeping {
     has_sentinel: bool,
     /// The sentinel was told that something has moved.
     is_rung: bool,
+    /// A descriptor had changed when it woke the last time.
+    is_stirred: bool,
     /// Threads that sleep until they are told.
     listeners: u32,
 }
@@ -104,8 +95,10 @@ pub(crate) struct Core {
     /// Threads that wait for the guard, and how often such a thread got it.
     contenders: AtomicU32,
     turns: AtomicU32,
-    /// Changes whenever the program makes progress by itself.
+    /// Grows whenever the program makes progress by itself, by 1 and what it has posted since it did the last time.
     activity: AtomicU64,
+    /// Operations that may be posted until posting makes progress.
+    posts_left: AtomicU32,
     /// Threads of the program that sleep in a blocking call, and so serve the endpoint when it wakes
     /// them.
     sleepers: AtomicU32,
@@ -127,8 +120,8 @@ pub(crate) struct Core {
     /// Times that the others were told, changed under the guard; where they sleep until it changes.
     told: AtomicU32,
     news: Parking,
-    /// The descriptors of endpoint and bootstrap, if the endpoint has one to sleep on.
-    descriptors: Vec<i32>,
+    /// What is slept on besides an event, if the endpoint has a descriptor.
+    descriptors: Descriptors,
     /// Ranks on this host do not outnumber its processors, so that waiting may spin.
     may_spin: bool,
     /// There are processors for the agents of this host's ranks besides those of their programs.
@@ -145,13 +138,13 @@ impl Core {
         timeout: Option<Duration>,
         host_processors: Option<usize>,
     ) -> Result<Self> {
-        let processors = host_processors.unwrap_or_else(processors);
+        let own_processors = processors();
+        let processors = host_processors.unwrap_or(own_processors);
         let (rank, size) = (engine.rank().0, engine.size());
         let wait_fd = engine.endpoint().wait_fd();
-        let descriptors: Vec<i32> = match wait_fd {
-            Some(fd) => [fd].into_iter().chain(engine.bootstrap().wait_fd()).collect(),
-            None => Vec::new(),
-        };
+        let of_fabric = wait_fd.unwrap_or(-1);
+        let settles = engine.endpoint().wait_fd_settles();
+        let descriptors = Descriptors { of_fabric, settles, other: engine.bootstrap().wait_fd() };
         let bell = Event::new("the event that wakes sleeping threads")?;
         let sleeper = wait_fd.map(|_| Sleeper::new(&descriptors, &bell)).transpose()?;
         Ok(Self {
@@ -161,6 +154,7 @@ impl Core {
             told: AtomicU32::new(0),
             news: Parking::new(),
             activity: AtomicU64::new(0),
+            posts_left: AtomicU32::new(POSTS_PER_PROGRESS),
             sleepers: AtomicU32::new(0),
             agent_is_parked: AtomicBool::new(false),
             agent_thread: OnceLock::new(),
@@ -170,14 +164,15 @@ impl Core {
             writing: Mutex::new(()),
             sleeper,
             descriptors,
-            has_spare_processors: 2 * engine.bootstrap().local_size() as usize <= processors,
+            // A rank that is bound to one shares it with its agent, however many others there are.
+            has_spare_processors: own_processors > 1
+                && 2 * engine.bootstrap().local_size() as usize <= processors,
             may_spin: engine.bootstrap().local_size() as usize <= processors,
             timeout,
             rank,
             size,
             guard: Guard::new(Guarded {
                 engine,
-                posts_left: POSTS_PER_PROGRESS,
                 phase: Phase::AtWork,
                 trace: None,
                 outputs: Outputs::default(),
@@ -196,21 +191,30 @@ impl Core {
         Ok(guarded)
     }
 
+    /// Counts an operation that was posted, under the guard: whether it is time to make progress.
+    #[inline]
+    pub(crate) fn is_progress_due(&self) -> bool {
+        let left = self.posts_left.load(Ordering::Relaxed).wrapping_sub(1);
+        self.posts_left.store(left, Ordering::Relaxed);
+        left == 0
+    }
+
     /// Notes that an operation was posted; makes progress now and then.
     #[inline]
     pub(crate) fn posted(&self, guarded: &mut Guarded) {
-        if guarded.is_progress_due() {
+        if self.is_progress_due() {
             self.progress(guarded);
         }
     }
 
     /// Makes progress for the program; the agent sees it and stays away.
     pub(crate) fn progress(&self, guarded: &mut Guarded) -> usize {
-        guarded.posts_left = POSTS_PER_PROGRESS;
-        // Under the guard, so a load and a store count well enough.
-        let activity = self.activity.load(Ordering::Relaxed);
-        self.activity.store(activity.wrapping_add(1), Ordering::Relaxed);
-        if activity % PROGRESS_PER_LOOK == 0 {
+        // Under the guard, so loads and stores count well enough.
+        let before = self.activity.load(Ordering::Relaxed);
+        let activity = self.activity().wrapping_add(1);
+        self.posts_left.store(POSTS_PER_PROGRESS, Ordering::Relaxed);
+        self.activity.store(activity, Ordering::Relaxed);
+        if before / ACTIVITY_PER_LOOK != activity / ACTIVITY_PER_LOOK {
             self.hear(guarded);
         }
         self.progress_unnoticed(guarded)

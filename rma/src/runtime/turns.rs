@@ -131,9 +131,9 @@ impl Core {
         (guarded.sleeping.has_sentinel, guarded.sleeping.is_rung) = (true, false);
         self.fall_asleep();
         drop(guarded);
-        sleeper.sleep(length);
+        let is_stirred = sleeper.sleep(length);
         let mut guarded = self.enter_anyway();
-        guarded.sleeping.has_sentinel = false;
+        (guarded.sleeping.has_sentinel, guarded.sleeping.is_stirred) = (false, is_stirred);
         if guarded.sleeping.is_rung {
             self.bell.clear();
         }

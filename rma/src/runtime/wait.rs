@@ -218,6 +218,12 @@ impl Patience {
         }
     }
 
+    /// Something has come or gone through the descriptors, whether the engine saw it or not: fabrics in software write and
+    /// read a target's memory without a word to it, and who sleeps meanwhile keeps each of these accesses waiting.
+    fn stir(&mut self) {
+        self.idle_since = None;
+    }
+
     fn waited(&self, now: Instant) -> Duration {
         self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started))
     }
@@ -491,8 +497,12 @@ impl Core {
             patience.vain += u32::from(self.told.load(Ordering::Relaxed) != told);
             return guarded;
         }
+        guarded.sleeping.is_stirred = false;
         let guarded = self.sleep_as_sentinel(guarded, sleeper, length);
         patience.vain += u32::from(guarded.sleeping.is_rung);
+        if guarded.sleeping.is_stirred {
+            patience.stir();
+        }
         guarded
     }
 
@@ -544,6 +554,19 @@ mod tests {
         assert_eq!(patience.pause(at(101), true), Pause::Spin);
         assert_eq!(patience.pause(at(200), false), Pause::Spin);
         assert_eq!(patience.waited(at(200)), Duration::from_micros(200));
+    }
+
+    #[test]
+    fn who_is_woken_by_what_the_engine_does_not_see_spins_again() {
+        let start = Instant::now();
+        let at = |micros| start + Duration::from_micros(micros);
+        let mut patience = Patience::new(true);
+        assert_eq!(patience.pause(at(0), false), Pause::Spin);
+        assert_eq!(patience.pause(at(100), false), Pause::Sleep);
+        patience.stir();
+        assert_eq!(patience.pause(at(101), false), Pause::Spin);
+        assert_eq!(patience.pause(at(150), false), Pause::Spin);
+        assert_eq!(patience.pause(at(201), false), Pause::Sleep);
     }
 
     #[test]

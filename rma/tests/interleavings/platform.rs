@@ -200,6 +200,16 @@ impl Event {
     }
 }
 
+/// As the runtime's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptors {
+    pub(crate) of_fabric: i32,
+    #[allow(dead_code)] // the model has no descriptor that stays readable
+    pub(crate) settles: bool,
+    #[allow(dead_code)] // its bootstrap has none
+    pub(crate) other: Option<i32>,
+}
+
 /// The descriptor of an endpoint is its rank's number.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
@@ -208,13 +218,14 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    pub(crate) fn new(descriptors: &[i32], event: &Event) -> Result<Self> {
-        Ok(Self { rank: descriptors[0] as u32, event: event.clone() })
+    pub(crate) fn new(descriptors: &Descriptors, event: &Event) -> Result<Self> {
+        Ok(Self { rank: descriptors.of_fabric as u32, event: event.clone() })
     }
 
-    pub(crate) fn sleep(&self, _longest: Duration) {
+    pub(crate) fn sleep(&self, _longest: Duration) -> bool {
         let network = Network::of_this_execution();
         network.sleep_until(|| network.fabric.is_ready(self.rank) || self.event.0.load(Ordering::SeqCst));
+        network.fabric.is_ready(self.rank)
     }
 }
 
