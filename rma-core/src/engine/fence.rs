@@ -88,6 +88,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         };
         if self.process.sync_phase_win(w).is_some() && !Mutation::FenceSkipsFlush.is_on() {
             self.process.insist_win(w, Sync::Flush);
+            self.process.begin_barrier_behind_puts(w);
             return if w.state() == WindowState::FenceIssued { self.fail_fence(sync) } else { Poll::Pending };
         }
         let mut result = self.process.take_detached_error(w, sync.call);
@@ -112,9 +113,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        let Some(sequence) = w.barrier.start([]) else {
+        let Some(sequence) = w.fence_begun.take().or_else(|| w.barrier.start([])) else {
             return self.process.failure(sync.call);
         };
+        w.barrier.release(sequence);
         let state = w.state();
         if w.transition(|state| state.on_fence()).is_err() {
             return Poll::Ready(Err(epoch_error(sync.call, None, state, Rule::OtherEpochOpen)));

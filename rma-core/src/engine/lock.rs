@@ -174,6 +174,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 self.process.release_self(w);
             }
             Stage::SelfLock { .. } => self.process.release_self(w),
+            // Others may have been told of it: it counts, as one that was given up in its barrier does, and what follows
+            // belongs to the next epoch.
+            Stage::FenceComplete { .. } => self.process.give_up_begun(w),
             Stage::LockGrant { target } if w.parked.find(target).is_some_and(|lock| !lock.is_held()) => {
                 w.parked.remove(target);
                 self.process.leave_per_target(w);

@@ -48,6 +48,8 @@ pub struct Dissemination<const K: usize> {
     completed: u64,
     slots: [Sequence<K>; SLOTS],
     last: [u64; K],
+    /// The sequence of which only the first round may be sent.
+    held: Option<u32>,
 }
 
 impl<const K: usize> Dissemination<K> {
@@ -64,6 +66,7 @@ impl<const K: usize> Dissemination<K> {
             completed: 0,
             slots: [Self::EMPTY; SLOTS],
             last: [0; K],
+            held: None,
         }
     }
 
@@ -77,6 +80,18 @@ impl<const K: usize> Dissemination<K> {
         self.fold(sequence, values);
         self.advance();
         Some(sequence)
+    }
+
+    /// The same, but no more than the first round is sent until [`Dissemination::release`].
+    pub fn start_held(&mut self, values: [u64; K]) -> Option<u32> {
+        let sequence = self.start(values)?;
+        self.held = Some(sequence);
+        Some(sequence)
+    }
+
+    /// Rounds of the sequence are held back no longer.
+    pub fn release(&mut self, sequence: u32) {
+        self.held = self.held.filter(|&held| held != sequence);
     }
 
     /// A round's packet arrived. `false`: it cannot belong to this job's sequences.
@@ -119,8 +134,9 @@ impl<const K: usize> Dissemination<K> {
         (1..=self.running()).find_map(|ahead| {
             let sequence = (self.completed as u32).wrapping_add(ahead);
             let slot = &self.slots[sequence as usize % SLOTS];
-            let ready =
-                slot.sent < self.rounds && (slot.sent == 0 || slot.arrived & (1 << (slot.sent - 1)) != 0);
+            let is_held = self.held == Some(sequence) && !Mutation::FenceHoldsNoRound.is_on();
+            let has_heard = |round: u16| slot.arrived & (1 << round) != 0;
+            let ready = slot.sent < self.rounds && (slot.sent == 0 || has_heard(slot.sent - 1) && !is_held);
             ready.then(|| {
                 let distance = 1u64 << slot.sent;
                 let to = ((u64::from(self.rank) + distance) % u64::from(self.size)) as u32;
@@ -249,6 +265,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn later_rounds_of_a_held_sequence_wait_for_its_release() {
+        let mut rank = Dissemination::<0>::new(Rank(1), 4);
+        let sequence = rank.start_held([]).unwrap();
+        let first = rank.poll_send().unwrap();
+        assert_eq!((first.to, first.round), (Rank(2), 0));
+        rank.on_sent(sequence);
+        assert!(rank.on_round(sequence, 0, []) && rank.on_round(sequence, 1, []));
+        assert_eq!(rank.poll_send(), None);
+        assert!(!rank.is_complete(sequence));
+        rank.release(sequence);
+        assert_eq!(rank.poll_send().unwrap().to, Rank(3));
+        rank.on_sent(sequence);
+        assert!(rank.is_complete(sequence));
+        // Of another sequence nothing was held.
+        let next = rank.start([]).unwrap();
+        rank.on_sent(next);
+        assert!(rank.on_round(next, 0, []));
+        assert_eq!(rank.poll_send().unwrap().round, 1);
     }
 
     /// Shows: seed: PROC_SYNC.

@@ -5,7 +5,9 @@ use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::epoch::{PostSeen, Round};
 use crate::ids::{PeerAddr, Rank};
+use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError, RemoteAddr};
+use crate::state::WindowState;
 use crate::window::{Told, Window};
 use crate::wire::PacketKind;
 
@@ -16,6 +18,47 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.barrier.is_running() {
             self.advance_rounds(w);
         }
+    }
+
+    /// Begins the barrier of a fence whose puts are under way, if they go to nobody but the partner of its first round,
+    /// and packets stay behind them: its word then says that they have arrived as well. Who learns of this rank's coming
+    /// from the partner learns it behind the puts; so the others, whom this rank tells itself, are told when they are over.
+    pub(crate) fn begin_barrier_behind_puts(&mut self, w: &mut Window<E::Region>) {
+        if w.fence_begun.is_none() && w.state() == WindowState::FenceGranted && self.partner_learns_of_puts(w)
+        {
+            w.fence_begun = w.barrier.start_held([]);
+            self.advance_barrier(w);
+        }
+    }
+
+    fn partner_learns_of_puts(&self, w: &Window<E::Region>) -> bool {
+        // A ghost gets the puts, and its rank the packet.
+        let keeps_behind = self.config.piggyback && self.limits.order.put_before_send;
+        if !keeps_behind || w.is_served || w.checker.is_some() || !w.acks.is_empty() {
+            return false;
+        }
+        let partner = Rank((self.rank.0 + 1) % self.size);
+        let mut t = NONE;
+        while let Some(next) = w.slots.next(&self.targets, t) {
+            t = next;
+            let is_left = self.sync_phase(t).is_some();
+            if is_left && !(self.targets[t].rank == partner && self.targets[t].has_only_puts_under_way()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The fence that has begun its barrier before its puts were over is given up.
+    #[cold]
+    pub(crate) fn give_up_begun(&mut self, w: &mut Window<E::Region>) {
+        let Some(sequence) = w.fence_begun.take() else { return };
+        w.barrier.release(sequence);
+        if w.transition(|state| state.on_fence()).is_ok() {
+            w.fence_sequence = Some(sequence);
+            (w.fence_active, w.has_ordered) = (false, false);
+        }
+        self.advance_barrier(w);
     }
 
     #[inline(never)]

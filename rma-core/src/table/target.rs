@@ -254,6 +254,14 @@ impl TargetElement {
         !is_acked || self.native_outstanding() > 0
     }
 
+    /// Whether nothing is left but native puts that the fabric has.
+    pub(crate) fn has_only_puts_under_way(&self) -> bool {
+        let is_acked = !self.needs_done && self.done_acked == self.done_sent && self.requests == 0;
+        let is_posted = self.pending.is_empty() && self.notes == 0 && self.error.is_none();
+        let is_all = self.native_puts == self.native_outstanding() && !self.flush_outstanding;
+        is_acked && is_posted && is_all
+    }
+
     /// Whether every operation posted so far is complete at origin and target.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_locally_complete()

@@ -103,6 +103,8 @@ pub(crate) struct Window<R> {
     ///
     /// Implements: seed: fence_req.
     pub(crate) fence_sequence: Option<u32>,
+    /// The barrier of a fence that still waits for its puts, behind which the first round was told.
+    pub(crate) fence_begun: Option<u32>,
     /// Operations were posted since the last fence.
     pub(crate) fence_active: bool,
     /// What this process accesses by start, and what it exposes by post.
@@ -187,6 +189,7 @@ impl<R> Window<R> {
             issue_cursor: NONE,
             barrier: Dissemination::new(rank, size),
             fence_sequence: None,
+            fence_begun: None,
             fence_active: false,
             access: Access::with_room(config.group_members),
             exposure: Exposure::with_room(config.group_members),
