@@ -238,6 +238,14 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         }
     }
 
+    #[inline]
+    fn packet_put_bytes_max(&self, peer: PeerAddr) -> usize {
+        match &self.shm {
+            Ok(shm) if ShmEndpoint::is_peer(peer) => shm.packet_put_bytes_max(peer),
+            _ => self.network.packet_put_bytes_max(peer),
+        }
+    }
+
     fn data_bytes(&self, peer: PeerAddr) -> usize {
         match &self.shm {
             Ok(shm) if ShmEndpoint::is_peer(peer) => shm.data_bytes(peer),

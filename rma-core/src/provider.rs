@@ -270,6 +270,14 @@ pub unsafe trait Endpoint: Send {
         0
     }
 
+    /// Bytes up to which a put to the connected peer costs the fabric as much as a packet with the same bytes: then a small
+    /// put had better ride in a packet that is sent anyway. 0: puts are cheaper.
+    #[inline]
+    fn packet_put_bytes_max(&self, peer: PeerAddr) -> usize {
+        let _ = peer;
+        0
+    }
+
     /// A put of at least one byte, as [`Endpoint::put`], behind which the peer gets the low bytes of `data`, as line 13
     /// says. Its receiver tells them from packets by their length: whoever uses this sends no packets of 8 bytes or less.
     ///

@@ -149,6 +149,8 @@ pub struct OfiEndpoint {
     pub(crate) flush_reads_back: bool,
     /// Bytes of data that puts carry, and those that the last poll has lent.
     pub(crate) data_bytes: usize,
+    /// Largest put that had better ride in a packet.
+    pub(crate) packet_put_bytes_max: usize,
     pub(crate) cells: Cells,
     /// Slots of tracked operations that are free.
     pub(crate) free_tracked: Vec<u32>,
@@ -221,7 +223,6 @@ impl OfiEndpoint {
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
         let limits = limits(&claims, &sizes, remote_completion, choice.profile);
-        let data_bytes = data_bytes(&claims, choice.profile);
         let description =
             Description::new(choice, &claims, &limits, &native, remote_completion, wait_fd.is_some());
         let own_desc = live.own.as_ref().map_or(ptr::null_mut(), Mr::desc);
@@ -233,7 +234,8 @@ impl OfiEndpoint {
             ep: live.links.origin.ep.as_ptr(),
             cq: live.cq.as_ptr(),
             put_flags: put_flags(remote_completion),
-            data_bytes,
+            data_bytes: data_bytes(&claims, choice.profile),
+            packet_put_bytes_max: packet_put_bytes_max(&sizes, choice.profile),
             cells: Cells::new(),
             flush_reads_back: remote_completion == RemoteCompletion::ReadBack,
             free_tracked: (0..sizes.tracked as u32).rev().collect(),
@@ -460,6 +462,15 @@ fn data_bytes(claims: &Claims, profile: &Profile) -> usize {
     }
 }
 
+/// Largest put that costs as much as a packet with it, and fits one.
+fn packet_put_bytes_max(sizes: &Sizes, profile: &Profile) -> usize {
+    if profile.writes_cost_packets() {
+        sizes.packet_bytes.saturating_sub(PACKET_OVERHEAD)
+    } else {
+        0
+    }
+}
+
 /// How many pieces one put or get may name at a side.
 fn vector_max(claimed: usize, profile: &Profile) -> usize {
     if profile.quirks.single_pieces {
@@ -486,6 +497,9 @@ fn open_queue(domain: &Arc<Domain>, entries: usize) -> Result<(CompletionQueue, 
     }
     CompletionQueue::open(domain, entries, fi::FI_WAIT_NONE).map(|cq| (cq, None))
 }
+
+/// Room beside the bytes of a put that rides in a packet: more than headers and a record.
+const PACKET_OVERHEAD: usize = 64;
 
 /// Most places for small buffers of the program's.
 const PLACES_MAX: usize = 256;

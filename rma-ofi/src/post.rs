@@ -329,6 +329,11 @@ unsafe impl Endpoint for OfiEndpoint {
         self.posted(&ticket, to, tag, result)
     }
 
+    #[inline]
+    fn packet_put_bytes_max(&self, _peer: PeerAddr) -> usize {
+        self.packet_put_bytes_max
+    }
+
     fn data_bytes(&self, _peer: PeerAddr) -> usize {
         self.data_bytes
     }

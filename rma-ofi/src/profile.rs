@@ -84,6 +84,12 @@ impl Profile {
         self.provider == "tcp"
     }
 
+    /// Whether a write has been measured to cost as much as a packet of the same bytes: it is one, of the provider's own, and
+    /// is answered by another.
+    pub fn writes_cost_packets(&self) -> bool {
+        matches!(self.provider, "net" | "tcp")
+    }
+
     /// Whether data of puts have been measured to come once, behind their put, and in the order of packets: where one
     /// stream of bytes carries both, and a packet without a receive buffer stops the stream. `ofi_rxm` reads on: it keeps
     /// such a packet aside, and fetches large ones later, and data pass both. What other providers say of themselves does

@@ -50,7 +50,8 @@ macro_rules! suite {
                 counts: single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, large_puts_carry_unlock,
                     a_large_put_carries_complete,
                     no_check_needs_no_lock, lock_all_touches_only_its_targets, flush_of_nothing_is_free,
-                    fence_no_precede_returns_at_once, closing_fence, every_switch_has_a_price;
+                    fence_no_precede_returns_at_once, closing_fence, fence_follows_its_puts,
+                    puts_ride_where_packets_cost_as_much, every_switch_has_a_price;
                 operations: every_type_and_reduction, puts_and_gets_of_all_sizes, fetching_operations,
                     operations_on_oneself, zero_bytes, switches_never_change_results;
                 locks: exclusive_excludes, first_come_first_served, full_queue_asks_again,

@@ -252,6 +252,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(te) = self.process.targets.get_mut(t) else { return false };
         let Some(direct) = &te.direct else { return false };
         let Some(at) = direct.locate(disp, len) else { return false };
+        // It rides with COMPLETE.
+        let rides_to = self.process.endpoint.packet_put_bytes_max(direct.peer);
+        if rides_to > 0 && len <= rides_to && w.state().is_pscw() {
+            return false;
+        }
         let tag = TagKind::CountedPut.tag(0, t);
         // SAFETY: the caller's promise is the endpoint's.
         let posted = unsafe { self.process.endpoint.put(direct.peer, origin, len, at, tag) };

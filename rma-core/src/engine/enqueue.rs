@@ -63,6 +63,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             self.expect_note(w, t, op, note);
         }
         self.link_pending(t, op);
+        if layouts.is_none() && kind == OpKind::Put && w.state().is_pscw() && !w.is_served {
+            self.let_ride(w, t, op);
+        }
         // Somebody waits for a notification.
         self.operations[op].is_note = wanted == Wanted::Note;
         self.targets[t].hurried |= matches!(wanted, Wanted::Note | Wanted::Notification(_));
@@ -82,6 +85,21 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         generation
     }
 
+    /// A small put of start's epoch rides with COMPLETE where the fabric would make a packet of it all the same: nobody
+    /// answers it then.
+    fn let_ride(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) {
+        let rides = self.operations[op].len <= self.packet_put_bytes_max(w, t) as u64;
+        if rides && self.is_native(w, op) && self.operations[op].notify.is_none() {
+            (self.operations[op].packed, self.operations[op].regional) = (true, false);
+        }
+    }
+
+    /// What the fabric says of puts in packets to the target, which is not known to be another's before it is resolved.
+    fn packet_put_bytes_max(&mut self, w: &mut Window<E::Region>, t: u32) -> usize {
+        let peer = if self.resolve(w, t) { self.targets[t].peer } else { None };
+        peer.map_or(0, |peer| self.endpoint.packet_put_bytes_max(peer))
+    }
+
     /// Whether the lock is words that are to be taken whatever the epoch will be.
     fn takes_words_first(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
         let Some(words) = &w.words else { return false };
@@ -92,14 +110,16 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     }
 
     /// Whether the lock request may wait for the epoch's end, so that all goes in one packet.
-    fn may_wait_for_sync(&self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
+    fn may_wait_for_sync(&mut self, w: &mut Window<E::Region>, t: u32, operation: &Operation) -> bool {
+        let is_small = operation.len <= self.config.small_bytes_max
+            || operation.kind == OpKind::Put && operation.len <= self.packet_put_bytes_max(w, t);
         let te = &self.targets[t];
         let together = if te.pending.count == 1 { true } else { self.config.coalesce };
         let atomic = !matches!(operation.kind, OpKind::Put | OpKind::Get);
         self.config.single_op_lock
             && w.checker.is_none()
             && together
-            && operation.len <= self.config.small_bytes_max
+            && is_small
             && te.pending.count <= self.config.piggyback_threshold
             && self.fits_packet(te.pending_bytes)
             && !(atomic && w.paths.of(operation.kind, operation.dtype, operation.op) == Path::Native)

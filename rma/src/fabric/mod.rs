@@ -306,7 +306,12 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &mut self.0, endpoint => endpoint.flush(to, tag))
     }
 
-    #[inline]
+    #[inline(always)]
+    fn packet_put_bytes_max(&self, peer: PeerAddr) -> usize {
+        each!(Fabric, &self.0, endpoint => endpoint.packet_put_bytes_max(peer))
+    }
+
+    #[inline(always)]
     fn completes_at_once(&self, peer: PeerAddr) -> bool {
         each!(Fabric, &self.0, endpoint => endpoint.completes_at_once(peer))
     }

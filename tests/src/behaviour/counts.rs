@@ -328,6 +328,66 @@ pub fn closing_fence<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     world.check_idle();
 }
 
+/// A fence of two ranks behind a put is one round trip for both: the barrier's word follows the put, where the fabric keeps
+/// packets behind puts, and does not wait for its completion.
+///
+/// Shows: MPI_Win_fence.
+pub fn fence_follows_its_puts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = warm(&mut world, 64);
+    world.fence(window, FenceAssert::default()).unwrap();
+    world.settle();
+    let is_native = native_put(&world, window) && !world.completes_at_once(0, 1);
+    let follows = is_native && world.engines[0].endpoint().limits().order.put_before_send;
+    for value in 1..4u64 {
+        let start = world.now_ns();
+        world.put(0, window, 1, 8, &value.to_le_bytes()).unwrap();
+        world.fence(window, FenceAssert::default()).unwrap();
+        assert_eq!(world.word(1, window, 8), value);
+        if let (true, Some(start), Some(end)) = (follows, start, world.now_ns()) {
+            assert_eq!((end - start) / 1000, 2, "one way is 1000 ns");
+        }
+        world.settle();
+    }
+    world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    world.check_idle();
+}
+
+/// Where a put costs the fabric as much as a packet it rides with COMPLETE, which nobody answers, or with the lock request.
+///
+/// Shows: MPI_Win_complete.
+pub fn puts_ride_where_packets_cost_as_much<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = warm(&mut world, 8192);
+    let Some(peer) = world.engines[0].peer(Rank(1)) else { return };
+    let most = world.engines[0].endpoint().packet_put_bytes_max(peer);
+    if !native_put(&world, window) || most < 4096 {
+        return;
+    }
+    let data = pattern(4096, 7);
+    for round in 1..3 {
+        let before = world.counters(0);
+        world.start(0, window, &[1]).unwrap();
+        world.put(0, window, 1, 0, &data[..1000 * round]).unwrap();
+        let complete = world.engines[0].start_complete(window).unwrap();
+        world.expose(1, window, &[0]).unwrap();
+        world.wait_all(vec![(0, complete)]).unwrap();
+        world.wait_exposed(1, window).unwrap();
+        let counters = world.counters(0).since(&before);
+        assert_eq!((counters.native_puts, counters.round_trips), (0, 0), "{counters:?}");
+        assert_eq!(counters.packets_sent[PacketKind::Batch as usize], 1, "{counters:?}");
+        assert_eq!(world.memory(1, window)[..1000 * round], data[..1000 * round]);
+    }
+    let epoch = cost(&mut world, |world| {
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.put(0, window, 1, 4096, &data).unwrap();
+        world.unlock(0, window, 1).unwrap();
+    });
+    assert_eq!((epoch.out, epoch.back, epoch.round_trips), (1, 1, 1));
+    assert_eq!(world.memory(1, window)[4096..], data);
+    world.check_idle();
+}
+
 /// Each switch off costs packets or round trips where the design says so, and never less.
 ///
 /// Shows: seed: single_op_opt_threshold, seed: piggyback RMA_DONE.
