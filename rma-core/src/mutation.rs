@@ -62,8 +62,6 @@ mutations! {
     PressureIgnored,
     /// A fence does not wait for its operations.
     FenceSkipsFlush,
-    /// A fence that tells the first round of its barrier behind its puts tells the others before they have arrived.
-    FenceHoldsNoRound,
     /// Operations of a fence epoch leave before everybody has come.
     FenceIssuesEarly,
     /// A barrier's slot is not emptied before it is used again.

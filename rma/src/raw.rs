@@ -218,7 +218,7 @@ impl RawWindow {
         let posted = unsafe { guarded.engine.put(self.id, target, disp, origin, len) };
         match posted {
             Poll::Ready(Ok(())) => {
-                if self.core.is_progress_due() {
+                if guarded.is_progress_due() {
                     return self.posted_with_progress(guarded);
                 }
                 drop(guarded);
@@ -281,7 +281,7 @@ impl RawWindow {
         let posted = unsafe { guarded.engine.get(self.id, target, disp, result, len) };
         match posted {
             Poll::Ready(Ok(())) => {
-                if self.core.is_progress_due() {
+                if guarded.is_progress_due() {
                     return self.posted_with_progress(guarded);
                 }
                 drop(guarded);

@@ -87,6 +87,8 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
 
     /// A small put of start's epoch rides with COMPLETE where the fabric would make a packet of it all the same: nobody
     /// answers it then.
+    #[cold]
+    #[inline(never)]
     fn let_ride(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) {
         let rides = self.operations[op].len <= self.packet_put_bytes_max(w, t) as u64;
         if rides && self.is_native(w, op) && self.operations[op].notify.is_none() {
@@ -95,6 +97,8 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     }
 
     /// What the fabric says of puts in packets to the target, which is not known to be another's before it is resolved.
+    #[cold]
+    #[inline(never)]
     fn packet_put_bytes_max(&mut self, w: &mut Window<E::Region>, t: u32) -> usize {
         let peer = if self.resolve(w, t) { self.targets[t].peer } else { None };
         peer.map_or(0, |peer| self.endpoint.packet_put_bytes_max(peer))

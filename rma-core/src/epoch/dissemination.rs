@@ -134,7 +134,7 @@ impl<const K: usize> Dissemination<K> {
         (1..=self.running()).find_map(|ahead| {
             let sequence = (self.completed as u32).wrapping_add(ahead);
             let slot = &self.slots[sequence as usize % SLOTS];
-            let is_held = self.held == Some(sequence) && !Mutation::FenceHoldsNoRound.is_on();
+            let is_held = self.held == Some(sequence);
             let has_heard = |round: u16| slot.arrived & (1 << round) != 0;
             let ready = slot.sent < self.rounds && (slot.sent == 0 || has_heard(slot.sent - 1) && !is_held);
             ready.then(|| {

@@ -19,7 +19,7 @@
 use std::hint;
 use std::time::Duration;
 
-use super::{Core, Guarded, POSTS_PER_PROGRESS};
+use super::{Core, Guarded};
 use crate::error::{Error, Result};
 use crate::platform::{
     park_timeout, sleep, spawn, yield_now, Arc, AtomicBool, Event, JoinHandle, Ordering, Sleeper,
@@ -112,12 +112,9 @@ impl Drop for Agent {
 }
 
 impl Core {
-    /// Changes whenever the program posts an operation or makes progress by itself. Where each post is a call of the
-    /// kernel's, as many of them as are posted without progress take longer than the agent's patience. Read without the
-    /// guard it may be wrong by what is posted in a moment.
+    /// Changes whenever the program makes progress by itself.
     pub(crate) fn activity(&self) -> u64 {
-        let posted = POSTS_PER_PROGRESS.wrapping_sub(self.posts_left.load(Ordering::Relaxed));
-        self.activity.load(Ordering::Relaxed).wrapping_add(u64::from(posted))
+        self.activity.load(Ordering::Relaxed)
     }
 
     /// Makes progress in a thread that a signal interrupted outside of the library, unless somebody has the
@@ -160,11 +157,14 @@ impl Core {
 }
 
 fn run(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) {
+    let longest = if core.has_spare_processors { LOOK_LATER } else { LOOK_LATER_CROWDED };
     let mut watch = Watch::START;
     while !stop.is_asked.load(Ordering::SeqCst) {
-        stand_by(core, stop, &mut watch);
-        if take_over(core, stop, sleeper) {
-            watch = Watch::START;
+        stand_by(core, stop, &mut watch, longest);
+        if take_over(core, stop, sleeper, &mut watch.posts_left) {
+            watch = Watch { posts_left: watch.posts_left, ..Watch::START };
+        } else {
+            watch.lengthen(longest);
         }
     }
 }
@@ -177,25 +177,34 @@ struct Watch {
     stay: Duration,
     /// What it did in a millisecond, by the last look.
     rate: u64,
+    /// What it could still post without progress when the agent had the guard last.
+    posts_left: u32,
 }
 
 impl Watch {
-    const START: Self = Self { interval: LOOK, stay: Duration::ZERO, rate: 0 };
+    const START: Self = Self { interval: LOOK, stay: Duration::ZERO, rate: 0, posts_left: 0 };
 
     /// The program did so much in the last interval: when to look again.
     fn note(&mut self, done: u64, longest: Duration) {
         // Per time, so that looks of different lengths compare.
         let rate = done * 1000 / self.interval.as_micros() as u64;
-        self.stay += self.interval;
         let has_slowed = rate < self.rate / 2;
-        self.interval = if has_slowed { LOOK_SOON } else { (self.stay / PART_OF_STAY).clamp(LOOK, longest) };
+        self.lengthen(longest);
+        if has_slowed {
+            self.interval = LOOK_SOON;
+        }
         self.rate = rate;
+    }
+
+    /// The program was inside for the last interval as well.
+    fn lengthen(&mut self, longest: Duration) {
+        self.stay += self.interval;
+        self.interval = (self.stay / PART_OF_STAY).clamp(LOOK, longest);
     }
 }
 
 /// Returns when the program has left the library, or does one thing in it for long.
-fn stand_by(core: &Core, stop: &Stop, watch: &mut Watch) {
-    let longest = if core.has_spare_processors { LOOK_LATER } else { LOOK_LATER_CROWDED };
+fn stand_by(core: &Core, stop: &Stop, watch: &mut Watch, longest: Duration) {
     let mut last = core.activity();
     let mut was_asleep = false;
     while !stop.is_asked.load(Ordering::SeqCst) {
@@ -203,7 +212,7 @@ fn stand_by(core: &Core, stop: &Stop, watch: &mut Watch) {
             // The second look in a row: the program's sleep is a long one.
             if was_asleep {
                 park(core, stop);
-                *watch = Watch::START;
+                *watch = Watch { posts_left: watch.posts_left, ..Watch::START };
             }
             was_asleep = !was_asleep;
             sleep(watch.interval);
@@ -231,8 +240,9 @@ fn park(core: &Core, stop: &Stop) {
 }
 
 /// Makes progress until the program is back. `false`: it was inside all the time, in one call of the fabric that serves
-/// much at once.
-fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) -> bool {
+/// much at once, or posting: where each post is a call of the kernel's, as many as are posted without progress take longer
+/// than the agent's patience.
+fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>, posts_left: &mut u32) -> bool {
     let mut nap = NAP_FIRST;
     let mut was_outside = false;
     while !stop.is_asked.load(Ordering::SeqCst) {
@@ -243,6 +253,9 @@ fn take_over(core: &Core, stop: &Stop, sleeper: Option<&Sleeper>) -> bool {
         }) else {
             return was_outside;
         };
+        if !was_outside && std::mem::replace(posts_left, guarded.posts_left) != guarded.posts_left {
+            return false;
+        }
         was_outside = true;
         let seen = core.activity();
         let rounds = core.serve(&mut guarded);

@@ -49,19 +49,30 @@ pub(crate) use wait::{Awaited, PendingOperation};
 /// still serves the other ranks.
 const POSTS_PER_PROGRESS: u32 = 32;
 
-/// Activity of the program between two looks at what the launcher says.
-const ACTIVITY_PER_LOOK: u64 = 1024;
+/// Times that the program makes progress between two looks at what the launcher says.
+const PROGRESS_PER_LOOK: u64 = 1024;
 
 /// What the guard guards.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     pub(crate) engine: Engine,
+    /// Operations that may be posted until posting makes progress.
+    posts_left: u32,
     phase: Phase,
     /// What is remembered of the calls, where a timeline is wanted.
     trace: Option<Ring>,
     outputs: Outputs,
     /// Who sleeps in a blocking call and wants to be told of progress.
     sleeping: Sleeping,
+}
+
+impl Guarded {
+    /// Counts an operation that was posted: whether it is time to make progress.
+    #[inline]
+    pub(crate) fn is_progress_due(&mut self) -> bool {
+        self.posts_left -= 1;
+        self.posts_left == 0
+    }
 }
 
 /// Where the job is, as far as a call has to know: one look tells both.
@@ -95,10 +106,8 @@ pub(crate) struct Core {
     /// Threads that wait for the guard, and how often such a thread got it.
     contenders: AtomicU32,
     turns: AtomicU32,
-    /// Grows whenever the program makes progress by itself, by 1 and what it has posted since it did the last time.
+    /// Changes whenever the program makes progress by itself.
     activity: AtomicU64,
-    /// Operations that may be posted until posting makes progress.
-    posts_left: AtomicU32,
     /// Threads of the program that sleep in a blocking call, and so serve the endpoint when it wakes
     /// them.
     sleepers: AtomicU32,
@@ -154,7 +163,6 @@ impl Core {
             told: AtomicU32::new(0),
             news: Parking::new(),
             activity: AtomicU64::new(0),
-            posts_left: AtomicU32::new(POSTS_PER_PROGRESS),
             sleepers: AtomicU32::new(0),
             agent_is_parked: AtomicBool::new(false),
             agent_thread: OnceLock::new(),
@@ -173,6 +181,7 @@ impl Core {
             size,
             guard: Guard::new(Guarded {
                 engine,
+                posts_left: POSTS_PER_PROGRESS,
                 phase: Phase::AtWork,
                 trace: None,
                 outputs: Outputs::default(),
@@ -191,30 +200,21 @@ impl Core {
         Ok(guarded)
     }
 
-    /// Counts an operation that was posted, under the guard: whether it is time to make progress.
-    #[inline]
-    pub(crate) fn is_progress_due(&self) -> bool {
-        let left = self.posts_left.load(Ordering::Relaxed).wrapping_sub(1);
-        self.posts_left.store(left, Ordering::Relaxed);
-        left == 0
-    }
-
     /// Notes that an operation was posted; makes progress now and then.
     #[inline]
     pub(crate) fn posted(&self, guarded: &mut Guarded) {
-        if self.is_progress_due() {
+        if guarded.is_progress_due() {
             self.progress(guarded);
         }
     }
 
     /// Makes progress for the program; the agent sees it and stays away.
     pub(crate) fn progress(&self, guarded: &mut Guarded) -> usize {
-        // Under the guard, so loads and stores count well enough.
-        let before = self.activity.load(Ordering::Relaxed);
-        let activity = self.activity().wrapping_add(1);
-        self.posts_left.store(POSTS_PER_PROGRESS, Ordering::Relaxed);
-        self.activity.store(activity, Ordering::Relaxed);
-        if before / ACTIVITY_PER_LOOK != activity / ACTIVITY_PER_LOOK {
+        guarded.posts_left = POSTS_PER_PROGRESS;
+        // Under the guard, so a load and a store count well enough.
+        let activity = self.activity.load(Ordering::Relaxed);
+        self.activity.store(activity.wrapping_add(1), Ordering::Relaxed);
+        if activity % PROGRESS_PER_LOOK == 0 {
             self.hear(guarded);
         }
         self.progress_unnoticed(guarded)

@@ -95,7 +95,7 @@ fn icount_put_guarded(window: &Window, origin: *const u8, len: usize, target: Ra
     // SAFETY: the caller keeps the value until the progress that it makes next completes the put.
     match unsafe { guarded.engine.put(window.id, target, disp, origin, len) } {
         Poll::Ready(Ok(())) => {
-            if window.core.is_progress_due() {
+            if guarded.is_progress_due() {
                 return put_with_progress(window, guarded);
             }
             drop(guarded);
