@@ -8,7 +8,7 @@ use crate::bootstrap::Bootstrap;
 use crate::epoch::{Dissemination, Round};
 use crate::ids::{Rank, WindowId};
 use crate::pool::NONE;
-use crate::provider::{Endpoint, PostError};
+use crate::provider::{Endpoint, PostError, SendClass};
 use crate::state::TargetLockState;
 use crate::table::{Sync, TargetError};
 use crate::window::{Walk, Window};
@@ -29,7 +29,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline(never)]
     fn send_rounds_of_reduction(&mut self) {
         while let Some(round) = self.reduce.poll_send() {
-            if !self.send_round(PacketKind::Reduce, NO_WINDOW, &round) {
+            if !self.send_round(SendClass::Reply, PacketKind::Reduce, NO_WINDOW, &round) {
                 return;
             }
             self.reduce.on_sent(round.sequence);
@@ -38,6 +38,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     pub(super) fn send_round<const K: usize>(
         &mut self,
+        class: SendClass,
         kind: PacketKind,
         window: WindowId,
         round: &Round<K>,
@@ -49,7 +50,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             place.copy_from_slice(&value.to_le_bytes());
         }
         let Ok(Some(peer)) = self.waiting_peer(round.to) else { return false };
-        match self.send(peer, kind, &header.encode(), &payload[..8 * K]) {
+        match self.send_as(class, peer, kind, &header.encode(), &payload[..8 * K]) {
             Ok(()) => true,
             Err(PostError::Again) => false,
             Err(PostError::Failed(code)) => {

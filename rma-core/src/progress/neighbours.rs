@@ -6,7 +6,7 @@ use crate::bootstrap::Bootstrap;
 use crate::epoch::{PostSeen, Round};
 use crate::ids::{PeerAddr, Rank};
 use crate::pool::NONE;
-use crate::provider::{Endpoint, PostError, RemoteAddr};
+use crate::provider::{Endpoint, PostError, RemoteAddr, SendClass};
 use crate::state::WindowState;
 use crate::window::{Told, Window};
 use crate::wire::PacketKind;
@@ -77,13 +77,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Tells the partner of a round by its word, if it is a neighbour, else by a packet.
     fn tell_round(&mut self, w: &mut Window<E::Region>, round: &Round<0>) -> bool {
-        let Some(line) = &mut w.line else { return self.send_round(PacketKind::Barrier, w.id, round) };
+        // Only requests stay behind puts.
+        let follows_puts = w.fence_begun == Some(round.sequence);
+        let class = if follows_puts { SendClass::Request } else { SendClass::Reply };
+        let Some(line) = &mut w.line else { return self.send_round(class, PacketKind::Barrier, w.id, round) };
         let Ok(Some(peer)) = self.waiting_peer(round.to) else { return false };
         let word = line.place_of_round(round.round).filter(|_| self.endpoint.completes_at_once(peer));
         let told = word.map_or(Ok(false), |word| self.tell(peer, word, w.barrier.told_of(round.round)));
         match told {
             Ok(true) => true,
-            Ok(false) => self.send_round_of_words(w, round),
+            Ok(false) => self.send_round_of_words(w, class, round),
             Err(PostError::Again) => false,
             Err(PostError::Failed(code)) => {
                 self.failure.get_or_insert(Failure::Peer(round.to, code));
@@ -94,8 +97,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// The partner has no word that can be set, now and from here on.
     #[cold]
-    fn send_round_of_words(&mut self, w: &mut Window<E::Region>, round: &Round<0>) -> bool {
-        let is_sent = self.send_round(PacketKind::Barrier, w.id, round);
+    fn send_round_of_words(&mut self, w: &mut Window<E::Region>, class: SendClass, round: &Round<0>) -> bool {
+        let is_sent = self.send_round(class, PacketKind::Barrier, w.id, round);
         if let (true, Some(line)) = (is_sent, &mut w.line) {
             line.on_packet_of_round(round.round);
         }

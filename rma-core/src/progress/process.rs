@@ -395,6 +395,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         payload: &[u8],
     ) -> Result<(), PostError> {
         let class = if kind.is_request() { SendClass::Request } else { SendClass::Reply };
+        self.send_as(class, peer, kind, packet, payload)
+    }
+
+    /// The same in a class that is not the kind's.
+    pub(crate) fn send_as(
+        &mut self,
+        class: SendClass,
+        peer: PeerAddr,
+        kind: PacketKind,
+        packet: &[u8],
+        payload: &[u8],
+    ) -> Result<(), PostError> {
         let posted = self.endpoint.send(peer, packet, payload, class);
         self.count_send(kind, packet.len() + payload.len(), posted)
     }

@@ -98,6 +98,7 @@ pub fn plan(seed: u64, bounds: Bounds) -> Plan {
         windows: &windows,
         operations,
         has_threads,
+        has_near,
         sections,
         flushes_apart: false,
         attached,
