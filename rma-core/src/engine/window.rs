@@ -238,7 +238,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);
-        w.near = process.makes_near(&w).then(Box::default);
         self.insert_window(w);
         let mut sync = SyncCall::new(call, id, Stage::Create { sequence: None });
         sync.error = error;
@@ -389,7 +388,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Keeps a window, with room for what may have to wait for it.
-    pub(super) fn insert_window(&mut self, w: Window<E::Region>) {
+    pub(super) fn insert_window(&mut self, mut w: Window<E::Region>) {
+        w.near = self.process.makes_near(&w).then(Box::default);
         self.windows.insert(w);
         let Process { held, config, size, .. } = &mut self.process;
         // Settings are alike in a job as a rule: where they are not, the first data make it.

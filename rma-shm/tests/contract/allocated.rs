@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rma_core::dtype::Dtype;
-use rma_core::ids::{RemoteKey, Tag};
+use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Accepted, Allocation, Atomic, Endpoint, MemoryRegion, NativeOps, RemoteAddr, Swapped, WordSwap,
@@ -144,26 +144,8 @@ pub(crate) fn line_16_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
     let half = [swap(at(128), 50, 51), swap(at(136), 6, 61)];
     assert_eq!(ep.swap_now(peer, half), Some(Swapped { count: 1, other: 60 }));
     assert_eq!([128, 136].map(|offset| word(offset).load(Ordering::Relaxed)), [51, 60]);
-    for (dtype, old) in [(Dtype::U64, 51_u64), (Dtype::I64, 54)] {
-        let (three, mut before) = (3_u64, 0_u64);
-        let (operand, result) = ((&raw const three).cast(), (&raw mut before).cast());
-        let fetch = Atomic::Fetch { operand, result };
-        // SAFETY: both are there during the call; so below.
-        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, fetch, at(128), dtype, ReduceOp::Sum) };
-        assert_eq!((is_done, before), (true, old));
-    }
-    let (from, into, mut before) = (57_u64, 51_u64, 0_u64);
-    let swap_back = Atomic::Swap {
-        operand: (&raw const into).cast(),
-        compare: (&raw const from).cast(),
-        result: (&raw mut before).cast(),
-    };
-    let replace = ReduceOp::Replace;
-    // SAFETY: as above.
-    assert!(unsafe { world.nodes[0].ep.atomic_now(peer, swap_back, at(128), Dtype::U64, replace) });
-    assert_eq!((before, word(128).load(Ordering::Relaxed)), (57, 51));
-    // SAFETY: as above.
-    assert!(!unsafe { world.nodes[0].ep.atomic_now(peer, swap_back, at(129), Dtype::U64, replace) });
+    atomics_now(&mut world, peer, (at(128), at(129)));
+    assert_eq!(word(128).load(Ordering::Relaxed), 51);
     // Nothing of two is done where one cannot be.
     let beside = [at(129), at(LEN as u64), at(LEN as u64 - 4), at(u64::MAX)];
     let nobodys = RemoteAddr { key: RemoteKey(key.0 ^ 0x55), ..at(0) };
@@ -181,4 +163,28 @@ pub(crate) fn line_16_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
     let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), LEN) };
     assert!(!bytes.contains(&99), "something was done");
     drop(mapping);
+}
+
+/// Adds to the word, which is 51, and swaps it back; beside it is none.
+fn atomics_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, (at, beside): (RemoteAddr, RemoteAddr)) {
+    for (dtype, old) in [(Dtype::U64, 51_u64), (Dtype::I64, 54)] {
+        let (three, mut before) = (3_u64, 0_u64);
+        let (operand, result) = ((&raw const three).cast(), (&raw mut before).cast());
+        let fetch = Atomic::Fetch { operand, result };
+        // SAFETY: both are there during the call; so below.
+        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, fetch, at, dtype, ReduceOp::Sum) };
+        assert_eq!((is_done, before), (true, old));
+    }
+    let (from, into, mut before) = (57_u64, 51_u64, 0_u64);
+    let swap_back = Atomic::Swap {
+        operand: (&raw const into).cast(),
+        compare: (&raw const from).cast(),
+        result: (&raw mut before).cast(),
+    };
+    let replace = ReduceOp::Replace;
+    // SAFETY: as above.
+    assert!(unsafe { world.nodes[0].ep.atomic_now(peer, swap_back, at, Dtype::U64, replace) });
+    assert_eq!(before, 57);
+    // SAFETY: as above.
+    assert!(!unsafe { world.nodes[0].ep.atomic_now(peer, swap_back, beside, Dtype::U64, replace) });
 }
