@@ -251,7 +251,7 @@ impl OfiEndpoint {
             is_down: false,
             strays: 0,
             wait_fd,
-            wait_fd_settles: choice.profile.settles(),
+            wait_fd_settles: choice.profile.settles(choice.library.version()),
             address,
             description,
             live,

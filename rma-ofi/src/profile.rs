@@ -79,9 +79,9 @@ impl Profile {
     }
 
     /// Whether its descriptor has been measured to be readable, once `fi_trywait` has succeeded, only while something is
-    /// there. That of `net` stays readable for ever, as its `fi_trywait` resets nothing.
-    pub fn settles(&self) -> bool {
-        self.provider == "tcp"
+    /// there. That of `net` stays readable for ever, as its `fi_trywait` resets nothing, and so did that of `tcp` first (1.18.0).
+    pub fn settles(&self, library_version: (u32, u32)) -> bool {
+        self.provider == "tcp" && library_version >= (1, 19)
     }
 
     /// Whether a write has been measured to cost as much as a packet of the same bytes: it is one, of the provider's own, and

@@ -165,16 +165,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// Gives back the locks of neighbours without element, or lets elements do that. Where there are none, the window
-    /// protocol takes all locks, and these with them.
+    /// Gives back the locks of neighbours without element.
     fn poll_leave_shares(&mut self, w: &mut Window<E::Region>) -> Poll<()> {
         while let Some(rank) = w.parked.last() {
             if self.leave_parked(w, rank) {
                 continue;
             }
-            let Some(t) = self.poll_target_element(w, rank) else { return Poll::Pending };
-            self.adopt_target(w, t, false);
-            self.want_unlock(w, t);
+            if self.poll_leave_share(w, rank).is_pending() {
+                return Poll::Pending;
+            }
         }
         Poll::Ready(())
     }

@@ -127,11 +127,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(words) = w.words.as_mut().filter(|_| is_walks) else { return Ok(false) };
         let (rank, asked) = (words.seat(seat).rank, WordLock::asked(Claim::Everywhere, self.rank));
         let has_begun = words.seat(seat).lock != asked;
-        if has_begun || self.endpoint.reaches(peer, at) || !words.keep_far(rank) {
+        if has_begun || !words.has_room_far() || self.endpoint.reaches(peer, at) {
             return Ok(false);
         }
         if !self.send_detached(w, rank, BatchFlags::LOCK_SHARED | BatchFlags::OVERTAKE)? {
             w.cursor.on_lost(rank);
+        }
+        // Not before: who comes here again may find its words, and take them.
+        if let Some(words) = &mut w.words {
+            words.keep_far(rank);
         }
         self.leave_seat(w, seat);
         Ok(true)

@@ -3,6 +3,8 @@
 //! the end, in one swap or two, where nobody is in the way; it is written down meanwhile as that of an element which was
 //! given up. Whatever is not so simple makes an element, and goes the usual way.
 
+use core::task::Poll;
+
 use super::near::change;
 use super::tag::LockSeat;
 use super::waiters::NearWords;
@@ -146,7 +148,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Makes sure that a rank is locked under lock_all.
     #[inline]
     fn hold_share(&mut self, w: &mut Window<E::Region>, target: Rank) -> Option<()> {
-        if w.is_closing {
+        if w.is_closing || w.self_lock == SelfLock::Waiting {
             return None;
         }
         if w.parked.contains(target) {
@@ -163,6 +165,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     #[inline]
     fn take_at_once(&mut self, w: &mut Window<E::Region>, target: Rank, claim: Claim) -> Option<()> {
+        if w.words.as_ref().is_none_or(|words| words.has_far()) && self.is_far(w, target) {
+            return None;
+        }
         let near = w.near.as_mut()?.find(target, self.peers.forgotten())?;
         let place = near.place?;
         self.steps_at_once += 1;
@@ -172,7 +177,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Taken::Nothing => None,
             Taken::Ticket => {
                 let words = NearWords { peer: near.peer, at: place };
-                self.leave_rest(w, words, WordLock::leaving(claim, me, false));
+                self.leave_rest(w, words, WordLock::leaving(claim, me, [true, false]));
                 None
             }
         }
@@ -205,10 +210,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.steps_at_once += 1;
         match leave((&mut self.endpoint, &mut self.counters), near, place, (claim, me)) {
             // A swap is a full fence.
-            Some(Ok(())) => self.is_unfenced = false,
+            Some(Ok(())) => self.on_full_fence(),
             Some(Err(count)) => {
                 let words = NearWords { peer: near.peer, at: place };
-                if !self.leave_rest(w, words, WordLock::leaving(claim, me, count == 0)) {
+                if !self.leave_rest(w, words, WordLock::leaving(claim, me, [count == 0, true])) {
                     return false;
                 }
             }
@@ -216,6 +221,37 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         w.parked.remove(target);
         true
+    }
+
+    /// What was done is seen by everybody, as behind [`Process::pass_fence`].
+    #[inline(always)]
+    fn on_full_fence(&mut self) {
+        self.is_unfenced = false;
+        self.burst.end();
+    }
+
+    /// Gives back the share of a rank that has no element, at the end of lock_all, where it could not be done at once: as the
+    /// rank has been forgotten meanwhile, or another has died. `Pending`: it is looked up.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn poll_leave_share(&mut self, w: &mut Window<E::Region>, rank: Rank) -> Poll<()> {
+        let place = w.near.as_ref().and_then(|near| near.place_of(rank));
+        let found =
+            place.map(|at| self.target_peer(w, rank).map(|peer| peer.map(|peer| NearWords { peer, at })));
+        match found {
+            Some(Ok(None)) => return Poll::Pending,
+            Some(Ok(Some(words))) if self.endpoint.completes_at_once(words.peer) => {
+                let lock = WordLock::leaving(Claim::Everywhere, self.rank, [true; 2]);
+                // What was refused is done later, but where the rank is gone.
+                if !self.leave_rest(w, words, lock) && !self.is_mourning() {
+                    return Poll::Pending;
+                }
+            }
+            // Nobody will ask for the lock of one that is gone.
+            _ => {}
+        }
+        w.parked.remove(rank);
+        Poll::Ready(())
     }
 
     /// Gives back what is left of a lock, and wakes whose turn comes. Whether that could be done at once.
@@ -277,7 +313,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if leave(by, near, own, (Claim::Everywhere, me)) != Some(Ok(())) {
             return false;
         }
-        self.is_unfenced = false;
+        self.on_full_fence();
         w.self_lock = SelfLock::None;
         self.leave_seat(w, OWN_SEAT);
         true
@@ -303,7 +339,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return;
         }
         let base = RemoteAddr { addr: metadata.base, key: metadata.key };
+        // Of one that is locked without an element, what is known is needed to give the lock back.
+        if near.rival(rank).is_some_and(|rival| w.parked.contains(rival)) {
+            return;
+        }
         if self.is_reached(peer, base) {
+            let Some(near) = &mut w.near else { return };
             near.keep(NearTarget::new(rank, (peer, forgotten), place, metadata));
         }
     }
@@ -316,6 +357,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(words) = &w.words else { return };
         let (peer, place) = (words.seat(OWN_SEAT).peer, words.own());
         let (Some(peer), Some(near)) = (peer, &mut w.near) else { return };
+        if near.rival(me).is_some_and(|rival| w.parked.contains(rival)) {
+            return;
+        }
         near.keep(NearTarget::new(me, (peer, forgotten), Some(place), own));
     }
 }

@@ -37,8 +37,9 @@ pub(crate) const REDUCE_VALUES: usize = 17;
 /// reported once beside it.
 pub(crate) const NO_ADDRESS: FabricCode = FabricCode { code: 0, text: "its provider address cannot be had" };
 
-/// So often calls are pending while somebody waits in vain for a word: for seconds, where who waits sleeps.
-const UNANSWERED_POLLS_MAX: u32 = 1000;
+/// So often calls are pending while somebody waits in vain for a word: for some seconds where who waits sleeps, and most
+/// of one where there is always something to do. That the rank has died is known earlier as a rule.
+const UNANSWERED_POLLS_MAX: u32 = 1 << 18;
 
 /// The reason in errors about a rank without ghost.
 const NO_GHOST: FabricCode = FabricCode { code: 0, text: "it has no ghost process" };
@@ -230,6 +231,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let found = self.connect_slow(Place::of(rank));
         if found.is_err() {
             self.unanswered = self.unanswered.or(Some(rank));
+        } else if self.unanswered == Some(rank) {
+            (self.unanswered, self.unanswered_polls) = (None, 0);
         }
         found
     }

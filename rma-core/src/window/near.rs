@@ -82,6 +82,16 @@ impl NearTargets {
         (near.rank == rank && near.forgotten == forgotten).then_some(near)
     }
 
+    /// Where the words of a rank are that is remembered, whatever was forgotten since.
+    pub(crate) fn place_of(&self, rank: Rank) -> Option<RemoteAddr> {
+        Some(&self.0[rank.index() % NEAR]).filter(|near| near.rank == rank)?.place
+    }
+
+    /// Who would be forgotten for a rank.
+    pub(crate) fn rival(&self, rank: Rank) -> Option<Rank> {
+        Some(self.0[rank.index() % NEAR].rank).filter(|rival| *rival != rank && *rival != Rank(NONE))
+    }
+
     /// Remembers one in the place of another.
     pub(crate) fn keep(&mut self, near: NearTarget) {
         self.0[near.rank.index() % NEAR] = near;

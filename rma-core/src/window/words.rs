@@ -401,6 +401,12 @@ impl<R> Words<R> {
         self.far.contains(&rank)
     }
 
+    /// Whether one more can be written down.
+    #[cold]
+    pub(crate) fn has_room_far(&mut self) -> bool {
+        self.far.try_reserve(1).is_ok()
+    }
+
     /// It does from now on. `false`: there is no memory to write it down.
     #[cold]
     pub(crate) fn keep_far(&mut self, rank: Rank) -> bool {

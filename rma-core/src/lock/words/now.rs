@@ -38,8 +38,8 @@ impl Tickets {
     #[inline]
     pub fn leave_alone(self, me: Rank) -> [Swap; 2] {
         let left = self.0.wrapping_add(Self::SERVE).wrapping_add(Self::admit(None));
-        // Who has locked all comes in a moment before the others could.
-        [(Word::Holder, alone(me), 0), (Word::Tickets, self.0, left)]
+        // In this order: who waits for the dead would else see nobody alone, and a turn that does not come.
+        [(Word::Tickets, self.0, left), (Word::Holder, alone(me), 0)]
     }
 
     /// The same of [`Tickets::take_shared`].
@@ -63,10 +63,12 @@ pub fn leave_everywhere(holder: u64) -> [Swap; 1] {
 }
 
 impl WordLock {
-    /// What is left to be given back of a lock that was to be taken, or given back, in one go: its ticket, and the
-    /// second word, if `is_noted`.
-    pub fn leaving(claim: Claim, me: Rank, is_noted: bool) -> Self {
+    /// What is left to be given back of a lock that was to be taken, or given back, in one go: of its two words those of
+    /// `left`.
+    pub fn leaving(claim: Claim, me: Rank, left: [bool; 2]) -> Self {
         let held = Self::resumed(claim, me, Memo::Held);
-        Self { phase: Phase::Leaving, is_noted: held.is_noted && is_noted, ..held }
+        let [has_ticket, is_noted] = left;
+        let (ticket, is_noted) = (held.ticket.filter(|_| has_ticket), held.is_noted && is_noted);
+        Self { phase: Phase::Leaving, ticket, is_noted, ..held }
     }
 }
