@@ -313,7 +313,7 @@ fn so_does_one_that_is_locked_by_words() {
         "bytes per rank: window {window}, which is {} more than one locked by messages",
         window - by_message
     );
-    // The places of 48 ranks' words, a line of words, and the seats (docs/locks.md).
+    // The places of 32 ranks' words, a line of words, and the seats (docs/locks.md).
     assert!(window - by_message <= WORDS_BYTES, "{window} and {by_message}");
     let (window_of_many, shared_of_many) = held(1 << 20, &config);
     assert_eq!(window_of_many, window);
