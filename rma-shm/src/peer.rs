@@ -332,6 +332,8 @@ impl Peer {
             (mapped.slot, mapped.sequence) = (slot, sequence);
             return Some(mapped.mapping.base().as_ptr());
         }
+        // What windows have left behind that are gone, so that it does not grow with the windows to come.
+        self.sweep();
         let len = usize::try_from(file.file_len).ok()?;
         // This endpoint's own memory is found without a descriptor.
         let own = if self.is_own { memory::mapped_as(file.inode, len) } else { None };

@@ -189,7 +189,7 @@ pub fn scenarios(ranks: u32, pool: u32) -> Vec<Scenario> {
         if pool == 2 {
             all.push(out_of_elements(pool));
         } else {
-            all.push(words::two_askers());
+            all.extend([words::two_askers(), fence_out_of_elements(pool)]);
         }
         return all;
     }
@@ -384,6 +384,18 @@ fn out_of_elements(pool: u32) -> Scenario {
     let acts = vec![to_all(0), to_all(1), alone, Vec::new()];
     let scenario = Scenario::new(Protocol::LockAll, "more targets than elements", pool, acts);
     scenario.ending(0, 0, 1).ending(1, 0, 1).ending(2, 0, 2).ending(3, 0, 3)
+}
+
+/// The same of a fence, which waits for the acknowledgement of a rank whose element was given up.
+fn fence_out_of_elements(pool: u32) -> Scenario {
+    let close = FenceAssert { no_succeed: true, ..FenceAssert::default() };
+    let acts = each(4, |rank| {
+        let targets = (1..4).filter(|_| rank == 0).map(|target| add(target, 0));
+        let mut acts = vec![Act::Fence(FenceAssert { no_precede: true, ..FenceAssert::default() })];
+        acts.extend(targets.chain([Act::Fence(close), Act::Holds { word: 0, number: u64::from(rank > 0) }]));
+        acts
+    });
+    Scenario::new(Protocol::Fence, "more targets than elements, in a fence", pool, acts)
 }
 
 fn fences(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {

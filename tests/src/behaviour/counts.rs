@@ -342,8 +342,8 @@ pub fn fence_follows_its_puts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
     let is_served = world.engines[0].is_served(window) == Some(true);
     let follows = is_native && !is_served && world.engines[0].endpoint().limits().order.put_before_send;
     for value in 1..4u64 {
-        let start = world.now_ns();
-        world.put(0, window, 1, 8, &value.to_le_bytes()).unwrap();
+        let (start, bytes) = (world.now_ns(), value.to_le_bytes());
+        world.put(0, window, 1, 8, &bytes).unwrap();
         world.fence(window, FenceAssert::default()).unwrap();
         assert_eq!(world.word(1, window, 8), value);
         if let (true, Some(start), Some(end)) = (follows, start, world.now_ns()) {
