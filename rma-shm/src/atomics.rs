@@ -25,11 +25,7 @@ pub(crate) fn is_aligned(peer: &mut Peer, at: RemoteAddr, dtype: Dtype) -> bool 
 /// Changes a word of 8 bytes, as locks and counters are, where the last look at its region has found it: what it was
 /// before. `None`: nothing has happened, and [`execute`] finds out what is the matter.
 #[inline]
-pub(crate) fn change_word(
-    peer: &mut Peer,
-    at: RemoteAddr,
-    change: impl FnOnce(&AtomicU64) -> u64,
-) -> Option<u64> {
+fn change_word(peer: &mut Peer, at: RemoteAddr, change: impl FnOnce(&AtomicU64) -> u64) -> Option<u64> {
     let Peer { head, lane, accesses, known, .. } = peer;
     let known = known.iter().find(|known| known.key == at.key)?;
     let Ok(Place::Mapped(place)) = known.at(at.addr, size_of::<u64>()) else { return None };

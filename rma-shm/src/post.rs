@@ -1,7 +1,6 @@
 //! The provider's calls. Whatever is posted is done when the call returns; `poll` only says what failed.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
@@ -140,6 +139,10 @@ impl ShmEndpoint {
         (dtype, op): (Dtype, ReduceOp),
         tag: Tag,
     ) -> Post {
+        // SAFETY: by the caller's promise.
+        if count == 1 && unsafe { self.atomic_now(to, atomic, at, dtype, op) } {
+            return Ok(Accepted::Complete);
+        }
         let native = self.native_allocated_of();
         let is_offered = match atomic {
             Atomic::Reduce { .. } => NativeOps::has(&native.atomic, dtype, op),
@@ -160,30 +163,6 @@ impl ShmEndpoint {
             self.peer(to)?.head.give_turn(own);
         }
         posted
-    }
-
-    /// The same for one word of 8 bytes to which something is added, where nothing is to be found out. `None`: nothing has
-    /// happened.
-    ///
-    /// # Safety
-    /// `operand` is readable for one element.
-    #[inline]
-    unsafe fn add(
-        &mut self,
-        to: PeerAddr,
-        operand: *const u8,
-        count: usize,
-        at: RemoteAddr,
-        (dtype, op): (Dtype, ReduceOp),
-    ) -> Option<u64> {
-        let is_addition = op == ReduceOp::Sum && matches!(dtype, Dtype::U64 | Dtype::I64) && count == 1;
-        if !is_addition || self.reach == Reach::Packets {
-            return None;
-        }
-        // SAFETY: by the caller's promise.
-        let addend = unsafe { operand.cast::<u64>().read_unaligned() };
-        let peer = self.present(to)?;
-        atomics::change_word(peer, at, |word| word.fetch_add(addend, Ordering::Relaxed))
     }
 
     /// At addresses for which the processor has no atomics one origin after the other changes elements, as if the
@@ -349,13 +328,6 @@ unsafe impl Endpoint for ShmEndpoint {
         tag: Tag,
     ) -> Post {
         // SAFETY: by the caller's promise.
-        if unsafe { self.add(to, operand, count, at, (dtype, op)) }.is_some() {
-            if let (Dtype::U64, Ok(peer)) = (dtype, self.peer(to)) {
-                peer.notify();
-            }
-            return Ok(Accepted::Complete);
-        }
-        // SAFETY: by the caller's promise.
         unsafe { self.atomically(to, Atomic::Reduce { operand }, count, at, (dtype, op), tag) }
     }
 
@@ -371,12 +343,6 @@ unsafe impl Endpoint for ShmEndpoint {
         tag: Tag,
     ) -> Post {
         // SAFETY: by the caller's promise.
-        if let Some(before) = unsafe { self.add(to, operand, count, at, (dtype, op)) } {
-            // SAFETY: as above.
-            unsafe { result.cast::<u64>().write_unaligned(before) };
-            return Ok(Accepted::Complete);
-        }
-        // SAFETY: by the caller's promise.
         unsafe { self.atomically(to, Atomic::Fetch { operand, result }, count, at, (dtype, op), tag) }
     }
 
@@ -390,20 +356,6 @@ unsafe impl Endpoint for ShmEndpoint {
         dtype: Dtype,
         tag: Tag,
     ) -> Post {
-        if matches!(dtype, Dtype::U64 | Dtype::I64) && self.reach != Reach::Packets {
-            // SAFETY: by the caller's promise.
-            let [from, into] = [compare, operand].map(|word| unsafe { word.cast::<u64>().read_unaligned() });
-            let swap = |word: &AtomicU64| {
-                let swapped = word.compare_exchange(from, into, Ordering::Relaxed, Ordering::Relaxed);
-                swapped.unwrap_or_else(|other| other)
-            };
-            let changed = self.present(to).and_then(|peer| atomics::change_word(peer, at, swap));
-            if let Some(before) = changed {
-                // SAFETY: as above.
-                unsafe { result.cast::<u64>().write_unaligned(before) };
-                return Ok(Accepted::Complete);
-            }
-        }
         let swap = Atomic::Swap { operand, compare, result };
         // SAFETY: by the caller's promise.
         unsafe { self.atomically(to, swap, 1, at, (dtype, ReduceOp::Replace), tag) }
