@@ -11,6 +11,7 @@ use rma_core::provider::{Atomic, FabricCode, RemoteAddr, Swapped, WordSwap};
 
 use crate::error::{NOT_OFFERED, NO_REGION};
 use crate::guard;
+use crate::pair;
 use crate::peer::{Peer, Place};
 
 /// Whether the processor has atomics for elements there; also where nothing is, which is found out later.
@@ -23,7 +24,7 @@ pub(crate) fn is_aligned(peer: &mut Peer, at: RemoteAddr, dtype: Dtype) -> bool 
 }
 
 /// Changes a word of 8 bytes, as locks and counters are, where the last look at its region has found it: what it was
-/// before. `None`: nothing has happened, and [`execute`] finds out what is the matter.
+/// before, and a full fence (line 16). `None`: nothing has happened, and [`execute`] finds out what is the matter.
 #[inline]
 fn change_word(peer: &mut Peer, at: RemoteAddr, change: impl FnOnce(&AtomicU64) -> u64) -> Option<u64> {
     let Peer { head, lane, accesses, known, .. } = peer;
@@ -39,10 +40,8 @@ fn change_word(peer: &mut Peer, at: RemoteAddr, change: impl FnOnce(&AtomicU64) 
         // SAFETY: inside of a region and aligned; whose owner has agreed to such accesses, for as long as the guard is
         // held; all who change the word at one time do so by atomics.
         let word = unsafe { AtomicU64::from_ptr(place.cast()) };
-        // As in `execute`.
-        fence(Ordering::Release);
         let before = change(word);
-        fence(Ordering::Acquire);
+        fence_behind_exchange();
         Some(before)
     })
 }
@@ -66,7 +65,7 @@ pub(crate) unsafe fn now(
     let (before, into) = match atomic {
         Atomic::Reduce { operand } if op == ReduceOp::Sum => {
             let addend = read(operand);
-            let before = change_word(peer, at, |word| word.fetch_add(addend, Ordering::Relaxed));
+            let before = change_word(peer, at, |word| word.fetch_add(addend, Ordering::SeqCst));
             if before.is_some() && dtype == Dtype::U64 {
                 peer.notify();
             }
@@ -74,12 +73,12 @@ pub(crate) unsafe fn now(
         }
         Atomic::Fetch { operand, result } if op == ReduceOp::Sum => {
             let addend = read(operand);
-            (change_word(peer, at, |word| word.fetch_add(addend, Ordering::Relaxed)), result)
+            (change_word(peer, at, |word| word.fetch_add(addend, Ordering::SeqCst)), result)
         }
         Atomic::Swap { operand, compare, result } => {
             let (from, into) = (read(compare), read(operand));
             let swap = |word: &AtomicU64| {
-                let swapped = word.compare_exchange(from, into, Ordering::Relaxed, Ordering::Relaxed);
+                let swapped = word.compare_exchange(from, into, Ordering::SeqCst, Ordering::SeqCst);
                 swapped.unwrap_or_else(|other| other)
             };
             (change_word(peer, at, swap), result)
@@ -116,6 +115,16 @@ pub(crate) fn swap_words(peer: &mut Peer, swaps: &[WordSwap]) -> Option<Swapped>
         if !known.is_there(head) {
             return None;
         }
+        if let &[first, second] = swaps {
+            let (from, into) = ([first.from, second.from], [first.into, second.into]);
+            // SAFETY: both are words of a region whose owner has agreed to such accesses, as in `change_word`.
+            match unsafe { pair::swap(places, from, into) } {
+                Some(before) if before == from => return Some(Swapped { count: 2, other: 0 }),
+                Some([other, _]) if other != first.from => return Some(Swapped { count: 0, other }),
+                // Of these the first is swapped all the same; or it takes two steps here.
+                _ => {}
+            }
+        }
         let mut swapped = Swapped { count: 0, other: 0 };
         for (&place, swap) in places.iter().zip(swaps) {
             // SAFETY: as in `change_word`.
@@ -128,12 +137,17 @@ pub(crate) fn swap_words(peer: &mut Peer, swaps: &[WordSwap]) -> Option<Swapped>
                 }
             }
         }
-        // An exchange is a full fence of these processors, and of others less.
-        if !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
-            fence(Ordering::SeqCst);
-        }
+        fence_behind_exchange();
         Some(swapped)
     })
+}
+
+/// An exchange is a full fence of these processors, and of others less.
+#[inline]
+fn fence_behind_exchange() {
+    if !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+        fence(Ordering::SeqCst);
+    }
 }
 
 /// Executes an atomic on `len` bytes; an error is that of the operation, which was accepted.

@@ -41,6 +41,7 @@ mod memory;
 mod options;
 mod own;
 mod pages;
+mod pair;
 mod peer;
 mod poll;
 mod post;

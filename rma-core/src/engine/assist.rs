@@ -5,11 +5,10 @@
 use super::operation::Operation;
 use crate::bootstrap::Bootstrap;
 use crate::mutation::Mutation;
-use crate::progress::Process;
-use crate::provider::{Atomic, Endpoint, RemoteAddr};
+use crate::progress::{DoneAtOnce, Process};
+use crate::provider::{Endpoint, RemoteAddr};
 use crate::table::Direct;
 use crate::window::Window;
-use crate::wire::OpKind;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Has the target do an atomic of one element that is a message. `false`: it has not, nothing happened, and a packet
@@ -19,13 +18,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// As for [`Engine::post`](super::Engine::post).
     #[inline(never)]
     pub(super) unsafe fn ask_target(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
-        let &Operation { kind, dtype, op, disp, len, origin: operand, result, compare, .. } = operation;
-        let atomic = match kind {
-            OpKind::Accumulate => Atomic::Reduce { operand },
-            OpKind::GetAccumulate => Atomic::Fetch { operand, result },
-            OpKind::CompareAndSwap => Atomic::Swap { operand, compare, result },
-            OpKind::Put | OpKind::Get => return false,
-        };
+        let &Operation { dtype, op, disp, len, .. } = operation;
+        let Some(atomic) = operation.atomic() else { return false };
         let te = &self.targets[t];
         let Some(Direct { peer, metadata, .. }) = te.direct else { return false };
         let state = w.state();
@@ -36,7 +30,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         // So that whoever says that operations are complete ends the burst.
-        self.is_unfenced = true;
+        self.at_once = DoneAtOnce::Unfenced;
         let is_short = self.burst.go_on();
         // Packets that wait or are under way come first, also those of an element that was given up.
         let te = &self.targets[t];

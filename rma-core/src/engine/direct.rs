@@ -4,11 +4,12 @@
 use alloc::boxed::Box;
 use core::task::Poll;
 
-use super::Engine;
+use super::{Engine, Operation};
 use crate::bootstrap::Bootstrap;
 use crate::error::RmaError;
 use crate::ids::{Rank, WindowId};
-use crate::progress::{Process, TagKind};
+use crate::pool::NONE;
+use crate::progress::{DoneAtOnce, Process, TagKind};
 use crate::provider::{Accepted, Endpoint};
 use crate::table::{Shortcut, TargetElement};
 use crate::wire::OpKind;
@@ -21,7 +22,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline(always)]
     fn shortcut_target(&mut self) -> &mut TargetElement {
         let target = self.shortcut.target;
-        // SAFETY: the shortcut was learnt from an element with this index, and an arena never gets smaller.
+        // SAFETY: puts and gets learn the shortcut from an element with this index, and an arena never gets smaller.
         unsafe { self.targets.at_mut(target) }
     }
 
@@ -130,16 +131,23 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Outcome {
         let way = &self.process.shortcut;
         if let Some(at) = way.near_put_at(window, target, disp, len) {
-            let (peer, tag) = (way.peer, way.put_tag);
-            self.process.is_unfenced = true;
-            self.process.counters.native_puts += 1;
-            self.process.count_offered(len);
-            // SAFETY: the caller's promise is the endpoint's.
-            let posted = unsafe { self.process.endpoint.put(peer, origin, len, at, tag) };
-            return match posted {
-                Ok(Accepted::Complete) => Poll::Ready(Ok(())),
-                other => self.near_put_not_done(other.is_ok()),
-            };
+            let (peer, tag, t) = (way.peer, way.put_tag, way.target);
+            if t != NONE {
+                // SAFETY: the caller's promise is the endpoint's.
+                let posted = unsafe { self.process.endpoint.put(peer, origin, len, at, tag) };
+                return match posted {
+                    Ok(Accepted::Complete) => {
+                        self.process.count_put(len);
+                        Poll::Ready(Ok(()))
+                    }
+                    other => self.near_put_not_done(other.is_ok(), len),
+                };
+            }
+            // SAFETY: as above.
+            if unsafe { self.process.endpoint.put_now(peer, origin, len, at) } {
+                self.process.count_put(len);
+                return Poll::Ready(Ok(()));
+            }
         }
         // SAFETY: the caller's promise.
         if unsafe { self.put_direct(window, target, disp, origin, len) } {
@@ -169,16 +177,23 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Outcome {
         let way = &self.process.shortcut;
         if let Some(at) = way.near_get_at(window, target, disp, len) {
-            let (peer, tag) = (way.peer, way.get_tag);
-            self.process.is_unfenced = true;
-            self.process.counters.native_gets += 1;
-            self.process.count_offered(len);
-            // SAFETY: the caller's promise is the endpoint's.
-            let posted = unsafe { self.process.endpoint.get(peer, result, len, at, tag) };
-            return match posted {
-                Ok(Accepted::Complete) => Poll::Ready(Ok(())),
-                other => self.near_get_not_done(other.is_ok()),
-            };
+            let (peer, tag, t) = (way.peer, way.get_tag, way.target);
+            if t != NONE {
+                // SAFETY: the caller's promise is the endpoint's.
+                let posted = unsafe { self.process.endpoint.get(peer, result, len, at, tag) };
+                return match posted {
+                    Ok(Accepted::Complete) => {
+                        self.process.count_get(len);
+                        Poll::Ready(Ok(()))
+                    }
+                    other => self.near_get_not_done(other.is_ok(), len),
+                };
+            }
+            // SAFETY: as above.
+            if unsafe { self.process.endpoint.get_now(peer, result, len, at) } {
+                self.process.count_get(len);
+                return Poll::Ready(Ok(()));
+            }
         }
         // SAFETY: the caller's promise.
         if unsafe { self.get_direct(window, target, disp, result, len) } {
@@ -215,13 +230,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// A put by the shortcut that should have been complete at once. `is_tracked`: it has failed, which its tag will say.
     #[cold]
     #[inline(never)]
-    fn near_put_not_done(&mut self, is_tracked: bool) -> Outcome {
-        self.process.shortcut_target().native_puts += 1;
-        if is_tracked {
-            return Poll::Ready(Ok(()));
+    fn near_put_not_done(&mut self, is_tracked: bool, len: usize) -> Outcome {
+        if !is_tracked {
+            // Nothing happened.
+            self.process.shortcut = Shortcut::NONE;
+            return Poll::Pending;
         }
-        self.put_refused();
-        Poll::Pending
+        self.process.shortcut_target().native_puts += 1;
+        self.process.shortcut.note_posted();
+        self.process.count_put(len);
+        Poll::Ready(Ok(()))
     }
 
     /// A put to the target used last, whose lock is held and whose metadata is known: natively, without an element,
@@ -272,7 +290,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // Who takes the shortcut does not say it.
         te.unflushed |= self.process.puts_need_flush && !direct.at_once;
         te.native_puts += u32::from(is_tracked);
-        self.process.is_unfenced |= !is_tracked;
+        self.process.at_once.note(!is_tracked);
         w.fence_active = true;
         self.process.counters.native_puts += 1;
         self.process.counters.native_bytes += len as u64;
@@ -282,13 +300,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// A get by the shortcut that should have been complete at once. `is_tracked`: it has failed, which its tag will say.
     #[cold]
     #[inline(never)]
-    fn near_get_not_done(&mut self, is_tracked: bool) -> Outcome {
-        self.process.shortcut_target().native_gets += 1;
-        if is_tracked {
-            return Poll::Ready(Ok(()));
+    fn near_get_not_done(&mut self, is_tracked: bool, len: usize) -> Outcome {
+        if !is_tracked {
+            // Nothing happened.
+            self.process.shortcut = Shortcut::NONE;
+            return Poll::Pending;
         }
-        self.get_refused();
-        Poll::Pending
+        self.process.shortcut_target().native_gets += 1;
+        self.process.shortcut.note_posted();
+        self.process.count_get(len);
+        Poll::Ready(Ok(()))
     }
 
     /// A get, as [`Engine::put_direct`].
@@ -331,11 +352,37 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.shortcut.learn_get(window, target, (t, tag), direct, most);
         }
         te.native_gets += u32::from(is_tracked);
-        self.process.is_unfenced |= !is_tracked;
+        self.process.at_once.note(!is_tracked);
         w.fence_active = true;
         self.process.counters.native_gets += 1;
         self.process.counters.native_bytes += len as u64;
         true
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// An atomic of the kind that was done last, on the target that was flushed last, with nothing in between: neither is
+    /// anything to be looked at that the other has not seen, and a flush behind it has as little to do. `false`: not so, and
+    /// nothing happened.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline]
+    pub(super) unsafe fn atomic_direct(&mut self, window: WindowId, operation: &Operation) -> bool {
+        let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
+        let Process { shortcut: way, endpoint, counters, at_once, failure, .. } = &mut self.process;
+        let Some(at) = way.near_atomic_at(window, target, disp, (kind, dtype, op)) else { return false };
+        let Some(atomic) = operation.atomic() else { return false };
+        if len != dtype.size() || *at_once != DoneAtOnce::Nothing || failure.is_some() {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        let is_done = unsafe { endpoint.atomic_now(way.peer, atomic, at, dtype, op) };
+        if is_done {
+            counters.native_atomics += 1;
+            counters.native_bytes += len as u64;
+        }
+        is_done
     }
 }
 

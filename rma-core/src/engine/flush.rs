@@ -33,9 +33,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// flush asks this first; `false` says nothing.
     #[inline]
     pub fn is_flushed(&mut self, window: WindowId, target: Rank) -> bool {
-        let process = &self.process;
-        let is_known = process.shortcut.is_flushed(window, target) && !process.is_unfenced;
-        is_known && process.failure.is_none()
+        let process = &mut self.process;
+        let is_known = process.shortcut.is_flushed(window, target) && process.failure.is_none();
+        if is_known {
+            // Seed table: FLUSH, MEM_SYNC of what was complete at once.
+            process.pass_fence();
+        }
+        is_known
     }
 
     /// The same from what is under way, without a call that waits for it: true when `target` is the one used last, in

@@ -226,6 +226,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
             self.process.want_unlock(w, t);
         } else if let Some(parked) = w.parked.find_mut(target) {
+            self.process.shortcut.forget_rank(window, target);
             if core::mem::replace(&mut parked.is_closing, true) {
                 return Err(epoch_error(call, Some(target), state, Rule::Busy));
             }

@@ -15,8 +15,8 @@ use crate::layout::Layouts;
 use crate::mutation::Mutation;
 use crate::op::ReduceOp;
 use crate::path::Path;
-use crate::progress::TagKind;
-use crate::provider::{Accepted, Endpoint, Post, PostError, RemoteAddr};
+use crate::progress::{DoneAtOnce, TagKind};
+use crate::provider::{Accepted, Atomic, Endpoint, Post, PostError, RemoteAddr};
 use crate::state::{TargetLockState, WindowState};
 use crate::table::{Direct, Notification, Sync, TargetError};
 use crate::window::{SelfLock, Window};
@@ -118,7 +118,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// call that completes the operation. No bytes are in range at every displacement: nothing is accessed.
     ///
     /// Implements: MPI_Put, MPI_Get, MPI_Accumulate, MPI_Get_accumulate, MPI_Fetch_and_op, MPI_Compare_and_swap, rule: access-epoch-required.
+    #[inline]
     pub unsafe fn post(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.atomic_direct(window, operation) } {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.post_slow(window, operation) }
+    }
+
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline(never)]
+    unsafe fn post_slow(&mut self, window: WindowId, operation: &Operation) -> Poll<Result<(), RmaError>> {
         // SAFETY: the caller's promise.
         unsafe { self.post_tracked(window, operation, None, Wanted::Nothing) }.map_ok(|_| ())
     }
@@ -264,7 +277,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Result<(), RmaError> {
         let call = operation.call;
         // It is made of stores by this processor, as operations on neighbours are.
-        self.process.is_unfenced = true;
+        self.process.at_once = DoneAtOnce::Unfenced;
         let w = self.window(call, window)?;
         let state = w.state();
         if state == WindowState::PerTarget && w.self_lock == SelfLock::None {
@@ -301,6 +314,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl Operation {
+    /// What it does to one element, if it is an atomic.
+    #[inline]
+    pub(super) fn atomic(&self) -> Option<Atomic> {
+        let &Self { kind, origin: operand, result, compare, .. } = self;
+        match kind {
+            OpKind::Accumulate => Some(Atomic::Reduce { operand }),
+            OpKind::GetAccumulate => Some(Atomic::Fetch { operand, result }),
+            OpKind::CompareAndSwap => Some(Atomic::Swap { operand, compare, result }),
+            OpKind::Put | OpKind::Get => None,
+        }
+    }
+
     /// The error of a reduction that is not defined.
     #[cold]
     pub(super) fn undefined(&self) -> RmaError {
@@ -473,7 +498,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             }
         };
         let is_tracked = accepted == Accepted::Tracked;
-        self.is_unfenced |= !is_tracked;
+        self.at_once.note(!is_tracked);
         self.shortcut.note_posted();
         let te = &mut self.targets[t];
         match kind {

@@ -3,14 +3,14 @@
 
 use super::{Engine, Operation};
 use crate::bootstrap::Bootstrap;
-use crate::ids::{Rank, WindowId};
+use crate::ids::{Rank, Tag, WindowId};
 use crate::lock::words::Memo;
 use crate::path::Path;
-use crate::progress::Process;
-use crate::provider::{Atomic, Endpoint};
+use crate::pool::NONE;
+use crate::progress::{DoneAtOnce, Process};
+use crate::provider::Endpoint;
 use crate::table::{Direct, ParkedLock};
-use crate::window::Window;
-use crate::wire::OpKind;
+use crate::window::{NearTarget, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// A put to a neighbour without an element. `false`: not possible so, nothing happened but that the lock may be
@@ -38,9 +38,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !unsafe { process.endpoint.put_now(near.peer, origin, len, at) } {
             return false;
         }
+        // Of operations that no flush comes between there is little to be learnt, and of one alone nothing.
+        if process.shortcut.is_flushed(window, target) {
+            let most = process.limits.message_bytes_max;
+            process.shortcut.learn_put(window, target, (NONE, Tag(0)), &near.direct(), most);
+        }
         w.fence_active = true;
-        process.counters.native_puts += 1;
-        process.count_parked(len);
+        process.count_put(len);
         true
     }
 
@@ -68,9 +72,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !unsafe { process.endpoint.get_now(near.peer, result, len, at) } {
             return false;
         }
+        // Of operations that no flush comes between there is little to be learnt, and of one alone nothing.
+        if process.shortcut.is_flushed(window, target) {
+            let most = process.limits.message_bytes_max;
+            process.shortcut.learn_get(window, target, (NONE, Tag(0)), &near.direct(), most);
+        }
         w.fence_active = true;
-        process.counters.native_gets += 1;
-        process.count_parked(len);
+        process.count_get(len);
         true
     }
 
@@ -83,6 +91,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let is_well = w.detached_error.is_none() && self.process.failure.is_none();
         let is_flushed = is_known && is_well && w.acks.is_empty();
         if is_flushed {
+            if w.may_skip_flush {
+                self.process.shortcut.note_flushed(window, (target, NONE));
+            }
             w.mem_sync();
             self.process.pass_fence();
         }
@@ -91,11 +102,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// Counts what was done at once.
+    /// Counts a put that is complete.
     #[inline(always)]
-    fn count_parked(&mut self, len: usize) {
+    pub(super) fn count_put(&mut self, len: usize) {
+        self.counters.native_puts += 1;
         self.counters.native_bytes += len as u64;
-        self.is_unfenced = true;
+        self.at_once = DoneAtOnce::Unfenced;
+    }
+
+    /// The same of a get.
+    #[inline(always)]
+    pub(super) fn count_get(&mut self, len: usize) {
+        self.counters.native_gets += 1;
+        self.counters.native_bytes += len as u64;
+        self.at_once = DoneAtOnce::Unfenced;
     }
 
     /// An atomic of one element on a neighbour, where it is the fabric's; an element is asked, where there is one, and not
@@ -105,39 +125,42 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// As for [`Engine::post`].
     #[inline]
     pub(super) unsafe fn atomic_near(&mut self, w: &mut Window<E::Region>, operation: &Operation) -> bool {
-        let &Operation { kind, dtype, op, target, disp, len, origin: operand, result, compare, .. } =
-            operation;
-        let atomic = match kind {
-            OpKind::Accumulate => Atomic::Reduce { operand },
-            OpKind::GetAccumulate => Atomic::Fetch { operand, result },
-            OpKind::CompareAndSwap => Atomic::Swap { operand, compare, result },
-            OpKind::Put | OpKind::Get => return false,
-        };
+        let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
+        let Some(atomic) = operation.atomic() else { return false };
         if len != dtype.size() || !w.state().may_issue() || w.paths.of(kind, dtype, op) != Path::Native {
             return false;
         }
-        let found = match w.last_rank == target {
-            true => self.direct_to_last(w).map(|direct| (direct.peer, direct.locate(disp, len))),
-            false => self.near_way(w, target).map(|near| (near.peer, near.locate(disp, len))),
+        let (t, direct) = match w.last_rank == target {
+            true => (w.last_target, self.direct_to_last(w)),
+            false => (NONE, self.near_way(w, target).map(NearTarget::direct)),
         };
-        let Some((peer, Some(at))) = found else { return false };
+        let Some(direct) = direct else { return false };
+        let Some(at) = direct.locate(disp, len) else { return false };
         // SAFETY: the caller's promise.
-        if !unsafe { self.endpoint.atomic_now(peer, atomic, at, dtype, op) } {
+        if !unsafe { self.endpoint.atomic_now(direct.peer, atomic, at, dtype, op) } {
             return false;
         }
         w.fence_active = true;
-        self.shortcut.note_posted();
+        let atomic = (kind, dtype, op);
+        // As of puts.
+        if self.shortcut.is_flushed(w.id, target) && !self.shortcut.knows_atomic(w.id, target, atomic) {
+            self.shortcut.learn_atomic(w.id, target, (t, atomic), &direct, self.limits.message_bytes_max);
+        } else {
+            self.shortcut.note_posted();
+        }
         self.counters.native_atomics += 1;
-        self.count_parked(len);
+        self.counters.native_bytes += len as u64;
+        // By line 16.
+        self.at_once = DoneAtOnce::Fenced;
         true
     }
 
     /// The way to the target used last, if what is done there at once is behind everything else.
     #[inline(always)]
-    fn direct_to_last(&self, w: &Window<E::Region>) -> Option<&Direct> {
+    fn direct_to_last(&self, w: &Window<E::Region>) -> Option<Direct> {
         let te = self.targets.get(w.last_target)?;
         let is_first = te.pending.is_empty() && te.native_outstanding() == 0;
-        te.direct.as_ref().filter(|direct| direct.at_once && is_first)
+        te.direct.filter(|direct| direct.at_once && is_first)
     }
 
     /// Opens the epoch of a lock on a neighbour that was locked before, without an element. `false`: with one.

@@ -11,6 +11,28 @@ pub(crate) struct Burst {
     began: u32,
 }
 
+/// What was done at once since everything was complete the last time.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum DoneAtOnce {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Something, the last of which was a full fence of the processor, as atomics at once are.
+    Fenced,
+    /// Something that others may see in another order.
+    Unfenced,
+}
+
+impl DoneAtOnce {
+    /// Notes something that others may see in another order, if it was.
+    #[inline]
+    pub(crate) fn note(&mut self, is_at_once: bool) {
+        if is_at_once {
+            *self = Self::Unfenced;
+        }
+    }
+}
+
 /// A packet and its answer take three times as long as one request, about.
 const ASKED_MAX: u32 = 2;
 

@@ -1,6 +1,7 @@
 //! Native path: the fabric reads and writes the target's registered memory.
 #![allow(unsafe_code)] // posts raw pointers to the user's buffers
 
+use super::burst::DoneAtOnce;
 use super::issue::Again;
 use super::tag::TagKind;
 use super::Process;
@@ -192,7 +193,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             _ => self.counters.native_atomics += 1,
         }
         if accepted == Accepted::Complete {
-            self.is_unfenced = true;
+            self.at_once = DoneAtOnce::Unfenced;
             return;
         }
         element.outstanding += 1;

@@ -31,6 +31,7 @@ mod waiters;
 mod windows;
 mod words;
 
+pub(crate) use burst::DoneAtOnce;
 pub(crate) use control::NO_WINDOW;
 pub(crate) use peers::Place;
 pub(crate) use process::{Failure, Process, TargetNews, NO_ADDRESS, REDUCE_VALUES};

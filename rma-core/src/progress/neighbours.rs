@@ -1,6 +1,7 @@
 //! What ranks whose memory is in this processor's reach are told by a word of it, and tell so, instead of by packets. Who
 //! looks at its own words asks nobody.
 
+use super::burst::DoneAtOnce;
 use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::epoch::{PostSeen, Round};
@@ -113,7 +114,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let told = self.endpoint.tell(peer, at, word);
         if told == Ok(true) {
             self.counters.words_told += 1;
-            self.is_unfenced = false;
+            self.at_once = DoneAtOnce::Nothing;
             self.burst.end();
         }
         told

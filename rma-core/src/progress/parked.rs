@@ -5,6 +5,7 @@
 
 use core::task::Poll;
 
+use super::burst::DoneAtOnce;
 use super::near::change;
 use super::tag::LockSeat;
 use super::waiters::NearWords;
@@ -191,6 +192,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         let Some(lock) = w.parked.find(target).filter(|lock| !lock.is_closing) else { return false };
+        self.shortcut.forget_rank(w.id, target);
         let claim = Claim::of(lock.lock_type, w.state().is_lock_all());
         match (lock.lock, lock.words) {
             // Nothing was done, and nothing was locked.
@@ -226,7 +228,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// What was done is seen by everybody, as behind [`Process::pass_fence`].
     #[inline(always)]
     fn on_full_fence(&mut self) {
-        self.is_unfenced = false;
+        self.at_once = DoneAtOnce::Nothing;
         self.burst.end();
     }
 

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec;
 use core::sync::atomic::{fence, Ordering};
 
-use super::burst::Burst;
+use super::burst::{Burst, DoneAtOnce};
 use super::control::NO_WINDOW;
 use super::deaths::Losses;
 use super::held::HeldRequests;
@@ -125,8 +125,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) unanswered: Option<Rank>,
     /// How often calls were pending since.
     unanswered_polls: u32,
-    /// Operations were complete at once since the last full fence ([`Process::pass_fence`]).
-    pub(crate) is_unfenced: bool,
+    /// Since everything was complete the last time ([`Process::pass_fence`]).
+    pub(crate) at_once: DoneAtOnce,
     /// Atomics since then that neighbours are asked for.
     pub(crate) burst: Burst,
     /// Regions registered so far: no two of them, near in time, wish for the same key.
@@ -179,7 +179,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             failure: None,
             unanswered: None,
             unanswered_polls: 0,
-            is_unfenced: false,
+            at_once: DoneAtOnce::Nothing,
             burst: Burst::default(),
             regions_registered: 0,
             losses: Losses::new(),
@@ -382,10 +382,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Implements: seed: MEM_SYNC.
     #[inline]
     pub(crate) fn pass_fence(&mut self) {
-        if core::mem::take(&mut self.is_unfenced) {
-            fence(Ordering::SeqCst);
-            self.burst.end();
+        match core::mem::take(&mut self.at_once) {
+            DoneAtOnce::Nothing => return,
+            DoneAtOnce::Fenced => {}
+            DoneAtOnce::Unfenced => fence(Ordering::SeqCst),
         }
+        self.burst.end();
     }
 
     /// Sends a packet and counts it. A peer that is gone is not an error here: it is found when the

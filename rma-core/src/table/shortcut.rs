@@ -5,9 +5,15 @@
 //! next one ends it: the element's leave is taken back or the element itself, the epoch ends, the fabric refuses.
 
 use super::Direct;
+use crate::dtype::Dtype;
 use crate::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
+use crate::op::ReduceOp;
 use crate::pool::NONE;
 use crate::provider::RemoteAddr;
+use crate::wire::OpKind;
+
+/// What an atomic does, to which type, and by which reduction.
+type AtomicKind = (OpKind, Dtype, ReduceOp);
 
 /// The last target of native puts and gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,8 +24,11 @@ pub(crate) struct Shortcut {
     /// The same of a target whose operations are complete at once: nobody is both.
     near_put: WindowId,
     near_get: WindowId,
+    /// And for atomics of one element there that were complete at once, and what they were.
+    near_atomic: WindowId,
+    atomic: AtomicKind,
     rank: Rank,
-    /// The target's element.
+    /// The target's element; none of a neighbour that needs none, where atomics alone go this way.
     pub(crate) target: u32,
     pub(crate) peer: PeerAddr,
     pub(crate) put_tag: Tag,
@@ -44,6 +53,8 @@ impl Shortcut {
         get: WindowId(NONE),
         near_put: WindowId(NONE),
         near_get: WindowId(NONE),
+        near_atomic: WindowId(NONE),
+        atomic: (OpKind::Put, Dtype::U8, ReduceOp::Replace),
         rank: Rank(NONE),
         target: NONE,
         peer: PeerAddr(0),
@@ -80,9 +91,9 @@ impl Shortcut {
     /// The same, with what is known of the same target and window.
     fn again(&self, window: WindowId, (rank, target): (Rank, u32), direct: &Direct, most: usize) -> Self {
         let way = Self::to(rank, target, direct, most);
-        let Self { put, get, near_put, near_get, put_tag, get_tag, .. } = *self;
-        if self.target == target && [put, get, near_put, near_get].contains(&window) {
-            return Self { put, get, near_put, near_get, put_tag, get_tag, ..way };
+        if self.is_open(window, (rank, target)) {
+            let Self { put, get, near_put, near_get, near_atomic, atomic, put_tag, get_tag, .. } = *self;
+            return Self { put, get, near_put, near_get, near_atomic, atomic, put_tag, get_tag, ..way };
         }
         way
     }
@@ -125,6 +136,30 @@ impl Shortcut {
         }
     }
 
+    /// An atomic of one element was complete at once.
+    #[inline]
+    pub(crate) fn learn_atomic(
+        &mut self,
+        window: WindowId,
+        rank: Rank,
+        (target, atomic): (u32, AtomicKind),
+        direct: &Direct,
+        message_bytes_max: usize,
+    ) {
+        *self = self.again(window, (rank, target), direct, message_bytes_max);
+        (self.near_atomic, self.atomic) = (window, atomic);
+    }
+
+    /// Whether some operations go this way to the target.
+    fn is_open(&self, window: WindowId, (rank, target): (Rank, u32)) -> bool {
+        self.target == target && self.rank == rank && self.is_of(window)
+    }
+
+    /// The same of any.
+    fn is_of(&self, window: WindowId) -> bool {
+        [self.put, self.get, self.near_put, self.near_get, self.near_atomic].contains(&window)
+    }
+
     /// Forgets the way, if it is that to this element.
     #[inline]
     pub(crate) fn forget(&mut self, target: u32) {
@@ -133,16 +168,23 @@ impl Shortcut {
         }
     }
 
+    /// The same by the rank, of a target that may have no element.
+    #[inline]
+    pub(crate) fn forget_rank(&mut self, window: WindowId, rank: Rank) {
+        if self.rank == rank && (self.flushed == window || self.is_of(window)) {
+            *self = Self::NONE;
+        }
+    }
+
     /// A flush of `rank`, whose element is `target`, had nothing to do.
     #[inline]
     pub(crate) fn note_flushed(&mut self, window: WindowId, (rank, target): (Rank, u32)) {
-        let Self { put, get, near_put, near_get, .. } = *self;
-        let is_open = self.target == target && [put, get, near_put, near_get].contains(&window);
-        // The way to another target is worth more.
-        if is_open || self.target == NONE {
-            (self.rank, self.target) = (rank, target);
+        if self.is_open(window, (rank, target)) {
             (self.flushed, self.offered) = (window, 0);
+        } else if self.target == NONE {
+            *self = Self { rank, target, flushed: window, offered: 0, ..Self::NONE };
         }
+        // The way to another target's element is worth more.
     }
 
     /// Something was posted that did not go this way.
@@ -203,6 +245,28 @@ impl Shortcut {
             return None;
         }
         self.locate(disp, len)
+    }
+
+    /// Whether such atomics are known to go this way.
+    #[inline]
+    pub(crate) fn knows_atomic(&self, window: WindowId, rank: Rank, atomic: AtomicKind) -> bool {
+        self.near_atomic == window && self.rank == rank && self.atomic == atomic
+    }
+
+    /// Where such an atomic goes, if nothing was posted since a flush of the same target had nothing to do but others of
+    /// them.
+    #[inline]
+    pub(crate) fn near_atomic_at(
+        &self,
+        window: WindowId,
+        rank: Rank,
+        disp: u64,
+        atomic: AtomicKind,
+    ) -> Option<RemoteAddr> {
+        if !self.knows_atomic(window, rank, atomic) || !self.is_flushed(window, rank) {
+            return None;
+        }
+        self.locate(disp, atomic.1.size())
     }
 
     /// The location of 1 to `len_end` bytes at `disp`, if they are inside of the window.
@@ -302,6 +366,36 @@ mod tests {
         learnt(&mut shortcut);
         shortcut.forget(3);
         assert!(!shortcut.is_flushed(window, rank));
+    }
+
+    #[test]
+    fn targets_without_element_are_told_apart_by_their_ranks() {
+        let mut near = direct(8, 8);
+        near.at_once = true;
+        let (window, most) = (WindowId(1), 8);
+        let (first, second) = (Rank(2), Rank(4));
+        let add = (OpKind::GetAccumulate, Dtype::U64, ReduceOp::Sum);
+        let mut shortcut = Shortcut::NONE;
+        shortcut.learn_put(window, first, (NONE, Tag(0)), &near, most);
+        shortcut.note_flushed(window, (first, NONE));
+        shortcut.learn_atomic(window, first, (NONE, add), &near, most);
+        assert!(shortcut.near_put_at(window, first, 0, 8).is_some());
+        assert!(shortcut.near_atomic_at(window, first, 0, add).is_none(), "it was posted since the flush");
+        shortcut.note_flushed(window, (first, NONE));
+        assert!(shortcut.near_atomic_at(window, first, 0, add).is_some());
+        let other = (OpKind::GetAccumulate, Dtype::I64, ReduceOp::Sum);
+        assert!(shortcut.near_atomic_at(window, first, 0, other).is_none());
+        assert!(shortcut.near_atomic_at(window, first, 1, add).is_none(), "it is outside");
+        shortcut.note_flushed(window, (second, NONE));
+        assert!(shortcut.is_flushed(window, second));
+        assert!(shortcut.near_put_at(window, second, 0, 8).is_none(), "that was the first one's memory");
+        assert!(shortcut.near_atomic_at(window, second, 0, add).is_none());
+        shortcut.learn_put(window, second, (NONE, Tag(0)), &near, most);
+        shortcut.forget_rank(window, first);
+        shortcut.forget_rank(WindowId(0), second);
+        assert!(shortcut.near_put_at(window, second, 0, 8).is_some());
+        shortcut.forget_rank(window, second);
+        assert_eq!(shortcut, Shortcut::NONE);
     }
 
     #[test]

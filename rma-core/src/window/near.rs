@@ -5,6 +5,7 @@ use crate::ids::{PeerAddr, Rank, RemoteKey};
 use crate::lock::words::{Tickets, Word};
 use crate::pool::NONE;
 use crate::provider::RemoteAddr;
+use crate::table::Direct;
 use crate::wire::Metadata;
 
 /// Neighbours that are remembered, by rank.
@@ -46,6 +47,12 @@ impl NearTarget {
         tickets: Tickets(0),
         holder: 0,
     };
+
+    /// The same as the way of an element.
+    #[inline]
+    pub(crate) fn direct(&self) -> Direct {
+        Direct { peer: self.peer, metadata: self.metadata, at_once: true }
+    }
 
     /// The location of `len` bytes at `disp`; `None` when they are not inside of the window.
     #[inline]
