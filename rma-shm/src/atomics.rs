@@ -1,8 +1,8 @@
 //! Reductions on a peer's mapped memory, by this process's processor: the code is that of the target's
 //! engine.
 
+use core::slice;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
-use core::{ptr, slice};
 
 use rma_core::dtype::Dtype;
 use rma_core::mem::WindowMemory;
@@ -95,51 +95,54 @@ pub(crate) unsafe fn now(
 /// Swaps words, as [`change_word`] changes one, each if it is as expected, up to the first that is not. `None`: nothing has
 /// happened.
 #[inline]
-pub(crate) fn swap_words(peer: &mut Peer, swaps: &[WordSwap]) -> Option<Swapped> {
+pub(crate) fn swap_words<const N: usize>(peer: &mut Peer, swaps: [WordSwap; N]) -> Option<Swapped> {
+    if let [first, second] = swaps[..] {
+        let is_pair = second.at.key == first.at.key
+            && second.at.addr == first.at.addr.wrapping_add(size_of::<u64>() as u64);
+        let (from, into) = ([first.from, second.from], [first.into, second.into]);
+        match if is_pair { swap_pair(peer, first.at, from, into) } else { None } {
+            Some(before) if before == from => return Some(Swapped { count: 2, other: 0 }),
+            Some([other, _]) if other != first.from => return Some(Swapped { count: 0, other }),
+            // Of these the first is swapped all the same; or it takes two steps here.
+            _ => {}
+        }
+    }
+    swap_one_by_one(peer, &swaps)
+}
+
+/// Two words that lie beside each other, in one step: what they were. `None`: nothing has happened.
+#[inline]
+fn swap_pair(peer: &mut Peer, at: RemoteAddr, from: [u64; 2], into: [u64; 2]) -> Option<[u64; 2]> {
     let Peer { head, lane, accesses, known, .. } = peer;
-    let key = swaps.first()?.at.key;
-    let known = known.iter().find(|known| known.key == key)?;
-    let mut places = [ptr::null_mut::<u64>(); 2];
-    if swaps.len() > places.len() {
-        return None;
-    }
-    for (place, swap) in places.iter_mut().zip(swaps) {
-        match known.at(swap.at.addr, size_of::<u64>()) {
-            Ok(Place::Mapped(at)) if swap.at.key == key && at.addr() % size_of::<u64>() == 0 => {
-                *place = at.cast();
-            }
-            _ => return None,
-        }
-    }
+    let known = known.iter().find(|known| known.key == at.key)?;
+    let Ok(Place::Mapped(place)) = known.at(at.addr, pair::BYTES) else { return None };
     guard::with(&head.busy(*lane), accesses, || {
-        if !known.is_there(head) {
-            return None;
-        }
-        if let &[first, second] = swaps {
-            let (from, into) = ([first.from, second.from], [first.into, second.into]);
-            // SAFETY: both are words of a region whose owner has agreed to such accesses, as in `change_word`.
-            match unsafe { pair::swap(places, from, into) } {
-                Some(before) if before == from => return Some(Swapped { count: 2, other: 0 }),
-                Some([other, _]) if other != first.from => return Some(Swapped { count: 0, other }),
-                // Of these the first is swapped all the same; or it takes two steps here.
-                _ => {}
-            }
-        }
-        let mut swapped = Swapped { count: 0, other: 0 };
-        for (&place, swap) in places.iter().zip(swaps) {
-            // SAFETY: as in `change_word`.
-            let word = unsafe { AtomicU64::from_ptr(place) };
-            match word.compare_exchange(swap.from, swap.into, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => swapped.count += 1,
-                Err(other) => {
-                    swapped.other = other;
-                    break;
-                }
-            }
-        }
-        fence_behind_exchange();
-        Some(swapped)
+        // SAFETY: inside of a region whose owner has agreed to such accesses, as in `change_word`.
+        known.is_there(head).then(|| unsafe { pair::swap(place.cast(), from, into) }).flatten()
     })
+}
+
+#[inline]
+fn swap_one_by_one(peer: &mut Peer, swaps: &[WordSwap]) -> Option<Swapped> {
+    let mut swapped = Swapped { count: 0, other: 0 };
+    for swap in swaps {
+        let exchange = |word: &AtomicU64| {
+            let exchanged = word.compare_exchange(swap.from, swap.into, Ordering::SeqCst, Ordering::SeqCst);
+            exchanged.unwrap_or_else(|other| other)
+        };
+        let before = match change_word(peer, swap.at, exchange) {
+            Some(before) => before,
+            // Words of a region that has gone meanwhile are nobody's.
+            None if swapped.count > 0 => return Some(swapped),
+            None => return None,
+        };
+        if before != swap.from {
+            swapped.other = before;
+            break;
+        }
+        swapped.count += 1;
+    }
+    Some(swapped)
 }
 
 /// An exchange is a full fence of these processors, and of others less.

@@ -288,7 +288,7 @@ unsafe impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
-        atomics::swap_words(self.present(to)?, &swaps)
+        atomics::swap_words(self.present(to)?, swaps)
     }
 
     unsafe fn put_vector(

@@ -47,9 +47,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !has_room || w.find(&process.targets, target).is_some() || w.transition(|s| s.on_lock()).is_err() {
             return false;
         }
-        let lock = ParkedLock::called(target, lock_type, false);
-        if !process.park_lock(w, lock) {
-            process.open_lock(w, lock);
+        if !process.park_lock(w, target, lock_type) {
+            process.open_lock(w, ParkedLock::called(target, lock_type, false));
             // The next operation is to this one.
             w.find(&process.targets, target);
         }

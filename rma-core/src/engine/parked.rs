@@ -5,6 +5,7 @@ use super::{Engine, Operation};
 use crate::bootstrap::Bootstrap;
 use crate::ids::{Rank, Tag, WindowId};
 use crate::lock::words::Memo;
+use crate::lock::LockType;
 use crate::path::Path;
 use crate::pool::NONE;
 use crate::progress::{DoneAtOnce, Process};
@@ -165,12 +166,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Opens the epoch of a lock on a neighbour that was locked before, without an element. `false`: with one.
     #[inline(always)]
-    pub(super) fn park_lock(&mut self, w: &mut Window<E::Region>, lock: ParkedLock) -> bool {
+    pub(super) fn park_lock(&mut self, w: &mut Window<E::Region>, target: Rank, lock_type: LockType) -> bool {
         let forgotten = self.peers.forgotten();
-        let near = w.near.as_mut().and_then(|near| near.find(lock.rank, forgotten));
+        let near = w.near.as_mut().and_then(|near| near.find(target, forgotten));
         let is_near = near.is_some_and(|near| near.place.is_some());
         if is_near {
-            w.parked.insert(lock);
+            w.parked.insert_called(target, lock_type);
         }
         is_near
     }

@@ -17,7 +17,7 @@ use crate::lock::words::{
     leave_everywhere, take_everywhere, Claim, Memo, Ran, Swap, Tickets, Word, WordLock,
 };
 use crate::lock::LockType;
-use crate::provider::{Endpoint, RemoteAddr, WordSwap};
+use crate::provider::{Endpoint, RemoteAddr, Swapped, WordSwap};
 use crate::state::{TargetLockState, WindowState};
 use crate::table::ParkedLock;
 use crate::window::{offset_of, NearTarget, SelfLock, Window, OWN_SEAT};
@@ -46,13 +46,25 @@ fn swap<const N: usize>(
         WordSwap { at: RemoteAddr { addr, ..place }, from, into }
     });
     let done = endpoint.swap_now(near.peer, words)?;
-    counters.lock_atomics += N.min(done.count + 1) as u64;
-    for (word, _, into) in swaps.iter().take(done.count) {
-        near.learn(*word, *into);
+    if done.count < N {
+        return Some(Err(learn(counters, near, &swaps, done)));
     }
-    let Some((word, ..)) = swaps.get(done.count) else { return Some(Ok(())) };
-    near.learn(*word, done.other);
-    Some(Err(done.count))
+    counters.lock_atomics += N as u64;
+    for (word, _, into) in swaps {
+        near.learn(word, into);
+    }
+    Some(Ok(()))
+}
+
+/// Somebody was in the way: how many words were swapped, and what all are now, as far as it was seen.
+#[cold]
+#[inline(never)]
+fn learn(counters: &mut Counters, near: &mut NearTarget, swaps: &[Swap], done: Swapped) -> usize {
+    counters.lock_atomics += 1 + done.count as u64;
+    for (place, (word, _, into)) in swaps.iter().enumerate().take(done.count + 1) {
+        near.learn(*word, if place < done.count { *into } else { done.other });
+    }
+    done.count
 }
 
 /// Tries to take a lock at once.
@@ -103,7 +115,7 @@ fn leave(
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The neighbour to which an operation may go at once and without an element, in whichever epoch there is. A lock that
     /// was only called is taken, if nobody is in the way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn near_way<'w>(
         &mut self,
         w: &'w mut Window<E::Region>,
@@ -129,7 +141,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Makes sure that a lock which was called is held.
-    #[inline]
+    #[inline(always)]
     fn hold_parked(&mut self, w: &mut Window<E::Region>, target: Rank) -> Option<()> {
         let lock = w.parked.find(target).filter(|lock| !lock.is_closing)?;
         match (lock.lock, lock.words) {
@@ -147,7 +159,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Makes sure that a rank is locked under lock_all.
-    #[inline]
+    #[inline(never)]
     fn hold_share(&mut self, w: &mut Window<E::Region>, target: Rank) -> Option<()> {
         if w.is_closing || w.self_lock == SelfLock::Waiting {
             return None;
@@ -164,7 +176,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         Some(())
     }
 
-    #[inline]
+    #[inline(never)]
     fn take_at_once(&mut self, w: &mut Window<E::Region>, target: Rank, claim: Claim) -> Option<()> {
         if w.words.as_ref().is_none_or(|words| words.has_far()) && self.is_far(w, target) {
             return None;
@@ -197,7 +209,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match (lock.lock, lock.words) {
             // Nothing was done, and nothing was locked.
             (TargetLockState::Called, Memo::None) => {
-                w.parked.remove(target);
+                w.parked.forget(target);
                 return true;
             }
             (TargetLockState::Granted, Memo::Held) => {}
@@ -221,7 +233,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             None => return false,
         }
-        w.parked.remove(target);
+        w.parked.forget(target);
         true
     }
 

@@ -23,6 +23,15 @@ pub(crate) struct ParkedLock {
 }
 
 impl ParkedLock {
+    const CALLED: Self = Self {
+        rank: Rank::NULL,
+        lock_type: LockType::Shared,
+        no_check: false,
+        lock: TargetLockState::Called,
+        words: Memo::None,
+        is_closing: false,
+    };
+
     /// A lock that was called just now.
     #[inline]
     pub(crate) fn called(rank: Rank, lock_type: LockType, no_check: bool) -> Self {
@@ -30,7 +39,7 @@ impl ParkedLock {
         if no_check {
             lock.on_no_check().unwrap_or_default();
         }
-        Self { rank, lock_type, no_check, lock, words: Memo::None, is_closing: false }
+        Self { rank, lock_type, no_check, lock, ..Self::CALLED }
     }
 
     /// Whether the target, or its words, know of the lock, so that its end must be told.
@@ -81,7 +90,7 @@ impl ParkedLocks {
         self.locks.len() as u32
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, rank: Rank) -> Result<usize, usize> {
         match &*self.locks {
             [] => Err(0),
@@ -97,13 +106,13 @@ impl ParkedLocks {
     }
 
     /// The lock of `rank`, if its target has no element.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, rank: Rank) -> Option<&ParkedLock> {
         self.locks.get(self.place(rank).ok()?)
     }
 
     /// The same, to be changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_mut(&mut self, rank: Rank) -> Option<&mut ParkedLock> {
         let place = self.place(rank).ok()?;
         self.locks.get_mut(place)
@@ -116,25 +125,36 @@ impl ParkedLocks {
     }
 
     /// Adds a lock, whose rank has none here.
-    #[inline]
     pub(crate) fn insert(&mut self, lock: ParkedLock) {
-        match self.place(lock.rank) {
-            Err(place) if place == self.locks.len() => self.locks.push(lock),
-            Err(place) => self.locks.insert(place, lock),
-            Ok(_) => {}
+        if let Err(place) = self.place(lock.rank) {
+            self.locks.insert(place, lock);
+        }
+    }
+
+    /// Adds a lock that was called just now.
+    #[inline(always)]
+    pub(crate) fn insert_called(&mut self, rank: Rank, lock_type: LockType) {
+        if !self.locks.is_empty() || !self.has_room() {
+            return self.insert(ParkedLock::called(rank, lock_type, false));
+        }
+        // Written where it is: one that is put together of bytes, and then copied as words, waits for these bytes.
+        self.locks.push(const { ParkedLock::CALLED });
+        if let Some(lock) = self.locks.last_mut() {
+            (lock.rank, lock.lock_type) = (rank, lock_type);
         }
     }
 
     /// Takes the lock of `rank` out.
-    #[inline]
     pub(crate) fn remove(&mut self, rank: Rank) -> Option<ParkedLock> {
-        if self.locks.is_empty() {
-            return None;
-        }
-        let place = self.place(rank).ok()?;
-        match place + 1 == self.locks.len() {
-            true => self.locks.pop(),
-            false => Some(self.locks.remove(place)),
+        self.place(rank).ok().map(|place| self.locks.remove(place))
+    }
+
+    /// Forgets the lock of `rank`.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, rank: Rank) {
+        match &*self.locks {
+            [lock] if lock.rank == rank => self.locks.clear(),
+            _ => drop(self.remove(rank)),
         }
     }
 

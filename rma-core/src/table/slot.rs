@@ -36,6 +36,13 @@ impl Slots {
     /// The element of `rank`, if there is one. Linear in the targets that share the slot.
     #[inline]
     pub(crate) fn find(&self, arena: &Arena<TargetElement>, rank: Rank) -> Option<u32> {
+        if self.count == 0 {
+            return None;
+        }
+        self.search(arena, rank)
+    }
+
+    fn search(&self, arena: &Arena<TargetElement>, rank: Rank) -> Option<u32> {
         let mut index = self.heads[self.slot_of(rank)];
         while index != NONE {
             if arena[index].rank == rank {

@@ -246,6 +246,7 @@ impl<R> Window<R> {
     }
 
     /// Changes the state through one of its table's events.
+    #[inline]
     pub(crate) fn transition<T>(&mut self, event: impl FnOnce(&mut WindowState) -> T) -> T {
         let result = event(&mut self.state);
         self.direct_put = self.state.may_issue() && self.paths.put;
