@@ -9,7 +9,7 @@ use rma_core::ids::PeerAddr;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{Atomic, LocalPiece, PostError, RemoteAddr};
 
-use crate::assist::{Asking, Change, Element, Kind, Outcome, Request, Slot, What};
+use crate::assist::{Asking, Change, Element, Kind, May, Outcome, Request, Slot, What};
 use crate::attach::Direction;
 use crate::bell::Bell;
 use crate::endpoint::{Inbox, ShmEndpoint};
@@ -34,8 +34,10 @@ impl ShmEndpoint {
         (known, base): (Known, u64),
     ) -> Result<bool, PostError> {
         let (peer, inbox, own) = self.apart(to)?;
-        if !peer.may_assist() {
-            return Ok(false);
+        match peer.may_assist() {
+            May::Not => return Ok(false),
+            May::Ask => {}
+            May::Wake => peer.wake_if_asleep(),
         }
         let lane = peer.lane;
         let (slot, asking, head, process) = peer.slot();
@@ -79,7 +81,8 @@ impl ShmEndpoint {
         let Ok((peer, inbox, own)) = self.apart(to) else { return false };
         let Ok(known) = peer.region(at.key) else { return false };
         let len = dtype.size();
-        if known.at(at.addr, len).is_err() || !peer.may_assist() {
+        // Who sleeps is woken by the packet.
+        if known.at(at.addr, len).is_err() || peer.may_assist() != May::Ask {
             return false;
         }
         let (kind, operand, compare, result) = match atomic {

@@ -32,8 +32,22 @@ const LOOKS_TO_ASK: u32 = 256;
 const PAUSE_FIRST: u32 = 1;
 const PAUSE_LAST: u32 = 16;
 
-/// Copies for which nobody is asked where the peer says that it sleeps: it may have woken without a word.
+/// Copies for which nobody is asked where the peer says that it sleeps, until it is woken: as long as that is worth a wake-up.
+/// It polls for a while then. Twice as many when it has done fewer before it slept again.
 const PAUSE_ASLEEP: u32 = 64;
+const PAUSE_ASLEEP_LAST: u32 = 4096;
+
+/// Looks for one that is being woken.
+const LOOKS_WAKING: u32 = if cfg!(test) { 4 } else { 2000 };
+
+/// Whether a peer is to be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum May {
+    Not,
+    Ask,
+    /// After it was woken.
+    Wake,
+}
 
 /// What a request's word says; above it is the number of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,8 +94,12 @@ pub(crate) struct Asking {
     /// Requests that are not to be made.
     skipped: u32,
     pause: u32,
-    /// Copies since a peer that says that it sleeps was last asked.
-    since_asleep: u32,
+    /// Copies until a peer that says that it sleeps is woken, and how many there were the last time.
+    until_woken: u32,
+    pause_asleep: u32,
+    /// Requests that were done since then.
+    answers: u32,
+    is_waking: bool,
     /// The last request was done.
     is_answered: bool,
     /// The word of a request of the lane's last origin, which has died: its owner may still write the slot, as long as that
@@ -111,14 +129,30 @@ impl Asking {
     /// Whether the peer may be asked now; `is_asleep`: that is what it says, and only who wakes it takes that back, so that
     /// one that woke by itself goes on saying it while it polls.
     #[inline]
-    pub(crate) fn may_ask(&mut self, is_asleep: bool) -> bool {
+    pub(crate) fn may_ask(&mut self, is_asleep: bool) -> May {
+        self.is_waking = false;
         if is_asleep && !self.is_answered {
-            self.since_asleep = (self.since_asleep + 1) % PAUSE_ASLEEP;
-            return self.since_asleep == 0;
+            return self.may_wake();
         }
-        let may = self.skipped == 0;
-        self.skipped -= u32::from(!may);
-        may
+        if self.skipped > 0 {
+            self.skipped -= 1;
+            return May::Not;
+        }
+        May::Ask
+    }
+
+    #[inline(never)]
+    fn may_wake(&mut self) -> May {
+        if self.answers >= PAUSE_ASLEEP || self.pause_asleep == 0 {
+            (self.answers, self.pause_asleep, self.until_woken) = (0, PAUSE_ASLEEP, PAUSE_ASLEEP);
+        }
+        self.until_woken -= 1;
+        if self.until_woken > 0 {
+            return May::Not;
+        }
+        self.pause_asleep = (self.pause_asleep * 2).min(PAUSE_ASLEEP_LAST);
+        (self.until_woken, self.answers, self.is_waking) = (self.pause_asleep, 0, true);
+        May::Wake
     }
 
     /// Publishes the request that was written.
@@ -133,13 +167,14 @@ impl Asking {
     #[inline]
     pub(crate) fn wait(&mut self, word: &impl Word, mut between: impl FnMut(bool) -> bool) -> Outcome {
         let of = |phase| word_of(self.turn, phase);
+        let most = if self.is_waking { LOOKS_WAKING } else { LOOKS };
         let mut looks = 0_u32;
         let outcome = loop {
             let seen = word.load();
             if seen == of(Phase::Done) {
                 break Outcome::Done;
             }
-            let is_left = seen == of(Phase::Posted) && looks >= LOOKS && word.exchange(seen, of(Phase::Free));
+            let is_left = seen == of(Phase::Posted) && looks >= most && word.exchange(seen, of(Phase::Free));
             if is_left {
                 break Outcome::Left;
             }
@@ -157,6 +192,7 @@ impl Asking {
         };
         self.skipped = self.pause;
         self.is_answered = outcome == Outcome::Done;
+        self.answers = self.answers.saturating_add(self.is_answered.into());
         outcome
     }
 }
@@ -387,7 +423,7 @@ mod tests {
     fn a_peer_that_polls_is_asked_each_time() {
         let (word, mut asking) = (Local::default(), Asking::default());
         for _ in 0..100 {
-            assert!(asking.may_ask(false));
+            assert_eq!(asking.may_ask(false), May::Ask);
             let outcome = ask(&mut asking, &word, |_| serve(&word, || (), |()| true));
             assert_eq!(outcome, Outcome::Done);
         }
@@ -399,7 +435,7 @@ mod tests {
         let (word, mut asking) = (Local::default(), Asking::default());
         let mut asked = 0;
         for _ in 0..1700 {
-            if asking.may_ask(false) {
+            if asking.may_ask(false) == May::Ask {
                 asked += 1;
                 assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
                 assert!(!serve(&word, || (), |()| unreachable!("it was taken back")));
@@ -409,24 +445,46 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_says_that_it_sleeps_is_tried_and_then_believed() {
+    fn a_peer_that_says_that_it_sleeps_is_woken_ever_more_seldom_if_it_does_little() {
         let (word, mut asking) = (Local::default(), Asking::default());
-        let asked = |asking: &mut Asking, copies: u32| {
-            let mut count = 0;
-            for _ in 0..copies {
-                if asking.may_ask(true) {
-                    count += 1;
-                    assert_eq!(ask(asking, &word, |_| true), Outcome::Left);
-                }
+        let woken_after = |asking: &mut Asking| {
+            let mut copies = 1;
+            while asking.may_ask(true) != May::Wake {
+                copies += 1;
             }
-            count
+            copies
         };
-        assert_eq!(asked(&mut asking, 10 * PAUSE_ASLEEP), 10);
-        while !asking.may_ask(true) {}
-        assert_eq!(ask(&mut asking, &word, |_| serve(&word, || (), |()| true)), Outcome::Done);
-        assert!(asking.may_ask(true), "it polls");
+        let is_taken = |_| serve(&word, || (), |()| true);
+        for pause in [PAUSE_ASLEEP, 2 * PAUSE_ASLEEP, 4 * PAUSE_ASLEEP] {
+            assert_eq!(woken_after(&mut asking), pause);
+            assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
+        }
+        while woken_after(&mut asking) < PAUSE_ASLEEP_LAST {}
+        assert_eq!(woken_after(&mut asking), PAUSE_ASLEEP_LAST);
+        assert_eq!(ask(&mut asking, &word, is_taken), Outcome::Done);
+        for _ in 1..PAUSE_ASLEEP {
+            assert_eq!(asking.may_ask(true), May::Ask, "it polls");
+            assert_eq!(ask(&mut asking, &word, is_taken), Outcome::Done);
+        }
         assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
-        assert_eq!(asked(&mut asking, PAUSE_ASLEEP - 1), 0);
+        assert_eq!(woken_after(&mut asking), PAUSE_ASLEEP, "it was worth it");
+    }
+
+    #[test]
+    fn who_is_being_woken_is_waited_for_longer() {
+        let (word, mut asking) = (Local::default(), Asking::default());
+        let looks = |asking: &mut Asking| {
+            let mut looks = 0;
+            let outcome = ask(asking, &word, |_| {
+                looks += 1;
+                true
+            });
+            assert_eq!(outcome, Outcome::Left);
+            looks
+        };
+        assert_eq!((asking.may_ask(false), looks(&mut asking)), (May::Ask, LOOKS));
+        while asking.may_ask(true) != May::Wake {}
+        assert_eq!(looks(&mut asking), LOOKS_WAKING);
     }
 
     #[test]

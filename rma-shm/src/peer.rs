@@ -9,7 +9,7 @@ use rma_core::ids::RemoteKey;
 use rma_core::provider::{FabricCode, ProviderError, RemoteAddr};
 
 use crate::address::Location;
-use crate::assist::{Asking, Slot};
+use crate::assist::{Asking, May, Slot};
 use crate::attach;
 use crate::bell::Bell;
 use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
@@ -215,10 +215,13 @@ impl Peer {
 
     /// Whether its processor may be asked for a small copy, or an atomic.
     #[inline]
-    pub(crate) fn may_assist(&mut self) -> bool {
+    pub(crate) fn may_assist(&mut self) -> May {
         let is_asleep = self.head.sleeping() != 0;
         let slot = Slot::new(&self.body, self.head.shape.slot_at());
-        self.asking.has_slot(&slot) && self.asking.may_ask(is_asleep)
+        match self.asking.has_slot(&slot) {
+            true => self.asking.may_ask(is_asleep),
+            false => May::Not,
+        }
     }
 
     /// The slot for that, and who asks.
@@ -266,7 +269,7 @@ impl Peer {
     }
 
     #[inline]
-    fn wake_if_asleep(&mut self) {
+    pub(crate) fn wake_if_asleep(&mut self) {
         let word = self.head.sleeping();
         if word != 0 {
             self.wake();
