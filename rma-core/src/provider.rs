@@ -47,9 +47,9 @@
 //!     says; what was not done when the call returns never is. Packets that were sent before may come later. Nobody waits for a
 //!     peer that does not look, nor, once it has ended, for one that has begun.
 //! 16. What [`Endpoint::put_now`] and its like say that they have done is complete as
-//!     line 12 says, and line 7's orders hold for it; otherwise nothing has happened, whatever the reason. Before what is
-//!     swapped is seen, everything is seen that the process has done before, and everything that it does afterwards is
-//!     behind a full fence.
+//!     line 12 says, and line 7's orders hold for it; otherwise nothing has happened, whatever the reason. Before what an
+//!     atomic or a swap has changed is seen, everything is seen that the process has done before, and everything that it
+//!     does afterwards is behind a full fence.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod atomic;

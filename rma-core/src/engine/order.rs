@@ -23,6 +23,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // What was complete at once is seen before what follows.
         self.process.pass_fence();
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
+        // As do the program's own loads and stores, where it has them.
+        w.mem_sync();
         w.has_ordered = true;
         w.ordered_detached = !w.acks.is_empty();
         if let Some(t) = w.find(&self.process.targets, target) {
@@ -41,6 +43,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.check_order(Call::OrderAll, window, None)?;
         self.process.pass_fence();
         let Some(w) = self.windows.get_mut(window) else { return Ok(()) };
+        w.mem_sync();
         w.has_ordered = true;
         w.ordered_detached = !w.acks.is_empty();
         let mut t = w.slots.next(&self.process.targets, NONE);

@@ -1,6 +1,6 @@
 //! The table of LOCK_ALL, FLUSH and UNLOCK_ALL, and SYNC where the table has FLUSH.
 
-use rma::{Change, LockType, Notification, Rank};
+use rma::{Change, Job, LockType, Notification, Rank};
 
 use super::{are_all, load, on_one_host, rounds, store, store_all, Done, Ring, LOOSE, ROUNDS, SIZES, WORDS};
 
@@ -102,8 +102,13 @@ fn flush_of_puts() {
     });
 }
 
-/// The table as it stands: LOCK_ALL, accesses and FLUSH of one rank, PROC_SYNC, and LOCK, loads and UNLOCK of the others.
-fn one_writes(ring: &Ring<'_>, is_no_check: bool, write: impl Fn(Rank, u64) -> Done) -> Done {
+/// The table as it stands: LOCK_ALL, accesses and FLUSH of one rank, PROC_SYNC, and LOCK, loads and UNLOCK of the others; or
+/// UNLOCK_ALL instead of FLUSH (`is_end`).
+fn one_writes(
+    ring: &Ring<'_>,
+    (is_no_check, is_end): (bool, bool),
+    write: impl Fn(Rank, u64) -> Done,
+) -> Done {
     let (job, window, own) = (ring.job, &ring.window, ring.job.rank());
     let others = || (1..job.size()).map(Rank);
     let mut stale = 0;
@@ -114,7 +119,11 @@ fn one_writes(ring: &Ring<'_>, is_no_check: bool, write: impl Fn(Rank, u64) -> D
         let is_told = number <= ROUNDS;
         if own == Rank(0) {
             others().try_for_each(|rank| write(rank, number))?;
-            others().filter(|_| is_told).try_for_each(|rank| window.flush(rank))?;
+            match is_end {
+                _ if !is_told => {}
+                true => window.unlock_all()?,
+                false => others().try_for_each(|rank| window.flush(rank))?,
+            }
         }
         if is_told {
             job.barrier()?;
@@ -128,6 +137,9 @@ fn one_writes(ring: &Ring<'_>, is_no_check: bool, write: impl Fn(Rank, u64) -> D
             assert_eq!(stale, 0, "a stale value in round {number}");
             job.barrier()?;
         }
+        if own == Rank(0) && is_told && is_end {
+            window.lock_all(is_no_check)?;
+        }
     }
     assert!(own == Rank(0) || stale > 0, "nothing shows that the test can fail");
     if own == Rank(0) {
@@ -136,21 +148,33 @@ fn one_writes(ring: &Ring<'_>, is_no_check: bool, write: impl Fn(Rank, u64) -> D
     Ok(())
 }
 
-/// Shows: MPI_Win_lock_all, MPI_MODE_NOCHECK/lock_all, MPI_Win_flush, MPI_Win_lock, MPI_Win_unlock_all, seed: MEM_SYNC.
+fn one_writes_by_stores_and_puts(job: &Job, is_end: bool) -> Done {
+    for is_no_check in [false, true] {
+        let ring = Ring::shared(job)?;
+        one_writes(&ring, (is_no_check, is_end), |rank, number| {
+            store_all(ring.part(rank)?, number);
+            Ok(())
+        })?;
+        ring.window.free()?;
+        let ring = Ring::allocated(job)?;
+        one_writes(&ring, (is_no_check, is_end), |rank, number| ring.put(rank, number))?;
+        ring.window.free()?;
+    }
+    Ok(())
+}
+
+/// Shows: MPI_Win_lock_all, MPI_MODE_NOCHECK/lock_all, MPI_Win_flush, MPI_Win_lock, seed: MEM_SYNC.
 #[test]
 fn flush_is_before_the_locks_of_others() {
     on_one_host("passive::flush_is_before_the_locks_of_others", &SIZES, |job| {
-        for is_no_check in [false, true] {
-            let ring = Ring::shared(job)?;
-            one_writes(&ring, is_no_check, |rank, number| {
-                store_all(ring.part(rank)?, number);
-                Ok(())
-            })?;
-            ring.window.free()?;
-            let ring = Ring::allocated(job)?;
-            one_writes(&ring, is_no_check, |rank, number| ring.put(rank, number))?;
-            ring.window.free()?;
-        }
-        Ok(())
+        one_writes_by_stores_and_puts(job, false)
+    });
+}
+
+/// Shows: MPI_Win_lock_all, MPI_MODE_NOCHECK/lock_all, MPI_Win_lock, MPI_Win_unlock_all, seed: MEM_SYNC.
+#[test]
+fn unlock_all_is_before_the_locks_of_others() {
+    on_one_host("passive::unlock_all_is_before_the_locks_of_others", &SIZES, |job| {
+        one_writes_by_stores_and_puts(job, true)
     });
 }

@@ -100,6 +100,11 @@ pub(crate) const CASES: &[Case] = &[
         run: run_near_lock_all,
     },
     Case {
+        name: "near_put_flush",
+        what: "8-byte put to a neighbour, lock held, and flush",
+        run: run_near_put_flush,
+    },
+    Case {
         name: "near_fetch_and_op",
         what: "8-byte fetch_and_op on a neighbour, lock held, and flush",
         run: run_near_fetch_and_op,
@@ -398,6 +403,23 @@ fn icount_near_lock_all_put_unlock_all(engine: &mut NullEngine, window: WindowId
     near_put(engine, window, black_box(TARGET));
     assert!(engine.unlock_all_at_once(window), "something is left to be done");
     Ok(())
+}
+
+fn run_near_put_flush(count: u32) -> Result<(), RmaError> {
+    let mut duo = Duo::near(&by_words())?;
+    duo.lock()?;
+    for _ in 0..count {
+        icount_near_put_flush(&mut duo.origin, duo.window, TARGET);
+    }
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_near_put_flush(engine: &mut NullEngine, window: WindowId, target: Rank) {
+    near_put(engine, window, target);
+    let is_flushed = engine.is_flushed(window, target) || engine.flush_at_once(window, target);
+    assert!(is_flushed, "something is under way");
 }
 
 fn run_near_fetch_and_op(count: u32) -> Result<(), RmaError> {
