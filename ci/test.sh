@@ -27,7 +27,7 @@ reasons="$(mktemp)"
 # Lines of reasons for each failed lane: what keeps only the end of the output should have most of them.
 reasons_max=18
 # Of a clean clone, not built incrementally.
-all_lanes_gb=9
+all_lanes_gb=7
 
 clean_up() {
     if [[ -n "$running" ]]; then

@@ -149,7 +149,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Completes what was posted to a target, as [`Engine::start_flush`] does, where that was complete at once.
     #[inline]
     pub fn flush_at_once(&mut self, window: WindowId, target: Rank) -> bool {
-        self.is_flushed(window, target)
+        self.is_flushed_behind_fence(window, target)
             || (self.process.at_once != DoneAtOnce::Nothing
                 && (self.find_flushed(window, target) || self.flush_parked(window, target)))
     }

@@ -9,6 +9,7 @@ use crate::flush::Phase;
 use crate::ids::{Rank, WindowId};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
+use crate::progress::DoneAtOnce;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{is_before, Sync, TargetElement};
@@ -33,6 +34,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// flush asks this first; `false` says nothing.
     #[inline]
     pub fn is_flushed(&mut self, window: WindowId, target: Rank) -> bool {
+        let process = &self.process;
+        let is_known = process.shortcut.is_flushed(window, target);
+        is_known && process.at_once.is_nothing() && process.failure.is_none()
+    }
+
+    /// The same but for a fence, which it passes.
+    #[inline]
+    pub(super) fn is_flushed_behind_fence(&mut self, window: WindowId, target: Rank) -> bool {
         let process = &mut self.process;
         let is_known = process.shortcut.is_flushed(window, target) && process.failure.is_none();
         if is_known {

@@ -124,7 +124,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ///
     /// # Safety
     /// As for [`Engine::post`].
-    #[inline]
+    #[inline(never)]
     pub(super) unsafe fn atomic_near(&mut self, w: &mut Window<E::Region>, operation: &Operation) -> bool {
         let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
         let Some(atomic) = operation.atomic() else { return false };

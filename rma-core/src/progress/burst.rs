@@ -24,6 +24,11 @@ pub(crate) enum DoneAtOnce {
 }
 
 impl DoneAtOnce {
+    #[inline]
+    pub(crate) fn is_nothing(self) -> bool {
+        self == Self::Nothing
+    }
+
     /// Notes something that others may see in another order, if it was.
     #[inline]
     pub(crate) fn note(&mut self, is_at_once: bool) {
