@@ -1,8 +1,8 @@
 //! Reductions on a peer's mapped memory, by this process's processor: the code is that of the target's
 //! engine.
 
-use core::slice;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
+use core::{ptr, slice};
 
 use rma_core::dtype::Dtype;
 use rma_core::mem::WindowMemory;
@@ -123,26 +123,39 @@ fn swap_pair(peer: &mut Peer, at: RemoteAddr, from: [u64; 2], into: [u64; 2]) ->
 }
 
 #[inline]
-fn swap_one_by_one(peer: &mut Peer, swaps: &[WordSwap]) -> Option<Swapped> {
-    let mut swapped = Swapped { count: 0, other: 0 };
-    for swap in swaps {
-        let exchange = |word: &AtomicU64| {
-            let exchanged = word.compare_exchange(swap.from, swap.into, Ordering::SeqCst, Ordering::SeqCst);
-            exchanged.unwrap_or_else(|other| other)
-        };
-        let before = match change_word(peer, swap.at, exchange) {
-            Some(before) => before,
-            // Words of a region that has gone meanwhile are nobody's.
-            None if swapped.count > 0 => return Some(swapped),
-            None => return None,
-        };
-        if before != swap.from {
-            swapped.other = before;
-            break;
+fn swap_one_by_one<const N: usize>(peer: &mut Peer, swaps: &[WordSwap; N]) -> Option<Swapped> {
+    let Peer { head, lane, accesses, known, .. } = peer;
+    let key = swaps.first()?.at.key;
+    let known = known.iter().find(|known| known.key == key)?;
+    // All of them first: nothing of two is done where one cannot be.
+    let mut places = [ptr::null_mut::<u64>(); N];
+    for (place, swap) in places.iter_mut().zip(swaps) {
+        match known.at(swap.at.addr, size_of::<u64>()) {
+            Ok(Place::Mapped(at)) if swap.at.key == key && at.addr() % size_of::<u64>() == 0 => {
+                *place = at.cast();
+            }
+            _ => return None,
         }
-        swapped.count += 1;
     }
-    Some(swapped)
+    guard::with(&head.busy(*lane), accesses, || {
+        if !known.is_there(head) {
+            return None;
+        }
+        let mut swapped = Swapped { count: 0, other: 0 };
+        for (&place, swap) in places.iter().zip(swaps) {
+            // SAFETY: as in `change_word`.
+            let word = unsafe { AtomicU64::from_ptr(place) };
+            match word.compare_exchange(swap.from, swap.into, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => swapped.count += 1,
+                Err(other) => {
+                    swapped.other = other;
+                    break;
+                }
+            }
+        }
+        fence_behind_exchange();
+        Some(swapped)
+    })
 }
 
 /// An exchange is a full fence of these processors, and of others less.

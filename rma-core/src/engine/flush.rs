@@ -9,7 +9,6 @@ use crate::flush::Phase;
 use crate::ids::{Rank, WindowId};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::progress::DoneAtOnce;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{is_before, Sync, TargetElement};

@@ -144,6 +144,13 @@ pub(crate) fn line_16_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
     let half = [swap(at(128), 50, 51), swap(at(136), 6, 61)];
     assert_eq!(ep.swap_now(peer, half), Some(Swapped { count: 1, other: 60 }));
     assert_eq!([128, 136].map(|offset| word(offset).load(Ordering::Relaxed)), [51, 60]);
+    // Words of which no instruction exchanges both.
+    word(144).store(6, Ordering::Relaxed);
+    let apart = |from, into| [swap(at(136), 60, 60), swap(at(144), from, into)];
+    let ep = &mut world.nodes[0].ep;
+    assert_eq!(ep.swap_now(peer, apart(5, 7)), Some(Swapped { count: 1, other: 6 }));
+    assert_eq!(ep.swap_now(peer, apart(6, 7)), Some(Swapped { count: 2, other: 0 }));
+    assert_eq!(word(144).load(Ordering::Relaxed), 7);
     atomics_now(&mut world, peer, (at(128), at(129)));
     assert_eq!(word(128).load(Ordering::Relaxed), 51);
     // Nothing of two is done where one cannot be.
