@@ -9,6 +9,7 @@ use crate::flush::Phase;
 use crate::ids::{Rank, WindowId};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
+use crate::progress::DoneAtOnce;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{is_before, Sync, TargetElement};
@@ -22,7 +23,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
-        if self.is_flushed(window, target) || self.find_flushed(window, target) {
+        let is_near = self.process.at_once != DoneAtOnce::Nothing;
+        if self.is_flushed_behind_fence(window, target)
+            || self.find_flushed(window, target)
+            || (is_near && self.flush_parked(window, target))
+        {
             return Ok(SyncCall::new(Call::Flush, window, Stage::AtOnce { target }));
         }
         self.begin_flush(Call::Flush, window, Some(target))?;

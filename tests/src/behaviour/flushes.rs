@@ -54,6 +54,69 @@ pub fn a_flush_that_nobody_waits_for<E: Endpoint, B: Bootstrap>(make: &impl Make
     }
 }
 
+/// A put, an atomic and a get of one target, each flushed, of which the word at `disp` was `value`.
+fn one_of_each<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    window: WindowId,
+    (target, disp): (u32, u64),
+    value: u64,
+) {
+    let (three, mut before, mut got) = (3_u64.to_le_bytes(), [0; 8], [0; 8]);
+    world.put(0, window, target, disp, &value.to_le_bytes()).unwrap();
+    world.flush(0, window, target).unwrap();
+    assert_eq!(world.word(target, window, disp as usize), value);
+    world.get_accumulate(0, window, target, disp, &three, &mut before, Dtype::U64, ReduceOp::Sum).unwrap();
+    world.flush(0, window, target).unwrap();
+    world.get(0, window, target, disp, &mut got).unwrap();
+    world.flush(0, window, target).unwrap();
+    assert_eq!((before, got), (value.to_le_bytes(), (value + 3).to_le_bytes()), "of rank {target}");
+}
+
+/// What goes to one target again and again, or to two by turns, gets where it should, and ends with the target's epoch.
+///
+/// Shows: MPI_Win_flush, MPI_ERR_RMA_SYNC, rule: access-epoch-required, rule: flush-passive-only.
+pub fn what_is_repeated_ends_with_its_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let (window, other) = (world.allocate(64), world.allocate(64));
+    let rule_of = |done: Result<(), RmaError>| done.unwrap_err().rule();
+    let (data, mut result) = ([9; 8], [0; 8]);
+    // Of the first epoch what is needed is learnt.
+    for value in [10, 20, 30] {
+        world.lock(0, window, 1, Exclusive).unwrap();
+        (0..3).for_each(|_| one_of_each(&mut world, window, (1, 8), value));
+        world.lock(0, window, 2, Shared).unwrap();
+        (0..3).for_each(|_| {
+            one_of_each(&mut world, window, (2, 16), value + 1);
+            one_of_each(&mut world, window, (1, 8), value + 2);
+        });
+        (0..3).for_each(|_| one_of_each(&mut world, window, (2, 16), value + 3));
+        world.unlock(0, window, 2).unwrap();
+        assert_eq!(rule_of(world.put(0, window, 2, 16, &data)), Some(Rule::NotLocked));
+        assert_eq!(rule_of(world.flush(0, window, 2)), Some(Rule::NotLocked));
+        (0..3).for_each(|_| one_of_each(&mut world, window, (1, 8), value + 4));
+        world.unlock(0, window, 1).unwrap();
+        let (dtype, op) = (Dtype::U64, ReduceOp::Sum);
+        let added = world.get_accumulate(0, window, 1, 8, &data, &mut result, dtype, op);
+        assert_eq!(rule_of(added), Some(Rule::NoEpoch));
+        assert_eq!(rule_of(world.put(0, window, 1, 8, &data)), Some(Rule::NoEpoch));
+        assert_eq!(rule_of(world.get(0, window, 1, 8, &mut result)), Some(Rule::NoEpoch));
+        assert_eq!(rule_of(world.flush(0, window, 1)), Some(Rule::FlushOutsidePassive));
+        for window in [window, other] {
+            lock_all(&mut world, window);
+            for target in [1, 2, 1, 1, 1, 2, 2, 2] {
+                one_of_each(&mut world, window, (target, 24), value + u64::from(target));
+            }
+        }
+        unlock_all(&mut world, window);
+        assert_eq!(rule_of(world.put(0, window, 2, 24, &data)), Some(Rule::NoEpoch));
+        one_of_each(&mut world, other, (2, 24), value);
+        unlock_all(&mut world, other);
+        assert_eq!(rule_of(world.flush(0, other, 2)), Some(Rule::FlushOutsidePassive));
+    }
+    assert_eq!([1, 2].map(|rank| world.word(rank, window, 0)), [0, 0], "nothing went elsewhere");
+    world.check_idle();
+}
+
 /// Operations that are posted later, one after the other without end, do not delay it.
 ///
 /// Shows: ours: iflush.
