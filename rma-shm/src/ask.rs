@@ -34,7 +34,7 @@ impl ShmEndpoint {
         (known, base): (Known, u64),
     ) -> Result<bool, PostError> {
         let (peer, inbox, own) = self.apart(to)?;
-        match peer.may_assist() {
+        match peer.may_assist(true) {
             May::Not => return Ok(false),
             May::Ask => {}
             May::Wake => peer.wake_if_asleep(),
@@ -82,7 +82,7 @@ impl ShmEndpoint {
         let Ok(known) = peer.region(at.key) else { return false };
         let len = dtype.size();
         // Who sleeps is woken by the packet.
-        if known.at(at.addr, len).is_err() || peer.may_assist() != May::Ask {
+        if known.at(at.addr, len).is_err() || peer.may_assist(false) != May::Ask {
             return false;
         }
         let (kind, operand, compare, result) = match atomic {

@@ -127,12 +127,12 @@ impl Asking {
     }
 
     /// Whether the peer may be asked now; `is_asleep`: that is what it says, and only who wakes it takes that back, so that
-    /// one that woke by itself goes on saying it while it polls.
+    /// one that woke by itself goes on saying it while it polls. `may_wake`: nothing else would wake it.
     #[inline]
-    pub(crate) fn may_ask(&mut self, is_asleep: bool) -> May {
+    pub(crate) fn may_ask(&mut self, is_asleep: bool, may_wake: bool) -> May {
         self.is_waking = false;
         if is_asleep && !self.is_answered {
-            return self.may_wake();
+            return if may_wake { self.may_wake() } else { May::Not };
         }
         if self.skipped > 0 {
             self.skipped -= 1;
@@ -423,7 +423,7 @@ mod tests {
     fn a_peer_that_polls_is_asked_each_time() {
         let (word, mut asking) = (Local::default(), Asking::default());
         for _ in 0..100 {
-            assert_eq!(asking.may_ask(false), May::Ask);
+            assert_eq!(asking.may_ask(false, true), May::Ask);
             let outcome = ask(&mut asking, &word, |_| serve(&word, || (), |()| true));
             assert_eq!(outcome, Outcome::Done);
         }
@@ -435,7 +435,7 @@ mod tests {
         let (word, mut asking) = (Local::default(), Asking::default());
         let mut asked = 0;
         for _ in 0..1700 {
-            if asking.may_ask(false) == May::Ask {
+            if asking.may_ask(false, true) == May::Ask {
                 asked += 1;
                 assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
                 assert!(!serve(&word, || (), |()| unreachable!("it was taken back")));
@@ -449,7 +449,7 @@ mod tests {
         let (word, mut asking) = (Local::default(), Asking::default());
         let woken_after = |asking: &mut Asking| {
             let mut copies = 1;
-            while asking.may_ask(true) != May::Wake {
+            while asking.may_ask(true, true) != May::Wake {
                 copies += 1;
             }
             copies
@@ -461,9 +461,10 @@ mod tests {
         }
         while woken_after(&mut asking) < PAUSE_ASLEEP_LAST {}
         assert_eq!(woken_after(&mut asking), PAUSE_ASLEEP_LAST);
+        assert_eq!(asking.may_ask(true, false), May::Not, "which does not count");
         assert_eq!(ask(&mut asking, &word, is_taken), Outcome::Done);
         for _ in 1..PAUSE_ASLEEP {
-            assert_eq!(asking.may_ask(true), May::Ask, "it polls");
+            assert_eq!(asking.may_ask(true, true), May::Ask, "it polls");
             assert_eq!(ask(&mut asking, &word, is_taken), Outcome::Done);
         }
         assert_eq!(ask(&mut asking, &word, |_| true), Outcome::Left);
@@ -482,8 +483,8 @@ mod tests {
             assert_eq!(outcome, Outcome::Left);
             looks
         };
-        assert_eq!((asking.may_ask(false), looks(&mut asking)), (May::Ask, LOOKS));
-        while asking.may_ask(true) != May::Wake {}
+        assert_eq!((asking.may_ask(false, true), looks(&mut asking)), (May::Ask, LOOKS));
+        while asking.may_ask(true, true) != May::Wake {}
         assert_eq!(looks(&mut asking), LOOKS_WAKING);
     }
 

@@ -213,13 +213,13 @@ impl Peer {
         (ring, &mut self.writers[class])
     }
 
-    /// Whether its processor may be asked for a small copy, or an atomic.
+    /// Whether its processor may be asked for a small copy, or an atomic; `may_wake`, if it sleeps, after it was woken.
     #[inline]
-    pub(crate) fn may_assist(&mut self) -> May {
+    pub(crate) fn may_assist(&mut self, may_wake: bool) -> May {
         let is_asleep = self.head.sleeping() != 0;
         let slot = Slot::new(&self.body, self.head.shape.slot_at());
         match self.asking.has_slot(&slot) {
-            true => self.asking.may_ask(is_asleep),
+            true => self.asking.may_ask(is_asleep, may_wake),
             false => May::Not,
         }
     }

@@ -103,7 +103,8 @@ macro_rules! suite {
                     accumulates_that_wait_are_ordered, accumulates_are_atomic, a_flag_behind_its_data,
                     any_operation_behind_any, order_among_packets_is_free, order_ends, order_with_few_elements,
                     order_in_a_fence_epoch, order_outside_epochs;
-                flushes: a_flush_that_nobody_waits_for, what_is_repeated_ends_with_its_epoch, later_operations_delay_nothing, many_flushes_under_way,
+                flushes: a_flush_that_nobody_waits_for, what_is_repeated_ends_with_its_epoch,
+                    what_is_repeated_overtakes_nothing, later_operations_delay_nothing, many_flushes_under_way,
                     flushes_of_all_and_local, flushes_of_nothing, flush_requests_outlive_their_epoch,
                     flushes_with_few_elements, targets_are_flushed_together, flush_requests_report_errors;
                 pscw: lectures_program, start_never_waits, puts_wait_for_the_post, weak_synchronization,

@@ -278,6 +278,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
         };
         if let Some(forgotten) = self.peers.make_room() {
+            self.shortcut.forget_without_element();
             self.endpoint.disconnect(forgotten);
         }
         match self.endpoint.connect(&address) {

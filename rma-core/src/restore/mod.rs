@@ -81,6 +81,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &mut self.targets[t];
         (te.window, te.rank, te.metadata) = (w.id, rank, metadata);
         w.slots.insert(&mut self.targets, t);
+        // What goes to the rank past the element would go past what is kept there.
+        self.shortcut.forget_rank(w.id, rank);
     }
 
     /// One step of RESTORE_TARGET_ELEM_RESOURCES.

@@ -28,8 +28,10 @@ pub(crate) struct Shortcut {
     near_atomic: WindowId,
     atomic: AtomicKind,
     rank: Rank,
-    /// The target's element; none of a neighbour that needs none, where atomics alone go this way.
+    /// The target's element; none of a neighbour that needs none, which puts and gets know by `near_put` and `near_get`.
     pub(crate) target: u32,
+    /// The same, or the first of all elements: what there is in any case.
+    pub(crate) counts_at: u32,
     pub(crate) peer: PeerAddr,
     pub(crate) put_tag: Tag,
     pub(crate) get_tag: Tag,
@@ -57,6 +59,7 @@ impl Shortcut {
         atomic: (OpKind::Put, Dtype::U8, ReduceOp::Replace),
         rank: Rank(NONE),
         target: NONE,
+        counts_at: 0,
         peer: PeerAddr(0),
         put_tag: Tag(0),
         get_tag: Tag(0),
@@ -78,6 +81,7 @@ impl Shortcut {
         Self {
             rank,
             target,
+            counts_at: if target == NONE { 0 } else { target },
             peer,
             len_end: message_bytes_max.min(size),
             disp_unit: metadata.disp_unit.into(),
@@ -168,12 +172,17 @@ impl Shortcut {
         }
     }
 
-    /// The same by the rank, of a target that may have no element.
+    /// The same by the rank, of a target without element: it gets one, or its lock is given back.
     #[inline]
     pub(crate) fn forget_rank(&mut self, window: WindowId, rank: Rank) {
         if self.rank == rank && (self.flushed == window || self.is_of(window)) {
             *self = Self::NONE;
         }
+    }
+
+    /// The same of all of these.
+    pub(crate) fn forget_without_element(&mut self) {
+        self.forget(NONE);
     }
 
     /// A flush of `rank`, whose element is `target`, had nothing to do.

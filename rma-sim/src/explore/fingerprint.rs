@@ -19,8 +19,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Process", "limits"),
     // Written and sent within one call, never read before it is written again.
     ("Process", "stage"),
-    // Decides about a fence of the processor, of which operations of a simulated fabric want none.
-    ("Process", "at_once"),
     // Figures for people: nothing reads them back.
     ("Process", "counters"),
     // Read only in the call that has written it.

@@ -117,6 +117,43 @@ pub fn what_is_repeated_ends_with_its_epoch<E: Endpoint, B: Bootstrap>(make: &im
     world.check_idle();
 }
 
+/// What was repeated is as any other operation once there is more to be kept of its target: it waits for the lock, and for what
+/// it is ordered behind.
+///
+/// Shows: MPI_Win_lock, MPI_Win_flush, ours: order.
+pub fn what_is_repeated_overtakes_nothing<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = world.allocate(64);
+    let (five, seven) = (5.0_f64.to_le_bytes(), 7_u64.to_le_bytes());
+    for round in 0..4 {
+        world.lock(0, window, 1, Exclusive).unwrap();
+        (0..3).for_each(|_| one_of_each(&mut world, window, (1, 8), 10 + round));
+        world.accumulate(0, window, 1, 16, &five, Dtype::F64, ReduceOp::Replace).unwrap();
+        world.engines[0].order(window, Rank(1)).unwrap();
+        world.put(0, window, 1, 16, &seven).unwrap();
+        world.flush(0, window, 1).unwrap();
+        assert_eq!(world.word(1, window, 16), 7, "a put went past what it is ordered behind");
+        (0..3).for_each(|_| one_of_each(&mut world, window, (1, 8), 20 + round));
+        // Nothing is done, and nothing under way.
+        world.put(0, window, 1, 8, &[]).unwrap();
+        world.unlock(0, window, 1).unwrap();
+        let refused = world.put(0, window, 1, 8, &seven).unwrap_err();
+        assert_eq!(refused.rule(), Some(Rule::NoEpoch));
+
+        world.lock(2, window, 1, Exclusive).unwrap();
+        world.put(2, window, 1, 24, &five).unwrap();
+        world.flush(2, window, 1).unwrap();
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.put(0, window, 1, 24, &seven).unwrap();
+        world.settle();
+        assert_eq!(world.word(1, window, 24), 5.0_f64.to_bits(), "a put without the lock");
+        world.unlock(2, window, 1).unwrap();
+        world.unlock(0, window, 1).unwrap();
+        assert_eq!(world.word(1, window, 24), 7);
+    }
+    world.check_idle();
+}
+
 /// Operations that are posted later, one after the other without end, do not delay it.
 ///
 /// Shows: ours: iflush.
