@@ -293,8 +293,16 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
         disp: u64,
         data: &mut [u8],
     ) -> Result<(), RmaError> {
-        let get = operation(Call::Get, OpKind::Get, target, disp, data.len());
-        self.post(rank, window, &Operation { result: data.as_mut_ptr(), ..get })
+        for _ in 0..STEPS_MAX {
+            let engine = &mut self.engines[rank as usize];
+            // SAFETY: bodies keep the buffers of their operations until the call that completes them.
+            let done = unsafe { engine.get(window, Rank(target), disp, data.as_mut_ptr(), data.len()) };
+            if let Poll::Ready(done) = done {
+                return done;
+            }
+            self.step();
+        }
+        panic!("hangs: rank {rank} gets no resources for a get");
     }
 
     /// accumulate of elements that the body keeps.
