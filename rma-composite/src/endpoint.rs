@@ -151,6 +151,16 @@ fn descriptors_of_both(network: &impl Endpoint, shm: &ShmEndpoint) -> Option<Own
     Some(events)
 }
 
+/// The key in shared memory of what the network knows nothing of: one that no network has. Those of ibverbs, and those that
+/// the engine wishes for, have 32 bits; a provider of libfabric's that makes longer ones sets other bits of theirs. Should one
+/// be the same all the same, whoever comes second is refused it, or has another.
+fn near_key(wish: RemoteKey) -> RemoteKey {
+    RemoteKey(wish.0 ^ NEAR_KEYS)
+}
+
+/// Of the bits of `near`, the highest is not set: it marks the keys that `rma-shm` chooses, and those of some NICs.
+const NEAR_KEYS: u64 = 0x6e65_6172 << 32;
+
 #[cold]
 fn refused(message: &str) -> ProviderError {
     ProviderError { message: message.to_owned() }
@@ -158,7 +168,8 @@ fn refused(message: &str) -> ProviderError {
 
 // SAFETY: an operation goes to one of two endpoints that keep the contract, which one follows from the peer's name, so
 // that its tag comes back from that one, and all packets to a peer take one way. Packets are told apart by their
-// buffers' numbers. What only one of both keeps is not promised (`limits`), and regions are registered with both.
+// buffers' numbers. What only one of both keeps is not promised (`limits`), and regions are registered with both, or with the
+// one that reaches whom they are for.
 unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     type Region = CompositeRegion<N::Region>;
 
@@ -217,7 +228,21 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
             // Some networks give all that is empty the same key.
             _ => None,
         };
-        Ok(CompositeRegion { _shm: shm, network })
+        Ok(CompositeRegion::of_both(shm, network))
+    }
+
+    unsafe fn register_near(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<Self::Region, ProviderError> {
+        let Ok(shm) = &mut self.shm else {
+            // SAFETY: by the caller's promise.
+            return unsafe { self.network.register_near(base, len, key) }.map(CompositeRegion::of_network);
+        };
+        // SAFETY: as above.
+        unsafe { shm.register(base, len, near_key(key)) }.map(CompositeRegion::of_shm)
     }
 
     #[inline]

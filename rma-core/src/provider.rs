@@ -50,6 +50,9 @@
 //!     line 12 says, and line 7's orders hold for it; otherwise nothing has happened, whatever the reason. Before what an
 //!     atomic or a swap has changed is seen, everything is seen that the process has done before, and everything that it
 //!     does afterwards is behind a full fence.
+//! 17. What [`Endpoint::register_near`] registers at peers of whom [`Endpoint::completes_at_once`] says so, by the same wish,
+//!     has the same key and the same first address at each, unless one of them has a region of that key already; and
+//!     operations of such peers reach it.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod atomic;
@@ -247,6 +250,25 @@ pub unsafe trait Endpoint: Send {
         len: usize,
         key: RemoteKey,
     ) -> Result<Self::Region, ProviderError>;
+
+    /// Registers memory for those peers alone of whom [`Endpoint::completes_at_once`] says so (line 17), whatever the fabric by
+    /// which others are reached does with wishes. What those find under its key is open. The default, [`Endpoint::register`],
+    /// does where there is one fabric for all.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::register`].
+    ///
+    /// # Errors
+    /// As for [`Endpoint::register`].
+    unsafe fn register_near(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<Self::Region, ProviderError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.register(base, len, key) }
+    }
 
     /// Writes `src` to the peer; the source is free on return. No completion of its own: covered by
     /// the next [`Endpoint::flush`] only. `src` is at most [`Limits::inject_bytes_max`].
@@ -513,8 +535,9 @@ pub unsafe trait Endpoint: Send {
         None
     }
 
-    /// Whether operations reach this place of a connected peer's memory, after one was refused there. `false`: what this
-    /// process is short of may come back, and nothing is wrong with the peer, whom packets reach.
+    /// Whether operations reach this place of a connected peer's memory, after one was refused there, or before the first.
+    /// `false`: what this process is short of may come back, and nothing is wrong with the peer, whom packets reach.
+    /// [`Endpoint::put_now`] and its like, which look nothing up, know of the place by this.
     fn reaches(&mut self, to: PeerAddr, at: RemoteAddr) -> bool {
         let _ = (to, at);
         true

@@ -99,6 +99,30 @@ fn regions_have_the_name_that_the_network_gives_them() {
     assert!(failed(2, 5) && failed(1, 6));
 }
 
+/// The network knows nothing of memory that is for the ranks of one host: whoever else names it is refused, and a region
+/// with the name that was wished for is another.
+#[test]
+fn memory_for_neighbours_is_nothing_to_the_network() {
+    let mut world = world();
+    let near = Window::near(&mut world.nodes[0].ep, 64, 7);
+    let window = Window::new(&mut world.nodes[0].ep, 64, 7);
+    assert_eq!((window.at(0).key, near.at(0).addr), (rma_core::ids::RemoteKey(7), 0));
+    for (word, at) in [(1_u64, near.at(8)), (2, window.at(8))] {
+        world.put(2, 0, &word.to_le_bytes(), at, word);
+    }
+    world.put(1, 0, &3_u64.to_le_bytes(), window.at(16), 3);
+    world.flush(1, 0, 4);
+    assert_eq!((near.word(8).to_le(), window.word(8).to_le(), window.word(16).to_le()), (1, 2, 3));
+    let peer = world.nodes[1].peers[0];
+    world.operate((1, 5), "put", |world| {
+        // SAFETY: a static.
+        unsafe { world.nodes[1].ep.put(peer, BYTES.as_ptr(), 8, near.at(8), rma_core::ids::Tag(5)) }
+    });
+    world.until("an outcome", |world| world.nodes[1].outcomes.iter().any(|(tag, _)| *tag == 5));
+    assert!(world.nodes[1].outcomes.iter().any(|(tag, outcome)| *tag == 5 && outcome.is_err()));
+    assert_eq!(near.word(8).to_le(), 1);
+}
+
 static BYTES: [u8; 8] = [0; 8];
 
 /// The address with one byte of the part about shared memory changed.

@@ -234,7 +234,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.words = words.map(Box::new);
         // What the provider says of memory that could not be had is to stay the last that it has said.
         if !has_failed {
-            w.line = self.windows.boards.line(&mut process.endpoint, &process.config, id);
+            w.line = self.windows.boards.line(&mut process.endpoint, &process.config, id, &own);
         }
         w.dynamic = is_dynamic.then(|| Box::new(Dynamic::new(offered, &process.config)));
         w.checker = (w.options.check == Some(true)).then(Box::default);

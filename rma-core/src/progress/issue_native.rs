@@ -24,6 +24,8 @@ pub(super) enum RemotePlace {
     Known(Metadata),
     /// The target was asked, or has to be.
     Awaited,
+    /// It was read just now, and some that are pending may be gone because of it.
+    Learnt,
     /// The operation goes by message.
     Message,
 }
@@ -49,6 +51,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let metadata = match self.remote_place(w, t, op)? {
                     RemotePlace::Known(metadata) => metadata,
                     RemotePlace::Awaited => return Ok(count),
+                    RemotePlace::Learnt => {
+                        op = self.targets[t].pending.head;
+                        continue;
+                    }
                     RemotePlace::Message => {
                         op = next;
                         continue;
@@ -69,8 +75,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if self.operations[op].regional {
             return self.region_of(w, t, op);
         }
-        match self.targets[t].metadata {
+        let known = self.targets[t].metadata;
+        match known {
             Some(metadata) => Ok(RemotePlace::Known(metadata)),
+            None if self.learn_part(w, t) => Ok(RemotePlace::Learnt),
             None => self.request_metadata(w, t).map(|()| RemotePlace::Awaited),
         }
     }

@@ -125,11 +125,38 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.peers.get(Place::of(rank)).is_some_and(|peer| self.endpoint.completes_at_once(peer))
     }
 
+    /// Reads where a neighbour's part of the window is, and how large, and refuses what is pending and outside of it. `false`:
+    /// it cannot be read, and the target has to be asked.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn learn_part(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
+        let te = &self.targets[t];
+        let (Some(peer), Some(line)) = (te.peer.filter(|_| !te.metadata_requested), &w.line) else {
+            return false;
+        };
+        // A ghost's memory is not the rank's, and where epochs are judged at the target it says more than that.
+        if w.is_served || w.checker.is_some() || !self.endpoint.completes_at_once(peer) {
+            return false;
+        }
+        let Some(metadata) = line.read(&mut self.endpoint, peer) else { return false };
+        let rank = te.rank;
+        if let Some(words) = &mut w.words {
+            // Remembered, as what a rank says when it is asked.
+            if let Some(place) = words.place_of(rank, self.rank) {
+                words.learn(rank, place, metadata);
+            }
+        }
+        self.targets[t].metadata = Some(metadata);
+        self.check_pending_ranges(w, t, &metadata);
+        self.refresh_direct(t);
+        true
+    }
+
     /// The word by which a rank is told of an epoch of post and start, if it is a neighbour. Where ghosts serve, or epochs are
-    /// judged at the target, packets keep what belongs together in order; and a notice has to say where the window is, unless
-    /// it is at the same place everywhere.
+    /// judged at the target, packets keep what belongs together in order. A word need not say where the window is, as a notice
+    /// does: who wants to know reads that where this rank has written it down.
     pub(super) fn word_to_tell(&self, w: &Window<E::Region>, told: Told, to: Rank) -> Option<RemoteAddr> {
-        let is_plain = !w.is_served && w.checker.is_none() && w.symmetric.is_some();
+        let is_plain = !w.is_served && w.checker.is_none();
         w.line.as_ref().filter(|_| is_plain)?.place_to_tell(told, self.rank, to)
     }
 

@@ -11,9 +11,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::Config;
-use crate::ids::{Rank, RemoteKey, WindowId};
+use crate::ids::{PeerAddr, Rank, RemoteKey, WindowId};
 use crate::mutation::Mutation;
 use crate::provider::{Allocation, Endpoint, Mapping, MemoryRegion, RemoteAddr};
+use crate::wire::{Metadata, Reader};
 
 /// Rounds of a barrier that have a word. Later ones, which reach further than neighbours are apart, are packets.
 const ROUNDS: u16 = 16;
@@ -30,8 +31,16 @@ const LINE: usize = (ROUNDS as usize + NEIGHBOURS as usize) * APART;
 /// Words of a board: four pages of most processors.
 const WORDS: usize = 2048;
 
-/// Windows whose lines are on one board.
-const WINDOWS: u32 = (WORDS / LINE) as u32;
+/// Windows whose lines are on one board. Behind the lines each has room for what its owner says of its part.
+const WINDOWS: u32 = (WORDS / (LINE + ABOUT)) as u32;
+
+/// Words in which the owner says where its part of a window is, and how large.
+const ABOUT: usize = APART;
+
+/// Bytes of that that are used.
+const ABOUT_BYTES: usize = Metadata::BYTES.next_multiple_of(8);
+
+const _: () = assert!(ABOUT_BYTES <= ABOUT * 8, "they fit");
 
 /// First key of the boards: apart from those of windows, dynamic windows' regions and locks.
 const KEY_BASE: u64 = 0x3000_0000;
@@ -93,7 +102,7 @@ impl<R: MemoryRegion> Board<R> {
         let kept = Kept::new(endpoint)?;
         let base = kept.page.cast::<u8>();
         // SAFETY: the words stay where they are until the region is dropped, with this, and are atomics for everybody.
-        let region = unsafe { endpoint.register(base, size_of::<Page>(), key) }.ok()?;
+        let region = unsafe { endpoint.register_near(base, size_of::<Page>(), key) }.ok()?;
         let own = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
         Some(Self { _region: region, kept, own })
     }
@@ -125,6 +134,7 @@ impl<R: MemoryRegion> Boards<R> {
         endpoint: &mut E,
         config: &Config,
         window: WindowId,
+        part: &Metadata,
     ) -> Option<Line> {
         if config.force_message_path {
             return None;
@@ -139,12 +149,14 @@ impl<R: MemoryRegion> Boards<R> {
             page: kept.page,
             own: *own,
             first: place as usize * LINE,
+            about: WINDOWS as usize * LINE + place as usize * ABOUT,
             by_packet: 0,
             posts_by_packet: 0,
             told: [0; 2],
             taken: [0; 2],
         };
         line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        line.say(part);
         Some(line)
     }
 }
@@ -158,6 +170,8 @@ pub(crate) struct Line {
     own: RemoteAddr,
     /// Its first word on the board.
     first: usize,
+    /// The first of those that say where this rank's part of the window is.
+    about: usize,
     /// The rounds of which packets have told the partner before: a word would overtake them.
     by_packet: u32,
     /// The neighbours that were told of a post by a packet before, a bit for each.
@@ -184,10 +198,37 @@ unsafe impl Send for Line {}
 impl Line {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the memory is as large, aligned, and of zeros when it came, by the contract; the board keeps it, and of
-        // everybody's accesses to it all are atomic.
+        &self.board()[self.first..self.first + LINE]
+    }
+
+    #[inline]
+    fn board(&self) -> &[AtomicU64] {
+        // SAFETY: the memory is as large, aligned, and of zeros when it came, by the contract; the board keeps it, and all
+        // that is written to it after its line was had is written atomically.
         let page = unsafe { self.page.as_ref() };
-        &page.0[self.first..self.first + LINE]
+        &page.0
+    }
+
+    /// Writes down what neighbours want to know of this rank's part of the window, before they can know that it is there.
+    fn say(&self, part: &Metadata) {
+        let bytes = part.to_bytes();
+        let words = &self.board()[self.about..self.about + ABOUT];
+        for (word, bytes) in words.iter().zip(bytes.chunks(size_of::<u64>())) {
+            let mut whole = [0; size_of::<u64>()];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+        }
+    }
+
+    /// What a neighbour has written down of its part, if this process can read it there, and it means something.
+    pub(crate) fn read<E: Endpoint>(&self, endpoint: &mut E, peer: PeerAddr) -> Option<Metadata> {
+        let mut bytes = [0_u8; ABOUT_BYTES];
+        let at = self.place_on_board(self.about);
+        // What was never named before is looked up by this.
+        let is_reached = endpoint.reaches(peer, at);
+        // SAFETY: there are as many bytes.
+        let is_read = is_reached && unsafe { endpoint.get_now(peer, bytes.as_mut_ptr(), bytes.len(), at) };
+        is_read.then(|| Metadata::decode(&mut Reader::new(&bytes)).ok()).flatten()
     }
 
     /// What the words of this rank say at this moment.
@@ -205,8 +246,12 @@ impl Line {
     }
 
     fn place_of(&self, word: usize) -> RemoteAddr {
+        self.place_on_board(self.first + word)
+    }
+
+    fn place_on_board(&self, word: usize) -> RemoteAddr {
         let own = self.own;
-        RemoteAddr { addr: own.addr.wrapping_add(8 * (self.first + word) as u64), ..own }
+        RemoteAddr { addr: own.addr.wrapping_add(8 * word as u64), ..own }
     }
 
     /// The partner's word of a barrier's round, if it may be told so.

@@ -217,8 +217,13 @@ impl<R: MemoryRegion> Words<R> {
         let words = kept.words();
         words[Word::Tickets as usize].store(Tickets::free(FIRST_TICKET).0, Ordering::Relaxed);
         let base = NonNull::from(words).cast::<u8>();
-        // SAFETY: the words stay where they are until the region is dropped, with this, and are atomics for everybody.
-        let region = unsafe { endpoint.register(base, size_of::<Line>(), key) }.ok()?;
+        let registered = match reaches_all {
+            // SAFETY: the words stay where they are until the region is dropped, with this, and are atomics for everybody.
+            true => unsafe { endpoint.register(base, size_of::<Line>(), key) },
+            // SAFETY: as above.
+            false => unsafe { endpoint.register_near(base, size_of::<Line>(), key) },
+        };
+        let region = registered.ok()?;
         let own = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
         let nobody = Known { rank: Rank(NONE), place: own, metadata };
         Some(Self {

@@ -1,4 +1,4 @@
-//! Line 12: what is complete when it is accepted.
+//! Line 12: what is complete when it is accepted. Line 17: memory for those to whom all is.
 
 use std::sync::atomic::{fence, Ordering};
 
@@ -86,4 +86,19 @@ fn what_fails_is_said<E: Endpoint>(world: &mut World<E>, window: &Window<E>) {
     assert_eq!(accepted, Accepted::Tracked);
     let is_it = |&(tag, outcome): &(u64, Result<(), _>)| tag == TAG && outcome.is_err();
     world.until("the failure", |world| world.nodes[0].outcomes.iter().any(is_it));
+}
+
+/// Each registers the same, for those alone to whom all is complete at once: the name is the same at each, and names the memory
+/// of whoever is asked.
+pub(crate) fn line_17_memory_for_neighbours_has_one_name<E: Endpoint>(mut world: World<E>) {
+    // Others, whose keys the fabric may choose, are not the same at both.
+    let _other = Window::<E>::new(&mut world.nodes[1].ep, 64, 1);
+    let near: Vec<_> = world.nodes.iter_mut().map(|node| Window::<E>::near(&mut node.ep, 64, 2)).collect();
+    let (at, peer) = (near[1].at(8), world.nodes[0].peers[1]);
+    if !world.nodes[0].ep.completes_at_once(peer) {
+        return;
+    }
+    assert_eq!(near[0].at(8), at, "at the other");
+    world.put(0, 1, &[7; 8], at, 1);
+    assert_eq!((near[0].byte(8), near[1].byte(8)), (0, 7));
 }

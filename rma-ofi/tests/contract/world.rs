@@ -93,11 +93,24 @@ pub(crate) struct Window<E: Endpoint> {
 
 impl<E: Endpoint> Window<E> {
     pub(crate) fn new(ep: &mut E, len: usize, key: u64) -> Self {
+        // SAFETY: below.
+        Self::registered(len, |base| unsafe { ep.register(base, len, RemoteKey(key)) })
+    }
+
+    /// One for peers alone to whom all is complete at once.
+    pub(crate) fn near(ep: &mut E, len: usize, key: u64) -> Self {
+        // SAFETY: below.
+        Self::registered(len, |base| unsafe { ep.register_near(base, len, RemoteKey(key)) })
+    }
+
+    /// The memory lives as long as the window, whose region is dropped first.
+    fn registered(
+        len: usize,
+        register: impl FnOnce(NonNull<u8>) -> Result<E::Region, ProviderError>,
+    ) -> Self {
         let mut bytes = vec![0u64; len.div_ceil(8)].into_boxed_slice();
         let base = NonNull::new(bytes.as_mut_ptr().cast()).unwrap();
-        // SAFETY: the memory lives as long as the window, whose region is dropped first.
-        let region = unsafe { ep.register(base, len, RemoteKey(key)) }.unwrap();
-        Self { region, bytes, base }
+        Self { region: register(base).unwrap(), bytes, base }
     }
 
     pub(crate) fn at(&self, offset: usize) -> RemoteAddr {

@@ -12,7 +12,7 @@ use rma_core::provider::{
     Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 
-use super::config::native_locks;
+use super::config::{native_locks, FabricConfig};
 use super::memory::{MemoryPointer, SimRegion};
 use super::operation::{Kind, Operation};
 use super::state::{Packet, State, Work, REFUSED};
@@ -195,17 +195,20 @@ unsafe impl Endpoint for SimEndpoint {
         len: usize,
         key: RemoteKey,
     ) -> Result<SimRegion, ProviderError> {
-        if len == 0 {
-            return Err(ProviderError {
-                message: "register: an empty region cannot be registered; give it at least one byte".into(),
-            });
-        }
-        let mut state = self.fabric.state();
-        let wish = state.config.grants_key_wishes.then_some(key);
-        let offsets = state.config.offset_addresses;
-        let registrations = &mut state.endpoints[self.index].registrations;
-        let index = registrations.add(base, len, wish, offsets);
-        Ok(SimRegion::new(self.fabric.clone(), self.index, index, registrations.get(index)))
+        let FabricConfig { grants_key_wishes, offset_addresses, .. } = self.fabric.state().config;
+        self.add_region(base, len, grants_key_wishes.then_some(key), offset_addresses)
+    }
+
+    unsafe fn register_near(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<SimRegion, ProviderError> {
+        let FabricConfig { grants_key_wishes, offset_addresses, near_ranks, .. } = self.fabric.state().config;
+        // Who is near is reached beside the fabric, which does not choose for it.
+        let is_near = near_ranks > 0;
+        self.add_region(base, len, (is_near || grants_key_wishes).then_some(key), is_near || offset_addresses)
     }
 
     fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {

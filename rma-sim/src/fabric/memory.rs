@@ -6,9 +6,9 @@ use core::ptr::NonNull;
 use std::fmt;
 
 use rma_core::ids::RemoteKey;
-use rma_core::provider::MemoryRegion;
+use rma_core::provider::{MemoryRegion, ProviderError};
 
-use super::SimFabric;
+use super::{SimEndpoint, SimFabric};
 
 /// An address that the fabric was lent: by a registration until it is dropped, or by an operation until its
 /// tag comes back.
@@ -153,6 +153,26 @@ impl Registrations {
             return Err(AccessError::OutOfRange);
         }
         Ok(Access { base: entry.base, offset: offset as usize, len })
+    }
+}
+
+impl SimEndpoint {
+    pub(super) fn add_region(
+        &self,
+        base: NonNull<u8>,
+        len: usize,
+        wish: Option<RemoteKey>,
+        offsets: bool,
+    ) -> Result<SimRegion, ProviderError> {
+        if len == 0 {
+            return Err(ProviderError {
+                message: "register: an empty region cannot be registered; give it at least one byte".into(),
+            });
+        }
+        let mut state = self.fabric.state();
+        let registrations = &mut state.endpoints[self.index].registrations;
+        let index = registrations.add(base, len, wish, offsets);
+        Ok(SimRegion::new(self.fabric.clone(), self.index, index, registrations.get(index)))
     }
 }
 

@@ -78,6 +78,22 @@ macro_rules! each {
     };
 }
 
+/// The same for a region of whichever endpoint there is.
+macro_rules! registered {
+    ($value:expr, $inner:ident => $body:expr) => {
+        match $value {
+            Fabric::Ofi($inner) => $body.map(Region::Ofi),
+            #[cfg(feature = "verbs")]
+            Fabric::Verbs($inner) => $body.map(Region::Verbs),
+            Fabric::Shm($inner) => $body.map(Region::Shm),
+            Fabric::ShmOfi($inner) => $body.map(Region::ShmOfi),
+            #[cfg(feature = "verbs")]
+            Fabric::ShmVerbs($inner) => $body.map(Region::ShmVerbs),
+        }
+        .map(FabricRegion)
+    };
+}
+
 impl FabricEndpoint {
     /// Why there was no memory when shared memory was last asked for some.
     pub(crate) fn refusal(&self) -> Option<&str> {
@@ -148,21 +164,18 @@ unsafe impl Endpoint for FabricEndpoint {
         len: usize,
         key: RemoteKey,
     ) -> Result<FabricRegion, ProviderError> {
-        let region = match &mut self.0 {
-            // SAFETY: the caller's promise; so everywhere below.
-            Fabric::Ofi(endpoint) => Region::Ofi(unsafe { endpoint.register(base, len, key) }?),
-            #[cfg(feature = "verbs")]
-            // SAFETY: as above.
-            Fabric::Verbs(endpoint) => Region::Verbs(unsafe { endpoint.register(base, len, key) }?),
-            // SAFETY: as above.
-            Fabric::Shm(endpoint) => Region::Shm(unsafe { endpoint.register(base, len, key) }?),
-            // SAFETY: as above.
-            Fabric::ShmOfi(endpoint) => Region::ShmOfi(unsafe { endpoint.register(base, len, key) }?),
-            #[cfg(feature = "verbs")]
-            // SAFETY: as above.
-            Fabric::ShmVerbs(endpoint) => Region::ShmVerbs(unsafe { endpoint.register(base, len, key) }?),
-        };
-        Ok(FabricRegion(region))
+        // SAFETY: the caller's promise.
+        registered!(&mut self.0, endpoint => unsafe { endpoint.register(base, len, key) })
+    }
+
+    unsafe fn register_near(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<FabricRegion, ProviderError> {
+        // SAFETY: the caller's promise.
+        registered!(&mut self.0, endpoint => unsafe { endpoint.register_near(base, len, key) })
     }
 
     #[inline(always)]

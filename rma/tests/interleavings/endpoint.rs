@@ -68,6 +68,16 @@ unsafe impl Endpoint for ModelEndpoint {
         unsafe { self.inner.register(base, len, key) }
     }
 
+    unsafe fn register_near(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<SimRegion, ProviderError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.register_near(base, len, key) }
+    }
+
     fn put_inject(&mut self, to: PeerAddr, src: &[u8], at: RemoteAddr) -> Result<(), PostError> {
         let post = self.inner.put_inject(to, src, at);
         self.told(post)
