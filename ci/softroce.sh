@@ -27,7 +27,7 @@ declare -A parts=(
     [down]="cables that are cut and ports that are down, for a while and for good, and peers that are killed"
     [contract_ofi]="the provider contract on libfabric's verbs;ofi_rxm, with other processes that sleep and die"
     [ofi]="an extract of the conformance suite on libfabric's verbs;ofi_rxm, each test in a process of its own"
-    [jobs]="real processes under rmarun on rma-verbs, and on verbs;ofi_rxm"
+    [jobs]="real processes under rmarun on rma-verbs, alone and beside shared memory, and on verbs;ofi_rxm"
     [table]="what each optimization gains on rma-verbs, and on verbs;ofi_rxm, with 1 and 16 operations, and locks by atomics beside locks by message"
     [perftest]="latency and rate of rma-verbs beside perftest's, and memory for each connection"
 )
@@ -368,11 +368,28 @@ job() {
         --provider "$provider" "$built/$1" "${@:2}"
 }
 
+# Beside a device, which chooses keys, ranks of one host tell each other of epochs by words: the packets of a job with many
+# epochs are those of its beginning and its end.
+words_beside() {
+    local sync
+    for sync in fence pscw; do
+        rm -f "$shared"/metrics.*
+        RMA_NIC=rxe0 RMA_METRICS="$shared/metrics.prom" job shm+verbs 2 \
+            rma-bench latency --sync "$sync" --sizes 8:8 --iterations 500 --warmup 50 --rounds 2 &&
+            cat "$shared"/metrics.*.prom | awk -v sync="$sync" '
+                /^rma_packets_sent_total/ { packets += $2 }
+                /^rma_words_told_total/ { words += $2 }
+                END { print sync, packets + 0, "packets,", words + 0, "words"; exit !(packets < 500 && words > 1000) }' ||
+            return
+    done
+}
+
 # rma-verbs on one device, and on both; libfabric takes one.
 part_jobs() {
     RMA_NIC=rxe0 job verbs 2 rma-processes --limit 100 &&
         RMA_NIC=rxe0,rxe1 job verbs 4 rma-processes --limit 100 &&
         RMA_FORCE_MESSAGE_PATH=1 RMA_NIC=rxe0,rxe1 job verbs 3 rma-processes --limit 100 &&
+        RMA_NIC=rxe0 job shm+verbs 2 rma-processes --limit 100 && words_beside &&
         RMA_INTERFACE=veth0 job 'verbs;ofi_rxm' 2 rma-processes --limit 100 &&
         RMA_MR_LOCAL=1 RMA_INTERFACE=veth0 job 'verbs;ofi_rxm' 2 rma-processes --limit 100
 }

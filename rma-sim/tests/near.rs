@@ -12,7 +12,8 @@ use rma_sim::{FabricConfig, SimFabric};
 fn line_17_memory_for_neighbours_has_one_name() {
     static WORDS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
     let base = |word: usize| NonNull::from(&WORDS[word]).cast();
-    for (grants_key_wishes, offset_addresses) in [(true, true), (true, false), (false, true), (false, false)] {
+    for (grants_key_wishes, offset_addresses) in [(true, true), (true, false), (false, true), (false, false)]
+    {
         let fabric = SimFabric::new(FabricConfig {
             near_ranks: 2,
             grants_key_wishes,

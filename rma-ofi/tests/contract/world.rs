@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::provider::{
-    Accepted, Completion, CompletionBatch, Endpoint, FabricCode, MemoryRegion, Post, PostError, RemoteAddr,
-    SendClass,
+    Accepted, Completion, CompletionBatch, Endpoint, FabricCode, MemoryRegion, Post, PostError,
+    ProviderError, RemoteAddr, SendClass,
 };
 
 /// Nothing that is bounded takes so long; a test that waits longer has found a hang.

@@ -69,7 +69,7 @@ fn of_rank(path: &Path, rank: u32) -> PathBuf {
 }
 
 /// What is one number.
-fn totals(counters: &Counters) -> [(&'static str, &'static str, u64); 14] {
+fn totals(counters: &Counters) -> [(&'static str, &'static str, u64); 15] {
     [
         ("packet_bytes_sent_total", "Bytes of packets sent.", counters.packet_bytes_sent),
         ("packet_bytes_received_total", "Bytes of packets received.", counters.packet_bytes_received),
@@ -85,6 +85,11 @@ fn totals(counters: &Counters) -> [(&'static str, &'static str, u64); 14] {
             "round_trips_total",
             "Round trips that calls waited for, one after the other.",
             counters.round_trips,
+        ),
+        (
+            "words_told_total",
+            "Rounds of fences, posts and COMPLETEs that neighbours were told by a word.",
+            counters.words_told,
         ),
         ("barriers_waited_total", "Barriers that a fence waited for.", counters.barriers_waited),
         ("restored_targets_total", "Target elements won back under pressure.", counters.restored_targets),
