@@ -45,6 +45,7 @@ macro_rules! lines {
             one_process 1 an_endpoint_reaches_itself;
             vectors 2 line_10_vectors_move_their_pieces;
             at_once 2 line_12_what_is_complete_when_it_is_accepted_is_over;
+            at_once 2 line_17_memory_for_neighbours_has_one_name;
             data 2 line_13_data_come_behind_their_bytes;
             atomics 3 atomics_of_the_device_are_atomic;
             atomics 2 atomics_that_would_break_the_connection_are_refused;
