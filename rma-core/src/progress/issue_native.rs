@@ -75,12 +75,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if self.operations[op].regional {
             return self.region_of(w, t, op);
         }
-        let known = self.targets[t].metadata;
-        match known {
+        match self.targets[t].metadata {
             Some(metadata) => Ok(RemotePlace::Known(metadata)),
-            None if self.learn_part(w, t) => Ok(RemotePlace::Learnt),
-            None => self.request_metadata(w, t).map(|()| RemotePlace::Awaited),
+            None => self.find_out_place(w, t),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_out_place(&mut self, w: &mut Window<E::Region>, t: u32) -> Result<RemotePlace, Again> {
+        if self.learn_part(w, t) {
+            return Ok(RemotePlace::Learnt);
+        }
+        self.request_metadata(w, t).map(|()| RemotePlace::Awaited)
     }
 
     /// Posts all pieces of one operation. `false`: it has to wait for an earlier one.

@@ -127,8 +127,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Reads where a neighbour's part of the window is, and how large, and refuses what is pending and outside of it. `false`:
     /// it cannot be read, and the target has to be asked.
-    #[cold]
-    #[inline(never)]
     pub(super) fn learn_part(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
         let te = &self.targets[t];
         let (Some(peer), Some(line)) = (te.peer.filter(|_| !te.metadata_requested), &w.line) else {
