@@ -30,7 +30,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         // So that whoever says that operations are complete ends the burst.
-        self.at_once = DoneAtOnce::Unfenced;
+        self.at_once = DoneAtOnce::UNFENCED;
         let is_short = self.burst.go_on();
         // Packets that wait or are under way come first, also those of an element that was given up.
         let te = &self.targets[t];

@@ -11,7 +11,7 @@ use crate::info::Flavor;
 use crate::lock::words::{holder_of, Claim, Word};
 use crate::lock::LockType;
 use crate::pool::NONE;
-use crate::progress::{DoneAtOnce, Process};
+use crate::progress::Process;
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
 use crate::table::{ParkedLock, Sync};
@@ -150,7 +150,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     #[inline]
     pub fn flush_at_once(&mut self, window: WindowId, target: Rank) -> bool {
         self.is_flushed_behind_fence(window, target)
-            || (self.process.at_once != DoneAtOnce::Nothing
+            || (!self.process.at_once.is_nothing()
                 && (self.find_flushed(window, target) || self.flush_parked(window, target)))
     }
 }

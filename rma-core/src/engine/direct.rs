@@ -9,7 +9,7 @@ use crate::bootstrap::Bootstrap;
 use crate::error::RmaError;
 use crate::ids::{Rank, WindowId};
 use crate::pool::NONE;
-use crate::progress::{DoneAtOnce, Process, TagKind};
+use crate::progress::{Process, TagKind};
 use crate::provider::{Accepted, Endpoint};
 use crate::table::{Shortcut, TargetElement};
 use crate::wire::OpKind;
@@ -374,7 +374,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Process { shortcut: way, endpoint, counters, at_once, failure, .. } = &mut self.process;
         let Some(at) = way.near_atomic_at(window, target, disp, (kind, dtype, op)) else { return false };
         let Some(atomic) = operation.atomic() else { return false };
-        if len != dtype.size() || *at_once != DoneAtOnce::Nothing || failure.is_some() {
+        if len != dtype.size() || !at_once.is_nothing() || failure.is_some() {
             return false;
         }
         // SAFETY: the caller's promise.

@@ -9,7 +9,6 @@ use crate::flush::Phase;
 use crate::ids::{Rank, WindowId};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::progress::DoneAtOnce;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{is_before, Sync, TargetElement};
@@ -23,7 +22,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
-        let is_near = self.process.at_once != DoneAtOnce::Nothing;
+        let is_near = !self.process.at_once.is_nothing();
         if self.is_flushed_behind_fence(window, target)
             || self.find_flushed(window, target)
             || (is_near && self.flush_parked(window, target))

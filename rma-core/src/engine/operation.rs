@@ -277,7 +277,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Result<(), RmaError> {
         let call = operation.call;
         // It is made of stores by this processor, as operations on neighbours are.
-        self.process.at_once = DoneAtOnce::Unfenced;
+        self.process.at_once = DoneAtOnce::UNFENCED;
         let w = self.window(call, window)?;
         let state = w.state();
         if state == WindowState::PerTarget && w.self_lock == SelfLock::None {

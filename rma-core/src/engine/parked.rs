@@ -108,7 +108,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(super) fn count_put(&mut self, len: usize) {
         self.counters.native_puts += 1;
         self.counters.native_bytes += len as u64;
-        self.at_once = DoneAtOnce::Unfenced;
+        self.at_once = DoneAtOnce::UNFENCED;
     }
 
     /// The same of a get.
@@ -116,7 +116,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(super) fn count_get(&mut self, len: usize) {
         self.counters.native_gets += 1;
         self.counters.native_bytes += len as u64;
-        self.at_once = DoneAtOnce::Unfenced;
+        self.at_once = DoneAtOnce::UNFENCED;
     }
 
     /// An atomic of one element on a neighbour, where it is the fabric's; an element is asked, where there is one, and not
@@ -152,7 +152,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.counters.native_atomics += 1;
         self.counters.native_bytes += len as u64;
         // By line 16.
-        self.at_once = DoneAtOnce::Fenced;
+        self.at_once = DoneAtOnce::FENCED;
         true
     }
 

@@ -12,28 +12,34 @@ pub(crate) struct Burst {
 }
 
 /// What was done at once since everything was complete the last time.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum DoneAtOnce {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// Something, the last of which was a full fence of the processor, as atomics at once are.
-    Fenced,
-    /// Something that others may see in another order.
-    Unfenced,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DoneAtOnce {
+    is_any: bool,
+    is_unfenced: bool,
 }
 
 impl DoneAtOnce {
+    pub(crate) const NOTHING: Self = Self { is_any: false, is_unfenced: false };
+    /// Something, the last of which was a full fence of the processor, as atomics at once are.
+    pub(crate) const FENCED: Self = Self { is_any: true, is_unfenced: false };
+    /// Something that others may see in another order.
+    pub(crate) const UNFENCED: Self = Self { is_any: true, is_unfenced: true };
+
     #[inline]
     pub(crate) fn is_nothing(self) -> bool {
-        self == Self::Nothing
+        !self.is_any
     }
 
-    /// Notes something that others may see in another order, if it was.
+    #[inline]
+    pub(crate) fn is_unfenced(self) -> bool {
+        self.is_unfenced
+    }
+
+    /// Notes something that others may see in another order, if it was at once.
     #[inline]
     pub(crate) fn note(&mut self, is_at_once: bool) {
         if is_at_once {
-            *self = Self::Unfenced;
+            *self = Self::UNFENCED;
         }
     }
 }

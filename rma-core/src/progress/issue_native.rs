@@ -208,7 +208,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             _ => self.counters.native_atomics += 1,
         }
         if accepted == Accepted::Complete {
-            self.at_once = DoneAtOnce::Unfenced;
+            self.at_once = DoneAtOnce::UNFENCED;
             return;
         }
         element.outstanding += 1;

@@ -114,7 +114,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let told = self.endpoint.tell(peer, at, word);
         if told == Ok(true) {
             self.counters.words_told += 1;
-            self.at_once = DoneAtOnce::Nothing;
+            self.at_once = DoneAtOnce::NOTHING;
             self.burst.end();
         }
         told

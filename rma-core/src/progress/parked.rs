@@ -240,7 +240,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// What was done is seen by everybody, as behind [`Process::pass_fence`].
     #[inline(always)]
     fn on_full_fence(&mut self) {
-        self.at_once = DoneAtOnce::Nothing;
+        self.at_once = DoneAtOnce::NOTHING;
         self.burst.end();
     }
 

@@ -179,7 +179,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             failure: None,
             unanswered: None,
             unanswered_polls: 0,
-            at_once: DoneAtOnce::Nothing,
+            at_once: DoneAtOnce::NOTHING,
             burst: Burst::default(),
             regions_registered: 0,
             losses: Losses::new(),
@@ -383,10 +383,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Implements: seed: MEM_SYNC.
     #[inline]
     pub(crate) fn pass_fence(&mut self) {
-        match core::mem::take(&mut self.at_once) {
-            DoneAtOnce::Nothing => return,
-            DoneAtOnce::Fenced => {}
-            DoneAtOnce::Unfenced => fence(Ordering::SeqCst),
+        let done = core::mem::replace(&mut self.at_once, DoneAtOnce::NOTHING);
+        if done.is_nothing() {
+            return;
+        }
+        if done.is_unfenced() {
+            fence(Ordering::SeqCst);
         }
         self.burst.end();
     }
