@@ -9,9 +9,11 @@ use rma_conformance::imposed::{Addresses, Fabric, Imposed, VERBS};
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
 use rma_core::bootstrap::ADDRESS_BYTES_MAX;
+use rma_core::dtype::Dtype;
 use rma_core::engine::FenceAssert;
 use rma_core::ids::WindowId;
 use rma_core::info::LockProtocol;
+use rma_core::op::ReduceOp;
 use rma_core::provider::ProviderError;
 use rma_ofi::profile::RemoteCompletion;
 use rma_ofi::{Ofi, OfiEndpoint};
@@ -146,6 +148,36 @@ fn epochs_of_neighbours_are_no_packets_whatever_the_network_chooses() {
         before = now;
     }
     world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Accumulates are packets there, and COMPLETE goes with them; nobody answers.
+///
+/// Shows: MPI_Win_start, MPI_Win_complete, MPI_Accumulate.
+#[test]
+fn accumulates_of_an_epoch_are_one_packet_whatever_the_network_chooses() {
+    let mut world = choosing(Spec::ranks(2), |_| 0);
+    let window = world.allocate(64);
+    for number in 1..=3_u8 {
+        let value = f64::from(number).to_le_bytes();
+        let before = [0, 1].map(|rank| world.counters(rank));
+        world.expose(1, window, &[0]).unwrap();
+        world.start(0, window, &[1]).unwrap();
+        for disp in [0, 8] {
+            world.accumulate(0, window, 1, disp, &value, Dtype::F64, ReduceOp::Replace).unwrap();
+        }
+        let started = world.engines[0].start_complete(window);
+        world.wait(0, started).unwrap();
+        let started = world.engines[1].start_wait(window);
+        world.wait(1, started).unwrap();
+        assert_eq!(world.memory(1, window)[..16], [value, value].concat());
+        let packets = [0, 1].map(|rank| {
+            let sent = world.counters(rank).since(&before[rank as usize]).packets_sent;
+            sent.iter().sum::<u64>()
+        });
+        assert_eq!(packets, [1, 0]);
+    }
     world.free(window).unwrap();
     world.check_idle();
 }
