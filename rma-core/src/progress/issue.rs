@@ -97,12 +97,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !self.targets[t].words.is_idle() {
             self.issue_words(w, t)?;
         }
-        let te = &self.targets[t];
-        if te.metadata.is_none() && w.line.is_some() && !te.pending.is_empty() {
-            // A neighbour that has posted by a word has not said where its part is: what is outside is found before anything
-            // leaves, and COMPLETE needs no answer.
-            self.learn_part(w, t);
-        }
         let native = self.issue_native(w, t)?;
         self.issue_notes(w, t)?;
         let messages = self.issue_messages(w, t)?;

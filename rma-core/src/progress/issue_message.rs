@@ -113,6 +113,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.sort_gets_to_tail(w, t);
         }
         let Some(peer) = self.targets[t].peer else { return Err(Again) };
+        if w.line.is_some() && self.targets[t].metadata.is_none() {
+            // A neighbour that has posted by a word has not said where its part is: what is outside is found before it
+            // leaves, and COMPLETE needs no answer.
+            self.learn_part(w, t);
+        }
         loop {
             let most = if self.config.coalesce { u32::MAX } else { 1 };
             let packed = self.pack(w, t, most, false);

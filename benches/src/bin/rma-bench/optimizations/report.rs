@@ -4,7 +4,7 @@ use std::io::Write;
 
 use rma::{Config, LockProtocol};
 use rma_bench::output::Format;
-use rma_bench::record::{Record, Unit};
+use rma_bench::record::{rounded, Record, Unit};
 use rma_bench::sequence::Message;
 use rma_bench::stats::Tally;
 use rma_bench::table::{Cell, Table};
@@ -92,8 +92,8 @@ fn record(reporter: &Reporter, results: &Results<'_>, line: &Line<'_>) -> Record
         "median_us": micro(measured.samples.median_us()),
         "p99_us": micro(measured.samples.quantile_us(0.99)),
         "raw_round_trip_us": micro(raw_samples.median_us()),
-        "ratio_raw": micro(line.ratio_raw),
-        "ratio_all_off": micro(line.ratio_all_off),
+        "ratio_raw": rounded(line.ratio_raw),
+        "ratio_all_off": rounded(line.ratio_all_off),
         "iterations": options.iterations,
         "messages": messages(results, line),
     });
@@ -138,7 +138,7 @@ fn messages(results: &Results<'_>, line: &Line<'_>) -> Value {
 /// Epochs of more operations are not shown message by message.
 const SHOWN_MAX: usize = 64;
 
-/// To the nanosecond, or the thousandth.
+/// To the nanosecond.
 fn micro(value: f64) -> Value {
     json!((value * 1000.0).round() / 1000.0)
 }
