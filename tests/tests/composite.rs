@@ -107,8 +107,9 @@ suite!(pairs_keys, Choosing, |spec| choosing(spec, |rank| rank / 2), differ: ran
 fn epochs_around(world: &mut Choosing, window: WindowId, number: u8) -> (u64, u64) {
     let ranks = world.engines.len() as u32;
     let next = |rank: u32| (rank + 1) % ranks;
+    let data = [number];
     for rank in world.ranks() {
-        world.put(rank, window, next(rank), 0, &[number]).unwrap();
+        world.put(rank, window, next(rank), 0, &data).unwrap();
     }
     world.fence(window, FenceAssert { no_succeed: true, ..FenceAssert::default() }).unwrap();
     for rank in world.ranks() {
@@ -116,7 +117,7 @@ fn epochs_around(world: &mut Choosing, window: WindowId, number: u8) -> (u64, u6
     }
     for rank in world.ranks() {
         world.start(rank, window, &[next(rank)]).unwrap();
-        world.put(rank, window, next(rank), 1, &[number]).unwrap();
+        world.put(rank, window, next(rank), 1, &data).unwrap();
         let started = world.engines[rank as usize].start_complete(window);
         world.wait(rank, started).unwrap();
     }

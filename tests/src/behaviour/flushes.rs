@@ -61,15 +61,16 @@ fn one_of_each<E: Endpoint, B: Bootstrap>(
     (target, disp): (u32, u64),
     value: u64,
 ) {
-    let (three, mut before, mut got) = (3_u64.to_le_bytes(), [0; 8], [0; 8]);
-    world.put(0, window, target, disp, &value.to_le_bytes()).unwrap();
+    let (first, three) = (value.to_le_bytes(), 3_u64.to_le_bytes());
+    let (mut before, mut got) = ([0; 8], [0; 8]);
+    world.put(0, window, target, disp, &first).unwrap();
     world.flush(0, window, target).unwrap();
     assert_eq!(world.word(target, window, disp as usize), value);
     world.get_accumulate(0, window, target, disp, &three, &mut before, Dtype::U64, ReduceOp::Sum).unwrap();
     world.flush(0, window, target).unwrap();
     world.get(0, window, target, disp, &mut got).unwrap();
     world.flush(0, window, target).unwrap();
-    assert_eq!((before, got), (value.to_le_bytes(), (value + 3).to_le_bytes()), "of rank {target}");
+    assert_eq!((before, got), (first, (value + 3).to_le_bytes()), "of rank {target}");
 }
 
 /// What goes to one target again and again, or to two by turns, gets where it should, and ends with the target's epoch.
