@@ -362,8 +362,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
-    /// An atomic of the kind that was done last, on the target that was flushed last, with nothing in between: neither is
-    /// anything to be looked at that the other has not seen, and a flush behind it has as little to do. `false`: not so, and
+    /// An atomic of the kind that was done last, on the target that was flushed last, with nothing else posted since: what
+    /// the last one has looked at is still so, and a flush behind this one has nothing to do either. `false`: not so, and
     /// nothing happened.
     ///
     /// # Safety

@@ -30,7 +30,7 @@ pub(crate) struct Shortcut {
     rank: Rank,
     /// The target's element; none of a neighbour that needs none, which puts and gets know by `near_put` and `near_get`.
     pub(crate) target: u32,
-    /// The same, or the first of all elements: what there is in any case.
+    /// The same, or the first of all elements: what there is in any case, so that who counts there need not ask.
     pub(crate) counts_at: u32,
     pub(crate) peer: PeerAddr,
     pub(crate) put_tag: Tag,
