@@ -28,10 +28,11 @@ declare -A parts=(
     [contract_ofi]="the provider contract on libfabric's verbs;ofi_rxm, with other processes that sleep and die"
     [ofi]="an extract of the conformance suite on libfabric's verbs;ofi_rxm, each test in a process of its own"
     [jobs]="real processes under rmarun on rma-verbs, alone and beside shared memory, and on verbs;ofi_rxm"
+    [ptrace]="an ordinary user's jobs in shared memory where the kernel keeps debuggers from processes, as Ubuntu's does"
     [table]="what each optimization gains on rma-verbs, and on verbs;ofi_rxm, with 1 and 16 operations, and locks by atomics beside locks by message"
     [perftest]="latency and rate of rma-verbs beside perftest's, and memory for each connection"
 )
-order=(contract conformance choices messages hosts lossy down contract_ofi ofi jobs table perftest)
+order=(contract conformance choices messages hosts lossy down contract_ofi ofi jobs ptrace table perftest)
 
 limit="${RMA_SOFTROCE_LIMIT:-1800}"
 tests="${RMA_SOFTROCE_TESTS:-}"
@@ -122,7 +123,7 @@ build() {
     if has ofi; then
         cargo test --locked --no-run -p rma-conformance --test verbs_ofi --features verbs >>"$log" 2>&1 || failed_build
     fi
-    if has jobs || has table; then
+    if has jobs || has ptrace || has table; then
         cargo build --locked -p launcher -p rma-processes -p rma-bench --bins >>"$log" 2>&1 || failed_build
     fi
     if has perftest; then
@@ -392,6 +393,29 @@ part_jobs() {
         RMA_NIC=rxe0 job shm+verbs 2 rma-processes --limit 100 && words_beside &&
         RMA_INTERFACE=veth0 job 'verbs;ofi_rxm' 2 rma-processes --limit 100 &&
         RMA_MR_LOCAL=1 RMA_INTERFACE=veth0 job 'verbs;ofi_rxm' 2 rma-processes --limit 100
+}
+
+# as_user COMMAND...: without any of root's rights.
+as_user() {
+    env -u RMA_SOFTROCE_LIMIT -u RMA_SOFTROCE_TESTS HOME=/ setpriv --reuid=65534 --regid=65534 --clear-groups \
+        --inh-caps=-all --bounding-set=-all "$@"
+}
+
+# The ranks of a host allow each other what the kernel forbids, but not where a setting says that they shall not.
+part_ptrace() {
+    local built="${CARGO_TARGET_DIR:-target}/debug" info attach expected
+    sysctl -q kernel.yama.ptrace_scope=1
+    for attach in 1 0; do
+        info="$(as_user env RMA_SHM_ATTACH="$attach" "$built/rmarun" -n 2 --provider shm "$built/rma-bench" info)" || return
+        expected="other copied by the kernel"
+        ((attach == 1)) || expected="packets for other"
+        grep -F "$expected" <<<"$info" || {
+            printf 'RMA_SHM_ATTACH=%s, and nothing says: %s\n%s\n' "$attach" "$expected" "$info"
+            return 1
+        }
+    done
+    as_user "$built/rmarun" -n 3 --timeout "$((limit / 2))" --provider shm "$built/rma-processes" --limit 100 &&
+        as_user "$built/rmarun" -n 2 --timeout "$((limit / 2))" --provider shm+tcp "$built/rma-processes" --limit 100
 }
 
 part_table() {

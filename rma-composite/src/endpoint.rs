@@ -54,7 +54,8 @@ impl<N: Endpoint> CompositeEndpoint<N> {
         let shm = shm.and_then(|shm| match shm.reach() {
             Reach::Attached | Reach::Mapped => Ok(shm),
             Reach::Allocated | Reach::Packets => Err(refused(
-                "the kernel does not let processes of one user at each other's memory (process_vm_readv)",
+                "processes of one user do not get at each other's memory (process_vm_readv): the kernel forbids it, as in \
+                 some containers, or RMA_SHM_ATTACH=0 does",
             )),
         });
         let shm = shm.and_then(|shm| {

@@ -21,8 +21,6 @@ pub const REPLY_BUFFERS_MAX: usize = 4096;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// LOCK, operations and UNLOCK travel in one packet when they fit (`RMA_SINGLE_OP_LOCK`).
-    ///
-    /// Implements: seed: single_op_opt_threshold.
     pub single_op_lock: bool,
     /// DONE and UNLOCK ride on the last packet of operations, or follow native ones without waiting
     /// where the fabric keeps them behind (`RMA_PIGGYBACK`).
@@ -56,7 +54,10 @@ pub struct Config {
     /// Put, get and atomics travel as packets even where the fabric could do them
     /// (`RMA_FORCE_MESSAGE_PATH`).
     pub force_message_path: bool,
-    /// Largest payload, in bytes, of an operation that may be kept back and share a packet.
+    /// Largest payload, in bytes, of an operation that may be kept back and share a packet (`RMA_SINGLE_OP_THRESHOLD`).
+    /// Puts wait up to a packet's size where the fabric's own take a round trip more.
+    ///
+    /// Implements: seed: single_op_opt_threshold.
     ///
     /// At most [`THRESHOLD_BYTES_MAX`].
     pub small_bytes_max: usize,
@@ -204,7 +205,7 @@ impl Config {
         let things = THINGS_MAX as usize;
         let sizes = [
             ("piggyback_threshold (RMA_PIGGYBACK_THRESHOLD)", self.piggyback_threshold as usize, things),
-            ("small_bytes_max", self.small_bytes_max, THRESHOLD_BYTES_MAX),
+            ("small_bytes_max (RMA_SINGLE_OP_THRESHOLD)", self.small_bytes_max, THRESHOLD_BYTES_MAX),
             (
                 "native_block_bytes_min (RMA_NATIVE_BLOCK_BYTES)",
                 self.native_block_bytes_min,

@@ -90,7 +90,11 @@ impl ShmEndpoint {
         options.check()?;
         let shape = Shape::of(options);
         let own = Arc::new(Own::new(shape)?);
-        let allowed = *ALLOWED.get_or_init(|| attach::ask(own.location.fd));
+        let wants_copies = matches!(options.reach, None | Some(Reach::Attached));
+        if wants_copies {
+            attach::admit();
+        }
+        let allowed = *ALLOWED[usize::from(wants_copies)].get_or_init(|| attach::ask(own.location.fd));
         if !allowed.open {
             return Err(refused(
                 "the kernel does not let processes open each other's files in /proc/PID/fd, or hear of each other's \
@@ -399,8 +403,8 @@ fn native(reach: Reach) -> NativeOps {
     native
 }
 
-/// What the kernel has said, asked once in a process.
-static ALLOWED: OnceLock<Allowed> = OnceLock::new();
+/// What the kernel has said, asked once in a process before it has admitted others to its memory, and once after that.
+static ALLOWED: [OnceLock<Allowed>; 2] = [OnceLock::new(), OnceLock::new()];
 /// The highest bit of a name's upper half.
 const NAMES: u32 = 1 << 31;
 /// Names the bell among the watched processes; no peer has this name.

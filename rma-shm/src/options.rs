@@ -11,7 +11,8 @@ pub enum Reach {
     /// All registered memory is such memory, so that everything is offered everywhere. Registering any other is an
     /// error.
     Mapped,
-    /// Into other memory the kernel copies (`process_vm_writev`), where it lets processes of one user do that.
+    /// Into other memory the kernel copies (`process_vm_writev`), where it lets processes of one user do that. Where it
+    /// wants each process's leave for that (Yama's `ptrace_scope` of 1), opening the endpoint gives it.
     Attached,
     /// Other memory is not reached: what is meant for it travels as packets.
     Allocated,
@@ -47,7 +48,8 @@ pub enum HugePages {
 /// ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// `None`: [`Reach::Attached`] where a child process can read this one's memory, else [`Reach::Allocated`].
+    /// `None`: [`Reach::Attached`] where a child process can read this one's memory, if need be with its leave, else
+    /// [`Reach::Allocated`].
     pub reach: Option<Reach>,
     /// Largest packet, bytes; 512 to 65,536.
     pub packet_bytes: usize,

@@ -134,6 +134,7 @@ fn config_of(settings: &Settings) -> Config {
         config.lock_protocol = protocol;
     }
     count(settings, "RMA_PIGGYBACK_THRESHOLD", &mut config.piggyback_threshold);
+    count(settings, "RMA_SINGLE_OP_THRESHOLD", &mut config.small_bytes_max);
     count(settings, "RMA_NATIVE_BLOCK_BYTES", &mut config.native_block_bytes_min);
     count(settings, "RMA_NATIVE_REGION_BYTES", &mut config.native_region_bytes_min);
     count(settings, "RMA_REGION_RECORDS", &mut config.region_records);
@@ -175,6 +176,7 @@ fn fabric_of(settings: &Settings) -> FabricOptions {
     count(settings, "RMA_VERBS_TRAFFIC_CLASS", &mut verbs.traffic_class);
     count(settings, "RMA_VERBS_PKEY_INDEX", &mut verbs.partition_index);
     fabric.shm_reserve = settings.switch("RMA_SHM_RESERVE") == Some(true);
+    fabric.shm_attach = settings.switch("RMA_SHM_ATTACH") != Some(false);
     fabric.shm_huge_pages = match settings.text("RMA_SHM_HUGE_PAGES") {
         Some("transparent") => HugePages::Transparent,
         Some("2M") => HugePages::Of2M,
@@ -241,6 +243,7 @@ mod tests {
             ("RMA_MEMORY_MODEL", "separate"),
             ("RMA_LOCK_PROTOCOL", "nic"),
             ("RMA_PIGGYBACK_THRESHOLD", "2"),
+            ("RMA_SINGLE_OP_THRESHOLD", "100"),
             ("RMA_NATIVE_BLOCK_BYTES", "11"),
             ("RMA_SLOTS", "3"),
             ("RMA_OPERATION_POOL", "4"),
@@ -270,6 +273,7 @@ mod tests {
             memory_model: MemoryModel::Separate,
             lock_protocol: LockProtocol::Nic,
             piggyback_threshold: 2,
+            small_bytes_max: 100,
             native_block_bytes_min: 11,
             slots: 3,
             operation_pool: 4,
@@ -315,6 +319,9 @@ mod tests {
             let fabric = options(&[("RMA_SHM_RESERVE", "1"), ("RMA_SHM_HUGE_PAGES", text)]).fabric;
             assert_eq!((fabric.shm_reserve, fabric.shm_huge_pages), (true, huge));
             assert_eq!(fabric.shm(2).pages, rma_shm::Pages { reserve: true, huge });
+        }
+        for (text, reach) in [("1", None), ("0", Some(rma_shm::Reach::Allocated))] {
+            assert_eq!(options(&[("RMA_SHM_ATTACH", text)]).fabric.shm(2).reach, reach, "{text}");
         }
     }
 

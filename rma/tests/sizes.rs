@@ -32,7 +32,7 @@ const SIZES: [Size; 17] = [
     size!(peers, Some("RMA_PEERS"), THINGS_MAX),
     size!(native_block_bytes_min, Some("RMA_NATIVE_BLOCK_BYTES"), THRESHOLD_BYTES_MAX),
     size!(native_region_bytes_min, Some("RMA_NATIVE_REGION_BYTES"), THRESHOLD_BYTES_MAX),
-    size!(small_bytes_max, None, THRESHOLD_BYTES_MAX),
+    size!(small_bytes_max, Some("RMA_SINGLE_OP_THRESHOLD"), THRESHOLD_BYTES_MAX),
     size!(deferred_bytes, None, DEFERRED_BYTES_MAX),
     size!(reply_buffers, None, REPLY_BUFFERS_MAX),
 ];

@@ -147,6 +147,7 @@ pub const SETTINGS: &[Setting] = &[
     user("RMA_PIGGYBACK", Kind::Switch, "1", "let LOCK, DONE and UNLOCK travel with an operation"),
     user("RMA_PUT_DATA", Kind::Switch, "0", "let UNLOCK and COMPLETE be data of the last native put"),
     user("RMA_PIGGYBACK_THRESHOLD", things(1), "64", "operations up to which an epoch waits to piggyback"),
+    user("RMA_SINGLE_OP_THRESHOLD", BYTES, "2048", "size of an operation up to which it waits for UNLOCK, in bytes"),
     user("RMA_COALESCE", Kind::Switch, "1", "put an epoch's small operations to one target into one packet"),
     user(
         "RMA_GET_TO_TAIL",
@@ -176,6 +177,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     user("RMA_MR_LOCAL", Kind::Switch, "0", "register the program's buffers here, and not by libfabric's own means"),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let a network execute accumulates, where it really can (shared memory does)"),
+    user(
+        "RMA_SHM_ATTACH",
+        Kind::Switch,
+        "1",
+        "let ranks of a host copy from and to the program's memory, also where debuggers are kept from it (Yama)",
+    ),
     user(
         "RMA_SHM_RESERVE",
         Kind::Switch,

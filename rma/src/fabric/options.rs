@@ -46,6 +46,9 @@ pub struct FabricOptions {
     pub shm_reserve: bool,
     /// Makes that memory of huge pages.
     pub shm_huge_pages: HugePages,
+    /// Lets ranks of the host copy from and to memory of the program's. Where the kernel wants leave for that, it is given to
+    /// all processes of this user, and with it leave to trace this one (docs/shared-memory.md).
+    pub shm_attach: bool,
 }
 
 /// What the provider on ibverbs is asked for (docs/verbs.md).
@@ -101,6 +104,7 @@ impl Default for FabricOptions {
             verbs: VerbsOptions::default(),
             shm_reserve: false,
             shm_huge_pages: HugePages::No,
+            shm_attach: true,
         }
     }
 }
@@ -169,6 +173,7 @@ impl FabricOptions {
             receive_buffers: self.receive_buffers,
             outstanding: self.outstanding,
             pages: rma_shm::Pages { reserve: self.shm_reserve, huge: self.shm_huge_pages },
+            reach: if self.shm_attach { None } else { Some(rma_shm::Reach::Allocated) },
             ..defaults
         }
     }

@@ -94,9 +94,9 @@ pub fn every_window_goes_on_by_itself<E: Endpoint, B: Bootstrap>(make: &impl Mak
 }
 
 /// Small operations under a lock that was not asked for wait for the end of the epoch, so that all is one packet;
-/// but no more of them than the threshold says.
+/// but no more of them than the threshold says, and none that is larger than the other threshold.
 ///
-/// Shows: seed: piggyback_threshold, seed: PENDING, seed: ISSUED.
+/// Shows: seed: piggyback_threshold, seed: single_op_opt_threshold, seed: PENDING, seed: ISSUED.
 pub fn the_threshold_ends_the_waiting<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     for threshold in [1, 4, 64] {
         let mut world = make(Spec::ranks(2).with(|config| config.piggyback_threshold = threshold));
@@ -125,6 +125,31 @@ pub fn the_threshold_ends_the_waiting<E: Endpoint, B: Bootstrap>(make: &impl Mak
         let memory = world.memory(1, window);
         let written = (0..waiting as usize).chain([31]);
         assert!(written.into_iter().all(|index| memory[8 * index..][..8] == SIX));
+        world.check_idle();
+    }
+    only_small_operations_wait(make);
+}
+
+/// An operation waits for the end of the epoch if it is as small as the threshold says, and leaves at once otherwise.
+fn only_small_operations_wait<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut got = [0; 24];
+    for (threshold, bytes, waits) in [(16, 16, true), (16, 17, false), (0, 1, false), (2048, 24, true)] {
+        let mut world = make(Spec::ranks(2).with(|config| config.small_bytes_max = threshold));
+        let window = world.allocate(64);
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.get(0, window, 1, 0, &mut got[..1]).unwrap();
+        world.unlock(0, window, 1).unwrap();
+        world.settle();
+        let before = world.counters(0).out();
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.get(0, window, 1, 8, &mut got[..bytes]).unwrap();
+        if waits {
+            world.settle();
+            assert_eq!(world.counters(0).out(), before, "{bytes} of {threshold}");
+        } else {
+            world.step_until("it leaves", |world| world.counters(0).out() > before);
+        }
+        world.unlock(0, window, 1).unwrap();
         world.check_idle();
     }
 }
