@@ -112,6 +112,8 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
     /// Progress of every rank until none moves, then one step of the fabric.
     pub fn step(&mut self) -> bool {
         let mut moved = self.engines.iter_mut().map(Engine::hear_of_losses).sum::<usize>() > 0;
+        // A step is as long as a part of what locks are waited for that may be lost.
+        self.engines.iter_mut().for_each(|engine| engine.on_time(1));
         let mut done = self.actions();
         for round in 1..=1000 {
             let events: usize = self.engines.iter_mut().map(Engine::progress).sum();
@@ -129,6 +131,12 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
             }
         }
         self.driver.advance() || moved
+    }
+
+    /// The same, where only one rank makes progress: the others sleep, or compute.
+    pub fn step_alone(&mut self, rank: u32) {
+        self.engines[rank as usize].progress();
+        self.driver.advance();
     }
 
     /// Lets everything in flight arrive. A real fabric moves when its own threads and the kernel have had the

@@ -108,6 +108,31 @@ fn whose_turn_has_come_is_woken() {
     }
 }
 
+/// Whose turn came while it was about to sleep does not.
+#[test]
+fn whose_turn_has_come_does_not_fall_asleep() {
+    let mut world = world(locked_by_words(Spec::ranks(3)));
+    let window = world.allocate(64);
+    world.lock(0, window, 2, LockType::Exclusive).unwrap();
+    world.put(0, window, 2, 0, &[1]).unwrap();
+    world.flush(0, window, 2).unwrap();
+    world.lock(1, window, 2, LockType::Exclusive).unwrap();
+    world.put(1, window, 2, 8, &[1]).unwrap();
+    let mut waits = world.engines[1].start_unlock(window, Rank(2)).unwrap();
+    world.step_until("the rank waits", |world| world.counters(1).lock_retries > 0);
+    assert_eq!(world.engines[1].poll(&mut waits), Poll::Pending);
+    world.settle();
+    let mut leaves = world.engines[0].start_unlock(window, Rank(2)).unwrap();
+    assert_eq!(world.engines[0].poll(&mut leaves), Poll::Ready(Ok(())));
+    // Nobody could wake it: it did not say that it sleeps.
+    assert!(!would_wake(&mut world, 1));
+    let may_sleep = (0..3).all(|_| world.engines[1].arm_wait());
+    assert!(!may_sleep, "it has the lock");
+    world.wait_all(vec![(1, waits)]).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
 /// A fence of ranks that reach each other's memory is log2 P words, and no packet.
 ///
 /// Shows: MPI_Win_fence.

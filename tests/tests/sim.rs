@@ -191,8 +191,9 @@ fn a_lock_of_the_dead_is_lost() {
             *fabric.borrow_mut() = Some(made.clone());
             simulated::world(&made, spec.size(), &spec.config, |endpoint, _| endpoint)
         };
-        let kill = || fabric.borrow().as_ref().expect("there is a world").kill(2);
-        word_locks::a_lock_of_the_dead_is_lost(&make, &kill);
+        let kill = |rank| fabric.borrow().as_ref().expect("there is a world").kill(rank);
+        word_locks::a_lock_of_the_dead_is_lost(&make, &|| kill(2));
+        word_locks::a_stranger_takes_no_lock_with_it(&make, &|| kill(3));
     }
 }
 

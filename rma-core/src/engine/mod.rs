@@ -23,6 +23,7 @@ mod pscw;
 mod request;
 mod serve;
 mod shared;
+mod time;
 mod window;
 
 use core::task::Poll;
@@ -299,7 +300,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Prepares to sleep on the endpoint's descriptor ([`Endpoint::arm_wait`]). `false`: poll and make progress first,
     /// something is there.
     pub fn arm_wait(&mut self) -> bool {
-        self.process.endpoint.arm_wait() && !self.process.has_been_told(&mut self.windows)
+        self.process.endpoint.arm_wait()
+            && !self.process.has_been_told(&mut self.windows)
+            && !self.process.has_turn_come(&mut self.windows)
     }
 
     /// The caller has polled in vain for as long as it spins, and will sleep, in a call on this window. Targets that owe an

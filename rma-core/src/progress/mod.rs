@@ -13,6 +13,7 @@ mod issue_native;
 mod issue_vector;
 mod lock_choice;
 mod marks;
+mod mourning;
 mod near;
 mod neighbours;
 mod notes;

@@ -33,13 +33,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// in any case, so that nothing is lost where it is not.
     #[cold]
     pub(super) fn wake_waiter(&mut self, w: &Window<E::Region>, words: NearWords, ticket: u32) {
-        // The memory is the target's, and anything may be there.
-        let Some(waiter) = self.change_waiter(words, ticket, 0, ReduceOp::Sum) else { return };
-        let rank = (waiter as u32).checked_sub(1).map(Rank);
-        let is_meant = waiter >> 32 == u64::from(ticket);
-        let Some(rank) = rank.filter(|rank| is_meant && rank.0 < self.size && *rank != self.rank) else {
-            return;
-        };
+        let Some(rank) = self.find_waiter(words, ticket) else { return };
         let Some(at) = w.words.as_ref().and_then(|words| words.place_of(rank, self.rank)) else { return };
         // One to which this rank has no way yet is not worth one, and may have died meanwhile.
         let Some(peer) = self.peers.get(Place::of_target(w, rank)) else { return };
@@ -54,6 +48,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         // SAFETY: the operand is free when the call returns, also where it has failed, by line 12.
         let posted = unsafe { self.endpoint.atomic(peer, operand, 1, at, dtype, ReduceOp::Sum, tag) };
         self.counters.lock_atomics += u64::from(posted.is_ok());
+    }
+
+    /// The rank that waits with the ticket, if it is another one and written down.
+    pub(super) fn find_waiter(&mut self, words: NearWords, ticket: u32) -> Option<Rank> {
+        // The memory is the target's, and anything may be there.
+        let waiter = self.change_waiter(words, ticket, 0, ReduceOp::Sum)?;
+        let rank = (waiter as u32).checked_sub(1).map(Rank);
+        let is_meant = waiter >> 32 == u64::from(ticket);
+        rank.filter(|rank| is_meant && rank.0 < self.size && *rank != self.rank)
     }
 
     /// Does something to the ticket's place; what was there before, if the fabric could do it.

@@ -6,7 +6,7 @@
 use super::issue::Again;
 use super::tag::LockSeat;
 use super::waiters::NearWords;
-use super::{Failure, Place, Process, Windows};
+use super::{Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::error::FabricCode;
@@ -21,9 +21,6 @@ use crate::table::{CellPlace, Sync, TargetError};
 use crate::window::{offset_of, Seat, Walk, Window, FIRST_PROXY, OWN_SEAT, SEATS};
 use crate::wire::{Header, PacketKind};
 
-/// Looks of locks that wait, at which the fabric may not yet have said whose end it was that an operation has failed for.
-const EARLY_LOOKS: u32 = 1000;
-
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Makes room for the atomics of a window that `has_words`, and for those of target elements that came with
     /// another one, as elements serve all windows.
@@ -34,34 +31,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if has_words || !self.lock_cells.is_empty() {
             self.lock_cells.make(self.targets.len());
         }
-    }
-
-    /// Whether a rank has died, so that locks may be lost with it.
-    pub(super) fn is_mourning(&self) -> bool {
-        matches!(self.failure, Some(Failure::Peer(..))) || !self.losses.is_empty()
-    }
-
-    /// Asks a machine that waits whether it waits for the living; `is_mine`: another lock of this rank's may be the one
-    /// that is in the word.
-    #[inline]
-    fn find_out(&mut self, lock: &mut WordLock, is_mine: bool) -> bool {
-        self.is_mourning() && self.judge(lock, is_mine)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn judge(&mut self, lock: &mut WordLock, is_mine: bool) -> bool {
-        let (me, first) = (self.rank, self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank));
-        // An operation may fail before the fabric says why. What the dead held by packets is given back only then.
-        if first.is_some_and(|rank| self.losses.reason(rank).is_none()) && self.early_looks < EARLY_LOOKS {
-            self.early_looks += 1;
-            return false;
-        }
-        let is_alive = |rank| match rank == me {
-            true => is_mine,
-            false => first != Some(rank) && self.losses.reason(rank).is_none(),
-        };
-        lock.find_out(is_alive)
     }
 
     pub(super) fn post_word(
@@ -187,6 +156,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// Whether a lock that was waited for has come meanwhile. Who wants to sleep asks when whoever lets it in would wake it.
+    pub(crate) fn has_turn_come(&mut self, windows: &mut Windows<E::Region>) -> bool {
+        let before = self.steps_at_once;
+        if self.wants_looks {
+            self.issue_looks(windows);
+        }
+        self.steps_at_once != before
+    }
+
     /// Lets who waits for a lock look again, behind everything else that is to be posted; and each once before anybody
     /// does so twice, however little the fabric takes at one time.
     #[cold]
@@ -275,7 +253,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let old = self.lock_cells.result(t as usize, word);
         let mut lock = self.targets[t].words;
         let next = lock.on_done(word, old);
-        let is_lost = self.find_out(&mut lock, false);
+        let (rank, peer) = (self.targets[t].rank, self.targets[t].peer);
+        let is_lost = self.find_out(w, &mut lock, (rank, peer), false);
         let te = &mut self.targets[t];
         te.words = lock;
         if lock.is_held() && te.lock == TargetLockState::Issued {
@@ -439,8 +418,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let words = w.words.as_mut()?;
         let mut lock = words.seat(seat).lock;
         let next = lock.on_done(word, old);
-        let is_mine = words.seat(seat).rank == self.rank && words.is_alone_beside(seat);
-        let is_lost = self.find_out(&mut lock, is_mine);
+        let Seat { rank, peer, .. } = *words.seat(seat);
+        let is_mine = rank == self.rank && words.is_alone_beside(seat);
+        let is_lost = self.find_out(w, &mut lock, (rank, peer), is_mine);
+        let words = w.words.as_mut()?;
         words.seat_mut(seat).lock = lock;
         if is_lost {
             self.lose_seat(w, seat, TargetError::LockLost);
@@ -450,7 +431,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.clear_proxy(w, seat);
             return next;
         }
-        let rank = words.seat(seat).rank;
         let is_answer = seat != OWN_SEAT && (lock.is_idle() || (lock.is_held() && lock.is_settled()));
         if is_answer {
             w.cursor.on_answer(rank);

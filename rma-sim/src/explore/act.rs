@@ -252,6 +252,8 @@ impl Program {
 
     /// Takes part in what others do, as every call of the library does.
     pub(super) fn progress(&mut self) {
+        // Any time may pass between two steps.
+        self.engine.on_time(u8::MAX);
         self.engine.progress();
     }
 

@@ -342,6 +342,7 @@ impl Library for EngineLibrary {
     }
 
     fn progress(&mut self) -> Result<Progress, String> {
+        self.engine.on_time(1);
         Ok(if self.engine.progress() > 0 { Progress::Moved } else { Progress::Waiting })
     }
 

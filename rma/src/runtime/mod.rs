@@ -32,8 +32,8 @@ use rma_core::provider::Endpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::platform::{
-    processors, AtomicBool, AtomicU32, AtomicU64, Descriptors, Engine, Event, Mutex, OnceLock, Ordering,
-    Parking, Sleeper, Thread,
+    processors, AtomicBool, AtomicU32, AtomicU64, Descriptors, Engine, Event, Instant, Mutex, OnceLock,
+    Ordering, Parking, Sleeper, Thread,
 };
 use crate::trace::{Outputs, Ring};
 
@@ -64,7 +64,12 @@ pub(crate) struct Guarded {
     outputs: Outputs,
     /// Who sleeps in a blocking call and wants to be told of progress.
     sleeping: Sleeping,
+    /// When the engine was told last that time has passed, if it ever wanted to know.
+    told_time: Option<Instant>,
 }
+
+/// [`Engine::PATIENCE`] of these are five seconds, of which a process that is stopped misses one part at most.
+const TIME_PART: Duration = Duration::from_millis(250);
 
 impl Guarded {
     /// Counts an operation that was posted: whether it is time to make progress.
@@ -72,6 +77,18 @@ impl Guarded {
     pub(crate) fn is_progress_due(&mut self) -> bool {
         self.posts_left -= 1;
         self.posts_left == 0
+    }
+
+    /// Tells the engine when a part of the time is over for which locks are waited for that may be lost.
+    #[cold]
+    #[inline(never)]
+    fn tell_time(&mut self) {
+        let now = Instant::now();
+        let since = *self.told_time.get_or_insert(now);
+        if now.saturating_duration_since(since) >= TIME_PART {
+            self.told_time = Some(now);
+            self.engine.on_time(1);
+        }
     }
 }
 
@@ -186,6 +203,7 @@ impl Core {
                 trace: None,
                 outputs: Outputs::default(),
                 sleeping: Sleeping::default(),
+                told_time: None,
             }),
         })
     }
@@ -232,6 +250,9 @@ impl Core {
 
     /// The same for the agent, which does not tell itself to stay away.
     pub(crate) fn progress_unnoticed(&self, guarded: &mut Guarded) -> usize {
+        if guarded.engine.wants_time() {
+            guarded.tell_time();
+        }
         let moved = guarded.engine.progress();
         if moved > 0 && guarded.sleeping.is_anybody() {
             self.tell(guarded);

@@ -312,3 +312,47 @@ pub fn a_lock_of_the_dead_is_lost<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
         }
     }
 }
+
+/// Whose turn has come may sleep, and one who shares the lock may keep it, when a rank dies that has nothing to do with it:
+/// who waits behind them goes on waiting, however often it looks meanwhile. The last rank is killed.
+pub fn a_stranger_takes_no_lock_with_it<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>, kill: &dyn Fn()) {
+    for is_shared in [false, true] {
+        let mut world = make(spec(4));
+        let window = world.allocate(64);
+        let one = 1u64.to_le_bytes();
+        world.lock(0, window, 0, if is_shared { Shared } else { Exclusive }).unwrap();
+        world.put(0, window, 0, 0, &[1; 8]).unwrap();
+        let mut waits = Vec::new();
+        for rank in [1, 2] {
+            world.lock(rank, window, 0, Exclusive).unwrap();
+            world.accumulate(rank, window, 0, 8, &one, Dtype::U64, ReduceOp::Sum).unwrap();
+            waits.push((rank, world.engines[rank as usize].start_unlock(window, Rank(0)).unwrap()));
+            world.step_until("the rank waits", |world| world.counters(rank).lock_retries > 2);
+        }
+        kill();
+        for rank in 0..3 {
+            let _ = world.lock(rank, window, 3, Shared);
+            let _ = world.put(rank, window, 3, 0, &one);
+            assert!(world.unlock(rank, window, 3).is_err(), "rank {rank} heard of the death");
+        }
+        if !is_shared {
+            world.unlock(0, window, 0).unwrap();
+        }
+        let before = world.counters(2).lock_retries;
+        for _ in 0..10_000 {
+            world.step_alone(2);
+            assert_eq!(world.engines[2].poll(&mut waits[1].1), Poll::Pending, "shared: {is_shared}");
+        }
+        assert!(world.counters(2).lock_retries > before + 1000, "it looked often");
+        if is_shared {
+            world.unlock(0, window, 0).unwrap();
+        }
+        for error in world.wait_each(waits) {
+            assert_eq!(error, Ok(()), "shared: {is_shared}");
+        }
+        assert_eq!(world.word(0, window, 8), 2);
+        let mut free = |rank: u32| (rank, world.engines[rank as usize].start_free(window).unwrap());
+        let freed = [0, 1, 2].map(&mut free).into();
+        assert!(world.wait_each(freed).iter().all(Result::is_err), "a rank is missing");
+    }
+}

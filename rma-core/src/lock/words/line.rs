@@ -50,6 +50,11 @@ impl Tickets {
         (self.0 >> (2 * BITS + 1)) as u32
     }
 
+    /// The word without the next ticket: what changes when somebody comes in or goes.
+    pub(super) fn without_next(self) -> u64 {
+        self.0 & !(u64::from(Self::LAST) << BITS | GUARD)
+    }
+
     /// The ticket behind this one, if somebody has drawn it.
     pub(super) fn drawn_behind(self, ticket: u32) -> Option<u32> {
         let behind = ticket.wrapping_add(1) & Self::LAST;

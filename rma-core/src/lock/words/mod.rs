@@ -5,9 +5,13 @@ mod line;
 mod now;
 #[cfg(test)]
 mod tests;
+mod vigil;
+
+use vigil::Vigil;
 
 pub use line::{holder_of, Tickets};
 pub use now::{leave_everywhere, take_everywhere, Swap};
+pub use vigil::Verdict;
 
 use super::LockType;
 use crate::ids::Rank;
@@ -98,15 +102,6 @@ enum Phase {
     Lost,
 }
 
-/// What somebody who waits has seen since a rank died.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Vigil {
-    served: Option<u32>,
-    holder: Option<u64>,
-    /// Both, when nobody living was seen to hold the lock last.
-    last: Option<(u32, u64)>,
-}
-
 /// One rank's lock on another's window, or its way to it. At most one atomic is under way on each word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WordLock {
@@ -141,7 +136,7 @@ impl WordLock {
         is_abandoned: false,
         under_way: [None; 2],
         has_looked: [false; 2],
-        vigil: Vigil { served: None, holder: None, last: None },
+        vigil: Vigil::NONE,
     };
 
     /// A lock that `me` begins to wait for.
@@ -277,10 +272,7 @@ impl WordLock {
     pub fn on_done(&mut self, word: Word, old: u64) -> Option<u32> {
         let (step, is_fresh) = self.under_way[word as usize].take()?;
         if is_fresh {
-            match word {
-                Word::Tickets => self.vigil.served = Some(Tickets(old).served()),
-                Word::Holder => self.vigil.holder = Some(old),
-            }
+            self.vigil.see(word, old);
         }
         self.take_in(step, word, old)
     }
@@ -391,25 +383,30 @@ impl WordLock {
         self.lose();
     }
 
-    /// Whether nobody living will let this one in, as far as two looks in a row can tell: nothing has moved between
-    /// them, and none who is alive was alone. To be asked when something is done, once a rank has died. A rank of whose
-    /// own locks none `is_alive` is in the word for this one, which waits.
-    pub fn find_out(&mut self, is_alive: impl Fn(Rank) -> bool) -> bool {
+    /// Whether anybody living will let this one in, as far as can be told. To be asked when something is done, once a rank
+    /// has died. A rank that `is_alive` and is named as the one alone is waited for; one of whose own locks none is, is in
+    /// the word for this one, which waits.
+    pub fn find_out(&mut self, is_alive: impl Fn(Rank) -> bool) -> Verdict {
         let waits_for_turn = self.claim != Claim::Everywhere && !self.has_turn;
-        let served = if waits_for_turn { self.vigil.served } else { Some(0) };
-        let (Phase::Waiting, Some(served), Some(holder)) = (self.phase, served, self.vigil.holder) else {
-            return false;
+        let verdict = match self.phase {
+            Phase::Waiting => self.vigil.judge(self.me, waits_for_turn, is_alive),
+            _ => Verdict::Waits,
         };
-        (self.vigil.served, self.vigil.holder) = (None, None);
-        let living = holder_of(holder).is_some_and(is_alive);
-        let now = (!living).then_some((served, holder));
-        let is_lost = now.is_some() && self.vigil.last == now;
-        self.vigil.last = now;
-        if is_lost {
+        if verdict == Verdict::Lost {
             self.phase = Phase::Lost;
         }
-        is_lost
+        verdict
     }
+
+    /// Parts of the time of [`WordLock::PATIENCE`] have passed. They count where the words were looked at since the last did.
+    pub fn on_time(&mut self, parts: u8) {
+        if self.phase == Phase::Waiting {
+            self.vigil.on_time(parts);
+        }
+    }
+
+    /// For so many parts of time nothing must have changed before a lock is lost of which nobody knows who has it.
+    pub const PATIENCE: u8 = vigil::PATIENCE;
 
     fn look_at_tickets(&mut self, tickets: Tickets) {
         let turn = if self.claim == Claim::Exclusive { tickets.served() } else { tickets.admitted() };

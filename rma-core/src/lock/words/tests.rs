@@ -324,12 +324,81 @@ fn looks_until_lost(line: &mut Line, rank: u32, dead: u32) -> Option<u32> {
     for look in 1..=10 {
         line.act_mourning(rank, Word::Tickets, true);
         line.act_mourning(rank, Word::Holder, true);
-        if line.locks[rank as usize].find_out(|rank| rank != Rank(dead)) {
-            assert!(line.locks[rank as usize].is_lost());
-            return Some(look);
+        line.locks[rank as usize].on_time(WordLock::PATIENCE);
+        match line.locks[rank as usize].find_out(|rank| rank != Rank(dead)) {
+            Verdict::Waits => {}
+            Verdict::Late(_) => return Some(look),
+            Verdict::Lost => {
+                assert!(line.locks[rank as usize].is_lost());
+                return Some(look);
+            }
         }
     }
     None
+}
+
+/// The holder has gone, and the next one sleeps: whoever is behind it looks as often as it likes, and only time counts in
+/// which it looked and nothing has changed.
+#[test]
+fn looks_are_no_time() {
+    let mut line = Line::new(0, 3);
+    line.ask(0, Claim::Exclusive);
+    line.step(0);
+    for rank in [1, 2] {
+        line.ask(rank, Claim::Exclusive);
+        line.step(rank);
+    }
+    line.release(0);
+    let look = |line: &mut Line| {
+        line.act_mourning(2, Word::Tickets, true);
+        line.act_mourning(2, Word::Holder, true);
+        line.locks[2].find_out(|rank| rank != Rank(9))
+    };
+    for _ in 0..1000 {
+        assert_eq!(look(&mut line), Verdict::Waits);
+    }
+    // Time in which it does not look is not its time.
+    (0..100).for_each(|_| line.locks[2].on_time(1));
+    assert_eq!(look(&mut line), Verdict::Waits);
+    for _ in 1..WordLock::PATIENCE - 1 {
+        line.locks[2].on_time(1);
+        assert_eq!(look(&mut line), Verdict::Waits);
+    }
+    line.locks[2].on_time(1);
+    assert_eq!(look(&mut line), Verdict::Late(1), "rank 1 has that ticket");
+    // It wakes, and all begins anew.
+    (0..2).for_each(|_| line.step(1));
+    assert!(line.is_held(1));
+    (0..1000).for_each(|_| assert_eq!(look(&mut line), Verdict::Waits));
+    line.locks[2].on_time(1);
+    line.release(1);
+    (0..3).for_each(|_| line.step(2));
+    assert!(line.is_held(2));
+}
+
+/// Even one that is known to live is not waited for without end: it may have given up itself.
+#[test]
+fn who_is_late_for_long_is_lost() {
+    let mut line = Line::new(0, 2);
+    line.ask(0, Claim::Shared);
+    line.step(0);
+    line.ask(1, Claim::Exclusive);
+    line.step(1);
+    let mut late = 0;
+    for _ in 0..u8::MAX {
+        line.act_mourning(1, Word::Tickets, true);
+        line.act_mourning(1, Word::Holder, true);
+        match line.locks[1].find_out(|rank| rank != Rank(0)) {
+            Verdict::Waits => assert_eq!(late, 0),
+            Verdict::Late(ticket) => {
+                assert_eq!(ticket, 0);
+                late += 1;
+            }
+            Verdict::Lost => break,
+        }
+        line.locks[1].on_time(1);
+    }
+    assert!(late > 0 && line.locks[1].is_lost());
 }
 
 #[test]

@@ -126,6 +126,7 @@ impl RankProgram for Survivor {
             return Ok(Step::WakesAll);
         }
         let heard = self.engine.hear_of_losses();
+        self.engine.on_time(1);
         let moved = self.engine.progress() + heard;
         let (milestones, stage) = (self.milestones, self.stage);
         let mut is_any_ready = false;
