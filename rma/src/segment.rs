@@ -140,6 +140,8 @@ impl Table {
     fn open(place: [u64; NUMBERS], first: Rank, ranks: Arc<[Rank]>) -> std::result::Result<Self, RmaError> {
         let file =
             Place::of_numbers(place).ok_or_else(|| disagreed(first)).and_then(|place| place.open(first))?;
+        // Before anything is read there: what could become shorter, or is, would end this process.
+        len_of(&file, SealFlags::SHRINK, ranks.len()).map_err(|_| disagreed(first))?;
         let head = Segment::map(&file, table_bytes(ranks.len()), 0, ranks).map_err(|_| disagreed(first))?;
         if head.word(WHO).load(Ordering::Acquire) != head.mark() {
             return Err(disagreed(first));
@@ -168,8 +170,7 @@ impl Segment {
         });
         core.agree_on(CALL, done(&laid_out))?;
         let mapped = laid_out.and_then(|table| {
-            let status = fs::fstat(&table.file).map_err(|error| failed("fstat", &error.into()))?;
-            let total = usize::try_from(status.st_size).map_err(|_| too_large())?;
+            let total = len_of(&table.file, SEALS, table.head.ranks.len())?;
             Self::map(&table.file, total, options.memory_alignment as usize, table.head.ranks)
         });
         core.agree_on(CALL, done(&mapped))?;
@@ -238,9 +239,25 @@ impl Segment {
 pub(crate) fn reserved_file(len: usize) -> Option<OwnedFd> {
     let file = fs::memfd_create("rma-window", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
     reserve(&file, len as u64).ok()?;
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fs::fcntl_add_seals(&file, seals).ok()?;
+    fs::fcntl_add_seals(&file, SEALS).ok()?;
     Some(file)
+}
+
+/// What keeps a file as long as it is.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// How long a file is that another rank may have made: it must have the seals, and room for the table of so many ranks.
+fn len_of(file: &OwnedFd, seals: SealFlags, ranks: usize) -> std::result::Result<usize, RmaError> {
+    let has = fs::fcntl_get_seals(file).map_err(|error| failed("F_GET_SEALS", &error.into()))?;
+    // Behind the seals: until then it could have become shorter.
+    let status = fs::fstat(file).map_err(|error| failed("fstat", &error.into()))?;
+    let len = usize::try_from(status.st_size).map_err(|_| too_large())?;
+    if !has.contains(seals) || len < table_bytes(ranks) {
+        return Err(shared(format!(
+            "the file of the parts is not what the lowest rank of the host makes: it has {len} bytes, and the seals {has:?}"
+        )));
+    }
+    Ok(len)
 }
 
 /// A new file with room for the table.
@@ -249,6 +266,9 @@ fn new_file(ranks: usize) -> std::result::Result<OwnedFd, RmaError> {
     let file = fs::memfd_create("rma-window", flags)
         .map_err(|error| failed("no anonymous file can be made", &error.into()))?;
     reserve(&file, table_bytes(ranks) as u64)?;
+    // The others read the table before the parts are laid out. It only grows from here on.
+    fs::fcntl_add_seals(&file, SealFlags::SHRINK)
+        .map_err(|error| failed("its size cannot be fixed", &error.into()))?;
     Ok(file)
 }
 
@@ -271,8 +291,7 @@ fn lay_out(Table { file, head }: &Table, options: &WindowOptions) -> std::result
     head.word(FIRST).store(first, Ordering::Release);
     let total = align(at, page() as u64)?;
     reserve(file, total)?;
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fs::fcntl_add_seals(file, seals).map_err(|error| failed("its size cannot be fixed", &error.into()))
+    fs::fcntl_add_seals(file, SEALS).map_err(|error| failed("its size cannot be fixed", &error.into()))
 }
 
 /// Makes the file `total` bytes long and takes the memory for it now, so that no access finds none later.
@@ -363,6 +382,34 @@ mod tests {
 
     fn bases(segment: &Segment) -> Vec<usize> {
         segment.ranks.iter().map(|rank| segment.part(*rank).unwrap().base.addr()).collect()
+    }
+
+    /// Whatever a broken founder has made in the file's place: this process reads nothing that is not there.
+    #[test]
+    fn a_file_that_is_short_or_could_be_is_refused() {
+        let ranks = every_third(2);
+        let made = |len: usize, seals: SealFlags| {
+            let file = fs::memfd_create("rma-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            fs::ftruncate(&file, len as u64).unwrap();
+            if len >= size_of::<u64>() * TABLE_HEAD {
+                let table = Segment::map(&file, len, 0, Arc::clone(&ranks)).unwrap();
+                table.word(WHO).store(table.mark(), Ordering::Release);
+            }
+            fs::fcntl_add_seals(&file, seals).unwrap();
+            file
+        };
+        let open = |file: &OwnedFd| {
+            Table::open(Place::of(file).unwrap().numbers(), Rank(0), Arc::clone(&ranks)).map(drop)
+        };
+        let whole = table_bytes(2);
+        assert!(open(&made(whole, SealFlags::SHRINK)).is_ok());
+        assert!(open(&made(whole, SealFlags::GROW)).is_err(), "it may become shorter");
+        for len in [0, 16, whole - 1] {
+            assert!(open(&made(len, SealFlags::SHRINK)).is_err(), "{len}");
+            assert!(len_of(&made(len, SEALS), SEALS, 2).is_err(), "{len}");
+        }
+        assert_eq!(len_of(&made(whole, SEALS), SEALS, 2), Ok(whole));
+        assert!(len_of(&made(whole, SealFlags::SHRINK), SEALS, 2).is_err(), "it was never laid out");
     }
 
     #[test]
