@@ -162,7 +162,9 @@ impl Asking {
         word.store(word_of(self.turn, Phase::Posted));
     }
 
-    /// Waits for the owner, shortly until it takes the request, and then as long as it runs. `between` is called between two
+    /// Waits for the owner, shortly until it takes the request, and then until it is done or has ended: what was taken may be
+    /// in the middle of a copy, and cannot be had back. An owner that is stopped (SIGSTOP) just there is waited for until it
+    /// goes on, as one is in whose access to a region the origin was stopped. `between` is called between two
     /// looks; its argument says when to ask whether the peer runs, which it returns.
     #[inline]
     pub(crate) fn wait(&mut self, word: &impl Word, mut between: impl FnMut(bool) -> bool) -> Outcome {

@@ -19,7 +19,7 @@ use crate::fences;
 use crate::guard::Busy;
 use crate::mapping::Mapping;
 use crate::options::Options;
-use crate::process::is_running;
+use crate::process::{is_running, still_runs};
 use crate::ring::Ring;
 
 /// Classes of packets, a ring each.
@@ -199,6 +199,12 @@ impl Head {
         Pipe { fd, inode: self.mapping.word(BELL_INODE).load(Ordering::Relaxed) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_bell(&self, bell: Pipe) {
+        self.mapping.word(BELL_FD).store(bell.fd.into(), Ordering::Relaxed);
+        self.mapping.word(BELL_INODE).store(bell.inode, Ordering::Relaxed);
+    }
+
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.mapping.half(STATE).load(Ordering::Acquire) != 0
@@ -263,6 +269,36 @@ impl Head {
         self.lane_word(lane, SENDER_INODE).store(pipe.inode, Ordering::Relaxed);
     }
 
+    /// Notes which process it is that has claimed the lane, with this count of changes: its number alone may be another's
+    /// later.
+    pub(crate) fn set_sender_number(&self, lane: usize, turn: u16, number: Option<u64>) {
+        let word = number.map_or(0, |number| number << u16::BITS | u64::from(turn));
+        self.lane_word(lane, SENDER_NUMBER).store(word, Ordering::Release);
+    }
+
+    /// Whether the process runs that has made the lane's claim, as far as can be told.
+    pub(crate) fn is_sender_running(&self, lane: usize, claim: Claim) -> bool {
+        let word = self.lane_word(lane, SENDER_NUMBER).load(Ordering::Acquire);
+        // A lane that was closed or broken off has changed once since.
+        let claimed = match claim.state {
+            ClaimState::Free | ClaimState::Open => claim.turn,
+            ClaimState::Closed | ClaimState::Broken => claim.turn.wrapping_sub(1),
+        };
+        // Not noted yet: that of an earlier claim says nothing of this one.
+        let is_noted = word != 0 && word as u16 == claimed;
+        still_runs(claim.by.pid, is_noted.then_some(word >> u16::BITS))
+    }
+
+    /// Whether the process of an endpoint that has a lane here runs.
+    fn is_there(&self, who: Identity) -> bool {
+        let claims = (0..self.lanes_used())
+            .map(|lane| (lane, Claim::decode(self.claim(lane).load(Ordering::Acquire))));
+        match claims.into_iter().find(|(_, claim)| claim.by == who && claim.state != ClaimState::Free) {
+            Some((lane, claim)) => self.is_sender_running(lane, claim),
+            None => is_running(who.pid),
+        }
+    }
+
     /// The word that says that the lane's sender waits for room in a ring.
     #[inline]
     pub(crate) fn wants_room(&self, lane: usize, class: usize) -> &AtomicU64 {
@@ -282,8 +318,8 @@ impl Head {
         match take(0) {
             Ok(_) => true,
             Err(holder) => {
-                let pid = (holder >> u32::BITS) as u32;
-                pid != own.pid && !is_running(pid) && take(holder).is_ok()
+                let by = Identity { pid: (holder >> u32::BITS) as u32, serial: holder as u32 };
+                !self.is_there(by) && take(holder).is_ok()
             }
         }
     }
@@ -448,7 +484,7 @@ pub(crate) fn page() -> usize {
     rustix::param::page_size()
 }
 
-const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm3");
+const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm4");
 const WORD: usize = 8;
 const LINE: usize = 64;
 const MARKS_PER_WORD: usize = 64;
@@ -467,6 +503,7 @@ const MARKS: usize = 4 * LINE;
 const CLAIM: usize = 0;
 const SENDER_FD: usize = WORD;
 const SENDER_INODE: usize = 2 * WORD;
+const SENDER_NUMBER: usize = 3 * WORD;
 const BUSY: usize = LINE;
 const RINGS: usize = 2 * LINE;
 const RING_WORDS: usize = 2 * LINE;

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use crate::address::Identity;
 use crate::guard::Busy;
 use crate::head::{Claim, ClaimState, Head, Pipe};
-use crate::process::is_running;
+use crate::process::own_number;
 
 /// Claims a lane of the endpoint for `me`. `None`: all are in use.
 pub(crate) fn claim(head: &Head, me: Identity, bell: Pipe) -> Option<usize> {
@@ -20,29 +20,35 @@ pub(crate) fn claim(head: &Head, me: Identity, bell: Pipe) -> Option<usize> {
     };
     let is_free = |claim: Claim| claim.state == ClaimState::Free;
     let found = (0..used)
-        .find(|&lane| take(head, lane, me, is_mine))
-        .or_else(|| (0..used).find(|&lane| take(head, lane, me, is_free)))
+        .find_map(|lane| take(head, lane, me, is_mine))
+        .or_else(|| (0..used).find_map(|lane| take(head, lane, me, is_free)))
         .or_else(|| {
-            (used..head.shape.lanes).find(|&lane| {
+            (used..head.shape.lanes).find_map(|lane| {
                 head.use_lanes(lane + 1);
                 take(head, lane, me, is_free)
             })
         })
-        .or_else(|| (0..head.shape.lanes).find(|&lane| take_over(head, lane, me)));
-    let lane = found?;
-    // Of a sender that died during an access the word would stay odd.
+        .or_else(|| (0..head.shape.lanes).find_map(|lane| take_over(head, lane, me)));
+    let (lane, turn) = found?;
+    // Of a sender that died during an access the word would stay odd. It may be any number.
     let busy = head.busy(lane);
-    busy.set(busy.word() + (busy.word() & 1));
+    let word = busy.word();
+    busy.set(word.wrapping_add(word & 1));
     head.set_sender_bell(lane, bell);
+    head.set_sender_number(lane, turn, own_number());
+    // Whoever begins here does nothing yet: a turn of this name is that of a process that has died.
+    head.give_turn(me);
     Some(lane)
 }
 
 /// Takes a lane whose sender is gone and has left nothing.
-fn take_over(head: &Head, lane: usize, me: Identity) -> bool {
-    take(head, lane, me, |claim| {
+fn take_over(head: &Head, lane: usize, me: Identity) -> Option<(usize, u16)> {
+    let mut last = None;
+    let taken = take(head, lane, me, |claim| {
+        last = Some(claim.by);
         let is_left = match claim.state {
             ClaimState::Closed => true,
-            ClaimState::Open => claim.by.pid != me.pid && !is_running(claim.by.pid),
+            ClaimState::Open => !head.is_sender_running(lane, claim),
             ClaimState::Free | ClaimState::Broken => false,
         };
         if is_left && !head.is_drained(lane) {
@@ -51,15 +57,23 @@ fn take_over(head: &Head, lane: usize, me: Identity) -> bool {
             return false;
         }
         is_left
-    })
+    });
+    if let (Some(_), Some(last)) = (taken, last) {
+        // Who it was can be told from a later process of that number by its lane alone.
+        head.give_turn(last);
+    }
+    taken
 }
 
-fn take(head: &Head, lane: usize, me: Identity, may: impl FnOnce(Claim) -> bool) -> bool {
+/// The lane, and the count of its changes.
+fn take(head: &Head, lane: usize, me: Identity, may: impl FnOnce(Claim) -> bool) -> Option<(usize, u16)> {
     let word = head.claim(lane);
     let seen = word.load(Ordering::Acquire);
     let claim = Claim::decode(seen);
     let mine = Claim { state: ClaimState::Open, by: me, turn: claim.turn.wrapping_add(1) };
-    may(claim) && word.compare_exchange(seen, mine.encode(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let is_taken =
+        may(claim) && word.compare_exchange(seen, mine.encode(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    is_taken.then_some((lane, mine.turn))
 }
 
 /// The sender leaves its lane.
@@ -139,6 +153,38 @@ mod tests {
         assert_eq!(claim(&head, other, BELL), Some(0));
     }
 
+    /// A process that has the number of a dead one is not taken for it; and without what tells them apart the number counts.
+    #[test]
+    fn a_number_that_another_process_has_now_is_no_life() {
+        let head = head(1);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = crate::process::watch(child.id()).unwrap();
+        let Some(number) = crate::process::number_of(&process) else {
+            // This kernel does not tell them apart.
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return;
+        };
+        let (sender, me) = (Identity { pid: child.id(), serial: 3 }, Identity::new());
+        assert_eq!(claim(&head, sender, BELL), Some(0));
+        let turn = Claim::decode(head.claim(0).load(Ordering::Relaxed)).turn;
+        assert!(head.take_turn(sender));
+        for (number, turn) in [(Some(number), turn), (None, turn), (Some(number - 1), turn.wrapping_sub(9))] {
+            head.set_sender_number(0, turn, number);
+            assert_eq!(claim(&head, me, BELL), None, "its sender runs");
+            assert!(!head.take_turn(me));
+        }
+        // The sender was an earlier process.
+        head.set_sender_number(0, turn, Some(number - 1));
+        assert!(head.take_turn(me));
+        head.give_turn(me);
+        assert!(head.take_turn(sender));
+        assert_eq!(claim(&head, me, BELL), Some(0));
+        assert!(head.take_turn(me), "what it had is given back with its lane");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     #[test]
     fn lanes_of_the_dead_are_taken_over() {
         let head = head(1);
@@ -148,6 +194,11 @@ mod tests {
         let me = Identity::new();
         assert_eq!(claim(&head, me, BELL), Some(0));
         assert_eq!(head.busy(0).word(), 8, "no access is under way");
+        // Whatever is found there.
+        close(&head, 0, me);
+        head.busy(0).set(u64::MAX);
+        assert_eq!(claim(&head, me, BELL), Some(0));
+        assert_eq!(head.busy(0).word(), 0);
         assert_eq!(break_off(&head, 0).by, me);
         close(&head, 0, me);
         assert_eq!(claim(&head, me, BELL), None, "broken for ever");

@@ -137,13 +137,19 @@ pub(crate) fn make_file(name: &str, len: usize, flags: MemfdFlags) -> Result<Own
     Ok(file)
 }
 
-/// Opens descriptor `fd` of process `pid` again, as a file of `new_file`.
-pub(crate) fn open_file(pid: u32, fd: u32, inode: u64, len: u64) -> Result<OwnedFd, Errno> {
+/// Opens descriptor `fd` of process `pid` again, as a file of `new_file` with this number, on this device, if that is known.
+pub(crate) fn open_file(
+    pid: u32,
+    fd: u32,
+    (device, inode): (Option<u32>, u64),
+    len: u64,
+) -> Result<OwnedFd, Errno> {
     let file = open_again(pid, fd)?;
     let status = fs::fstat(&file)?;
     let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
     let is_long = u64::try_from(status.st_size).is_ok_and(|has| has >= len);
-    if !is_file || !is_long || status.st_ino != inode || !fs::fcntl_get_seals(&file)?.contains(SEALS) {
+    let is_it = status.st_ino == inode && device.is_none_or(|device| device == device_of(&status));
+    if !is_file || !is_long || !is_it || !fs::fcntl_get_seals(&file)?.contains(SEALS) {
         return Err(Errno::STALE);
     }
     Ok(file)
@@ -164,7 +170,16 @@ pub(crate) fn strike(bell: &OwnedFd) {
     while rustix::io::write(bell, &[1]) == Err(Errno::INTR) {}
 }
 
-/// The number that tells a file from others.
+/// The device of a file in memory, by its number among those without hardware: pages of another size are another one's, which
+/// numbers its files by itself.
+pub(crate) fn device_of(status: &fs::Stat) -> u32 {
+    fs::minor(status.st_dev) & (u32::MAX >> (u32::BITS - DEVICE_BITS))
+}
+
+/// Bits of such a number that are told apart: of the kernel's 20, all.
+pub(crate) const DEVICE_BITS: u32 = 24;
+
+/// The number that tells a file from others of its device.
 pub(crate) fn inode(file: &impl AsFd) -> Result<u64, ProviderError> {
     fs::fstat(file).map(|status| status.st_ino).map_err(|error| call_failed("fstat", error))
 }
@@ -197,14 +212,17 @@ mod tests {
         let file = new_file("rma-shm-test", 8192).unwrap();
         let (pid, fd) = (std::process::id(), file.as_raw_fd() as u32);
         let number = inode(&file).unwrap();
-        let again = open_file(pid, fd, number, 8192).unwrap();
+        let device = device_of(&fs::fstat(&file).unwrap());
+        let again = open_file(pid, fd, (Some(device), number), 8192).unwrap();
         let (one, other) = (Mapping::new(&file, 0, 8192).unwrap(), Mapping::new(&again, 4096, 4096).unwrap());
         one.word(4096 + 8).store(7, Ordering::Relaxed);
         assert_eq!(other.word(8).load(Ordering::Relaxed), 7);
         assert_eq!(other.half(8).load(Ordering::Relaxed), if cfg!(target_endian = "big") { 0 } else { 7 });
         assert!(fs::ftruncate(&again, 4096).is_err());
-        assert!(open_file(pid, fd, number + 1, 8192).is_err());
-        assert!(open_file(pid, fd, number, 8193).is_err());
+        assert!(open_file(pid, fd, (None, number + 1), 8192).is_err());
+        assert!(open_file(pid, fd, (None, number), 8193).is_err());
+        assert!(open_file(pid, fd, (None, number), 8192).is_ok());
+        assert!(open_file(pid, fd, (Some(device ^ 1), number), 8192).is_err(), "that of another device");
     }
 
     #[test]
@@ -212,11 +230,14 @@ mod tests {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let (pid, fd) = (std::process::id(), reader.as_raw_fd() as u32);
         let number = inode(&reader).unwrap();
-        assert!(open_file(pid, fd, number, 0).is_err());
+        assert!(open_file(pid, fd, (None, number), 0).is_err());
         assert!(open_pipe(pid, fd, number).is_ok());
         assert!(open_pipe(pid, fd, number + 1).is_err());
         let plain = fs::memfd_create("rma-shm-test", MemfdFlags::CLOEXEC).unwrap();
         let number = inode(&plain).unwrap();
-        assert!(open_file(pid, plain.as_raw_fd() as u32, number, 0).is_err(), "its length is not sealed");
+        assert!(
+            open_file(pid, plain.as_raw_fd() as u32, (None, number), 0).is_err(),
+            "its length is not sealed"
+        );
     }
 }

@@ -13,7 +13,9 @@ use rustix::mm::{mmap_anonymous, munmap, MapFlags, ProtFlags};
 use crate::available::{available, Available};
 use crate::error::{call_failed, refused};
 use crate::head::page;
-use crate::mapping::{inode, make_file, Mapping};
+use crate::mapping::{device_of, make_file, Mapping};
+
+pub(crate) use crate::mapping::DEVICE_BITS;
 use crate::options::{HugePages, Pages};
 use crate::pages::{self, advise_huge, no_huge_pages, place_here, populate};
 
@@ -122,11 +124,12 @@ impl Memory {
 
     fn register(mapping: Mapping, file: OwnedFd, is_own: bool) -> Result<Self, Errno> {
         let mapping = Arc::new(mapping);
+        let status = fstat(&file)?;
         let entry = Entry {
             mapping: Arc::downgrade(&mapping),
             len: mapping.len(),
             fd: file.as_raw_fd() as u32,
-            inode: fstat(&file)?.st_ino,
+            file: (device_of(&status), status.st_ino),
         };
         registry().insert(mapping.base().as_ptr().addr(), entry);
         Ok(Self { mapping, file, is_own })
@@ -218,13 +221,16 @@ struct Entry {
     mapping: Weak<Mapping>,
     len: usize,
     fd: u32,
-    inode: u64,
+    /// The device and the number.
+    file: (u32, u64),
 }
 
 /// Where a span of memory lies in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InFile {
     pub(crate) fd: u32,
+    /// See [`device_of`].
+    pub(crate) device: u32,
     pub(crate) inode: u64,
     /// Bytes of the whole file.
     pub(crate) file_len: u64,
@@ -240,7 +246,8 @@ pub(crate) fn find(base: usize, len: usize) -> Option<InFile> {
     let is_inside = offset <= entry.len && len <= entry.len - offset;
     is_inside.then_some(InFile {
         fd: entry.fd,
-        inode: entry.inode,
+        device: entry.file.0,
+        inode: entry.file.1,
         file_len: entry.len as u64,
         offset: offset as u64,
     })
@@ -249,13 +256,14 @@ pub(crate) fn find(base: usize, len: usize) -> Option<InFile> {
 /// The mapping that this process has of the whole file, if it has one: to share what all ranks have mapped, and not
 /// map it again for each peer.
 pub(crate) fn mapped_here(file: &impl AsFd, len: usize) -> Option<Arc<Mapping>> {
-    mapped_as(inode(file).ok()?, len)
+    let status = fstat(file).ok()?;
+    mapped_as((device_of(&status), status.st_ino), len)
 }
 
-/// The same of the file with this number.
-pub(crate) fn mapped_as(inode: u64, len: usize) -> Option<Arc<Mapping>> {
+/// The same of the file on this device with this number.
+pub(crate) fn mapped_as(file: (u32, u64), len: usize) -> Option<Arc<Mapping>> {
     let registry = registry();
-    let is_it = |entry: &&Entry| entry.inode == inode && entry.len == len;
+    let is_it = |entry: &&Entry| entry.file == file && entry.len == len;
     registry.values().find(is_it)?.mapping.upgrade()
 }
 
@@ -343,7 +351,12 @@ mod tests {
             assert_eq!((memory.len(), blocks(&memory)), (2 * bytes, 2 * bytes as u64));
             // A peer's mapping, which takes no other pages.
             let file = find(memory.base().as_ptr().addr(), 1).unwrap();
-            let again = crate::mapping::open_file(std::process::id(), file.fd, file.inode, file.file_len);
+            let again = crate::mapping::open_file(
+                std::process::id(),
+                file.fd,
+                (Some(file.device), file.inode),
+                file.file_len,
+            );
             let again = again.unwrap();
             let peers = Mapping::new(&again, 0, memory.len()).unwrap();
             peers.word(bytes).store(7, core::sync::atomic::Ordering::Relaxed);

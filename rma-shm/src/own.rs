@@ -19,7 +19,6 @@ use crate::guard;
 use crate::head::{Claim, ClaimState, Head, Pipe, Shape};
 use crate::mapping::{inode, new_file, open_pipe, strike, Mapping};
 use crate::memory;
-use crate::process::is_running;
 
 /// What peers see of an endpoint. Regions keep it until they are gone.
 #[derive(Debug)]
@@ -141,26 +140,28 @@ impl Own {
         done.is_ok()
     }
 
-    /// Wakes the sender of a lane, if it sleeps.
+    /// Wakes the sender of a lane, if it sleeps. `false`: it could not be, as where there is no descriptor left.
     #[cold]
     #[inline(never)]
-    pub(crate) fn wake_sender(&self, lane: usize) {
+    pub(crate) fn wake_sender(&self, lane: usize) -> bool {
         let claim = Claim::decode(self.head.claim(lane).load(Ordering::Acquire));
         let bell = self.head.sender_bell(lane);
         if claim.state != ClaimState::Open {
-            return;
+            return true;
         }
-        if let Ok(bell) = open_pipe(claim.by.pid, bell.fd, bell.inode) {
-            strike(&bell);
-        }
+        open_pipe(claim.by.pid, bell.fd, bell.inode).map(|bell| strike(&bell)).is_ok()
     }
 
     /// Wakes everybody who has connected, to see that the endpoint is closed.
     pub(crate) fn wake_senders(&self) {
-        (0..self.head.lanes_used()).for_each(|lane| self.wake_sender(lane));
+        for lane in 0..self.head.lanes_used() {
+            // Whom this does not wake looks again by itself.
+            let _ = self.wake_sender(lane);
+        }
     }
 
-    /// Takes back a region: no access is under way when this returns, and none will be.
+    /// Takes back a region: no access is under way when this returns, and none will be. Who is stopped (SIGSTOP) during one
+    /// is waited for: its access goes on when it does.
     fn remove(&self, slot: usize, key: u64) {
         self.table().spans[slot] = Span::NONE;
         let sequence = self.head.region_word(slot, SEQUENCE);
@@ -175,7 +176,7 @@ impl Own {
             guard::wait(&self.head.busy(lane), || {
                 std::thread::yield_now();
                 turns = turns.wrapping_add(1);
-                turns % TURNS_TO_ASK != 0 || claim.by.pid == self.identity.pid || is_running(claim.by.pid)
+                turns % TURNS_TO_ASK != 0 || self.head.is_sender_running(lane, claim)
             });
         }
         let mut table = self.table();
@@ -221,9 +222,11 @@ impl ShmRegion {
         let key = if table.keys.insert(wish.0) { wish.0 } else { table.another_key() };
         drop(table);
         let slot = slot as usize;
-        let (fd, inode, file_len, offset) =
-            place.map_or((0, 0, 0, 0), |place| (place.fd + 1, place.inode, place.file_len, place.offset));
-        let place_word = u64::from(fd) | if by_address { BY_ADDRESS } else { 0 };
+        let (fd, device, inode, file_len, offset) = place.map_or((0, 0, 0, 0, 0), |place| {
+            (place.fd + 1, place.device, place.inode, place.file_len, place.offset)
+        });
+        let flag = if by_address { BY_ADDRESS } else { 0 };
+        let place_word = u64::from(fd) | flag | u64::from(device) << DEVICE_AT;
         let words = [key, base as u64, len as u64, place_word, inode, file_len, offset];
         for (index, word) in (1..).zip(words) {
             own.head.region_word(slot, index).store(word, Ordering::Relaxed);
@@ -311,8 +314,9 @@ pub(crate) fn find(head: &Head, key: RemoteKey) -> Option<Entry> {
             return None;
         }
         let fd = word(4) as u32;
+        let (device, inode) = ((word(4) >> DEVICE_AT) as u32, word(5));
         let file =
-            memory::InFile { fd: fd.wrapping_sub(1), inode: word(5), file_len: word(6), offset: word(7) };
+            memory::InFile { fd: fd.wrapping_sub(1), device, inode, file_len: word(6), offset: word(7) };
         let base = word(2);
         let first = if word(4) & BY_ADDRESS != 0 { base } else { 0 };
         let entry = Entry { slot, sequence, base, len: word(3), first, file: (fd != 0).then_some(file) };
@@ -334,6 +338,8 @@ const OWN_KEYS: u64 = 1 << 63;
 const TURNS_TO_ASK: u32 = 64;
 /// In the word with a region's descriptor, which has 32 bits: see [`Terms::by_address`].
 const BY_ADDRESS: u64 = 1 << 32;
+/// In the same word: see [`memory::InFile`].
+const DEVICE_AT: u32 = u64::BITS - memory::DEVICE_BITS;
 /// A region's word that counts its changes.
 const SEQUENCE: usize = 0;
 

@@ -46,8 +46,8 @@ pub(crate) struct Known {
     /// What origins call its first byte.
     first: u64,
     pub(crate) place: Place,
-    /// The file that it is mapped from.
-    inode: Option<u64>,
+    /// The device and the number of the file that it is mapped from.
+    file: Option<(u32, u64)>,
 }
 
 impl Known {
@@ -92,6 +92,7 @@ impl Known {
 /// mapped again where there are no descriptors left.
 #[derive(Debug)]
 struct MappedFile {
+    device: u32,
     inode: u64,
     mapping: Arc<Mapping>,
     slot: usize,
@@ -147,8 +148,8 @@ impl Peer {
             // Also where there is no descriptor left: its own locks it takes as those of others.
             own.file.as_fd()
         } else {
-            opened =
-                open_file(pid, fd, inode, 1).map_err(|error| failed("opening its shared memory", error))?;
+            opened = open_file(pid, fd, (None, inode), 1)
+                .map_err(|error| failed("opening its shared memory", error))?;
             opened.as_fd()
         };
         let has = rustix::fs::fstat(file).map_err(|error| failed("fstat", error))?.st_size;
@@ -271,24 +272,22 @@ impl Peer {
     #[inline]
     pub(crate) fn wake_if_asleep(&mut self) {
         let word = self.head.sleeping();
-        if word != 0 {
-            self.wake();
+        if word != 0 && self.wake() {
             self.head.take_back(word);
         }
     }
 
-    /// Wakes the process, which sleeps.
+    /// Wakes the process, which sleeps. `false`: it was not, as where there is no descriptor left. It goes on saying that it
+    /// sleeps then, so that the next one who has something for it tries again.
     #[cold]
     #[inline(never)]
-    pub(crate) fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) -> bool {
         if self.bell.is_none() {
             let Pipe { fd, inode } = self.head.bell();
             // Where it is gone, the process is, or the endpoint.
             self.bell = open_pipe(self.location.pid, fd, inode).ok();
         }
-        if let Some(bell) = &self.bell {
-            strike(bell);
-        }
+        self.bell.as_ref().map(strike).is_some()
     }
 
     /// The region with a key, as it is now.
@@ -308,16 +307,16 @@ impl Peer {
     #[inline(never)]
     fn look_up(&mut self, key: RemoteKey) -> Result<Known, FabricCode> {
         let entry = own::find(&self.head, key).ok_or(NO_REGION)?;
-        let (place, inode) = match entry.file {
+        let (place, file) = match entry.file {
             None => (Place::Attached(entry.base), None),
             Some(file) => {
                 let fits = file.offset.checked_add(entry.len).is_some_and(|end| end <= file.file_len);
                 let base = self.map(&file, &entry).filter(|_| fits).ok_or(NO_FILE)?;
-                (Place::Mapped(base.wrapping_add(file.offset as usize)), Some(file.inode))
+                (Place::Mapped(base.wrapping_add(file.offset as usize)), Some((file.device, file.inode)))
             }
         };
         let Entry { slot, sequence, len, first, .. } = entry;
-        let known = Known { key, slot, sequence, len, first, place, inode };
+        let known = Known { key, slot, sequence, len, first, place, file };
         if self.known.len() == KNOWN_MAX {
             self.known.remove(0);
         }
@@ -329,7 +328,8 @@ impl Peer {
     fn map(&mut self, file: &InFile, region: &Entry) -> Option<*mut u8> {
         let Entry { slot, sequence, .. } = *region;
         let is_it = |mapped: &&mut MappedFile| {
-            mapped.inode == file.inode && mapped.mapping.len() as u64 == file.file_len
+            (mapped.device, mapped.inode) == (file.device, file.inode)
+                && mapped.mapping.len() as u64 == file.file_len
         };
         if let Some(mapped) = self.files.iter_mut().find(is_it) {
             (mapped.slot, mapped.sequence) = (slot, sequence);
@@ -339,7 +339,7 @@ impl Peer {
         self.sweep();
         let len = usize::try_from(file.file_len).ok()?;
         // This endpoint's own memory is found without a descriptor.
-        let own = if self.is_own { memory::mapped_as(file.inode, len) } else { None };
+        let own = if self.is_own { memory::mapped_as((file.device, file.inode), len) } else { None };
         let mapping = match own {
             Some(mapping) => mapping,
             None => self.map_anew(file, len)?,
@@ -348,12 +348,14 @@ impl Peer {
             advise_huge(&mapping);
         }
         let base = mapping.base().as_ptr();
-        self.files.push(MappedFile { inode: file.inode, mapping, slot, sequence });
+        let InFile { device, inode, .. } = *file;
+        self.files.push(MappedFile { device, inode, mapping, slot, sequence });
         Some(base)
     }
 
     fn map_anew(&self, file: &InFile, len: usize) -> Option<Arc<Mapping>> {
-        let opened = open_file(self.location.pid, file.fd, file.inode, file.file_len).ok()?;
+        let opened =
+            open_file(self.location.pid, file.fd, (Some(file.device), file.inode), file.file_len).ok()?;
         match memory::mapped_here(&opened, len) {
             Some(mapping) => Some(mapping),
             None => Mapping::new(&opened, 0, len).ok().map(Arc::new),
@@ -367,7 +369,7 @@ impl Peer {
         let known = &self.known;
         self.files.retain(|file| {
             own::sequence(head, file.slot) == file.sequence
-                || known.iter().any(|known| known.inode == Some(file.inode))
+                || known.iter().any(|known| known.file == Some((file.device, file.inode)))
         });
     }
 
@@ -415,4 +417,56 @@ fn probe(head: &Head, location: &Location) -> Result<(), ProviderError> {
          network (RMA_PROVIDER=ofi)",
         location.pid
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::Shape;
+
+    /// An endpoint, and itself as its peer.
+    fn own_and_peer() -> (Arc<Own>, Peer) {
+        let shape = Shape { lanes: 2, regions: 2, ring_bytes: 1024, packet_bytes: 512 };
+        let own = Arc::new(Own::new(shape).unwrap());
+        let peer = Peer::connect(&own, &own.location.encode().unwrap(), Reach::Mapped).unwrap();
+        (own, peer)
+    }
+
+    /// Who cannot be woken now goes on saying that it sleeps, and is woken by the next one who can.
+    #[test]
+    fn whom_nobody_could_wake_is_not_taken_to_be_awake() {
+        let (own, mut peer) = own_and_peer();
+        let bell = own.head.bell();
+        // As if it could not be opened.
+        own.head.set_bell(Pipe { inode: bell.inode + 1, ..bell });
+        own.head.set_sleeping(5);
+        peer.wake_if_asleep();
+        assert_eq!(own.head.sleeping(), 5);
+        own.head.set_bell(bell);
+        peer.wake_if_asleep();
+        assert_eq!(own.head.sleeping(), 0);
+        assert_eq!(rustix::io::read(&own.listener, &mut [0; 8]), Ok(1));
+        // A sender, likewise.
+        own.head.set_sender_bell(peer.lane, Pipe { inode: bell.inode + 1, ..bell });
+        assert!(!own.wake_sender(peer.lane));
+        own.head.set_sender_bell(peer.lane, bell);
+        assert!(own.wake_sender(peer.lane));
+    }
+
+    /// Files of two devices may have one number.
+    #[test]
+    fn a_file_of_another_device_is_another_file() {
+        let (own, mut peer) = own_and_peer();
+        let memory = crate::Memory::new(4096).unwrap();
+        let terms = own::Terms { must_be_mapped: true, by_address: false };
+        let region = own::ShmRegion::new(&own, memory.base(), 64, RemoteKey(1), terms).unwrap();
+        let entry = own::find(&own.head, RemoteKey(1)).unwrap();
+        let file = entry.file.unwrap();
+        let len = memory.len();
+        assert!(memory::mapped_as((file.device, file.inode), len).is_some());
+        assert!(memory::mapped_as((file.device ^ 1, file.inode), len).is_none());
+        assert!(peer.map(&file, &entry).is_some());
+        assert!(peer.map(&InFile { device: file.device ^ 1, ..file }, &entry).is_none());
+        drop(region);
+    }
 }

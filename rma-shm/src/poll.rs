@@ -274,7 +274,10 @@ fn tell_of_room(own: &Own, lane: usize, class: usize) {
     let wants = own.head.wants_room(lane, class);
     if wants.load(Ordering::Relaxed) != 0 {
         wants.store(0, Ordering::Relaxed);
-        own.wake_sender(lane);
+        if !own.wake_sender(lane) {
+            // It goes on wanting it, and is told with the next packet that is taken.
+            wants.store(1, Ordering::Relaxed);
+        }
     }
 }
 

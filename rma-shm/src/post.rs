@@ -392,8 +392,9 @@ unsafe impl Endpoint for ShmEndpoint {
             Ok(true) => {
                 peer.refused[class] = None;
                 if let Some(word) = bell::announce(&peer.head, peer.lane) {
-                    peer.wake();
-                    peer.head.take_back(word);
+                    if peer.wake() {
+                        peer.head.take_back(word);
+                    }
                 }
                 Ok(())
             }

@@ -2,7 +2,7 @@
 //!
 //! Both ends keep their own position to themselves and publish it: what a process that dies has not published
 //! was never sent, and stands in nobody's way. A packet is a word with its length, then its bytes, padded to
-//! a word; it may wrap around the end. Positions count bytes and never go back.
+//! a word; it may wrap around the end. Positions count bytes, modulo 2^64, and never go back.
 //!
 //! What the other end publishes is not believed: a position that cannot be is [`Nonsense`].
 
@@ -55,10 +55,11 @@ impl Writer {
             return Ok(false);
         }
         put(ring, self.written, &(len as u64).to_ne_bytes());
-        let first = self.written + WORD as u64;
+        // The first position is what was found in the ring, and may be any number.
+        let first = self.written.wrapping_add(WORD as u64);
         put(ring, first, parts[0]);
-        put(ring, first + parts[0].len() as u64, parts[1]);
-        self.written += needed as u64;
+        put(ring, first.wrapping_add(parts[0].len() as u64), parts[1]);
+        self.written = self.written.wrapping_add(needed as u64);
         ring.publish(self.written);
         Ok(true)
     }
@@ -113,8 +114,8 @@ impl Reader {
         if needed > there {
             return Err(Nonsense);
         }
-        take(ring, self.consumed + WORD as u64, into);
-        self.consumed += needed;
+        take(ring, self.consumed.wrapping_add(WORD as u64), into);
+        self.consumed = self.consumed.wrapping_add(needed);
         ring.give_back(self.consumed);
         Ok(Some(len))
     }
@@ -230,6 +231,28 @@ mod tests {
         assert_eq!(reader.pop(&ring, &mut into), Ok(Some(5)));
         assert_eq!(reader.pop(&ring, &mut into), Ok(Some(6)));
         assert_eq!(&into[..6], b"second");
+    }
+
+    /// A writer goes on wherever the ring says that the last one has stopped: be it at the end of all numbers.
+    #[test]
+    fn positions_begin_again() {
+        for first in [u64::MAX, u64::MAX - 7, u64::MAX - 15, u64::MAX - 40] {
+            let ring = Local::new(64);
+            (ring.publish(first), ring.give_back(first));
+            let (mut writer, mut reader) = (Writer::new(&ring), Reader { consumed: first });
+            let mut into = [0; 56];
+            for round in 0..9_usize {
+                let packet = [round as u8; 13];
+                let (header, payload) = packet.split_at(round);
+                assert_eq!(writer.push(&ring, [header, payload]), Ok(true), "{first:#x} {round}");
+                assert_eq!(reader.pop(&ring, &mut into), Ok(Some(13)), "{first:#x} {round}");
+                assert_eq!(into[..13], packet);
+            }
+        }
+        // More than there is room for was never read.
+        let ring = Local::new(64);
+        (ring.publish(u64::MAX), ring.give_back(u64::MAX - 65));
+        assert_eq!(Writer::new(&ring).push(&ring, [b"x", b""]), Err(Nonsense));
     }
 
     #[test]
