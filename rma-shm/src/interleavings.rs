@@ -2,6 +2,8 @@
 //! value that the memory model lets a load see. The code is that of the provider; the words and bytes are the
 //! checker's, which reports bytes that are accessed from two sides at a time.
 
+mod locks;
+
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use loom::sync::Arc;
@@ -115,6 +117,24 @@ impl Door {
         }
     }
 
+    /// As `crate::peer::Peer::wake_if_asleep`.
+    fn wake_if_asleep(&self) {
+        let word = self.sleeping();
+        if word != 0 {
+            self.pipe.fetch_add(1, Ordering::Relaxed);
+            self.take_back(word);
+        }
+    }
+
+    /// Whether the owner was woken, which it takes in.
+    fn take_ring(&self) -> bool {
+        self.pipe.swap(0, Ordering::Relaxed) != 0
+    }
+
+    fn is_rung(&self) -> bool {
+        self.pipe.load(Ordering::Relaxed) != 0
+    }
+
     /// The owner looks twice, and goes to sleep when there is nothing: whom it has heard, and whether it
     /// sleeps.
     fn listen(&self) -> (u64, bool) {
@@ -122,7 +142,7 @@ impl Door {
         for _ in 0..2 {
             heard |= self.marks.swap(0, bell::TAKE);
             let sleeps = bell::may_sleep(self, &mut turn);
-            if sleeps && self.pipe.swap(0, Ordering::Relaxed) == 0 {
+            if sleeps && !self.take_ring() {
                 return (heard, true);
             }
         }
@@ -175,7 +195,7 @@ fn a_sleeper_is_woken() {
             let (heard, sleeps) = door.listen();
             first.join().unwrap();
             second.join().unwrap();
-            let is_woken = door.pipe.load(Ordering::Relaxed) > 0;
+            let is_woken = door.is_rung();
             let unheard = if dies { 2 } else { 3 } & !heard;
             assert!(!sleeps || is_woken || unheard == 0, "senders {unheard:b} are not heard");
         });
