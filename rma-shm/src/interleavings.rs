@@ -19,8 +19,15 @@ const CAPACITY: usize = 32;
 
 /// Every interleaving with as many switches as find what there is in a second or two.
 fn check(program: impl Fn() + Sync + Send + 'static) {
+    check_with(3, program);
+}
+
+/// The same with so many switches where a thread could have gone on.
+fn check_with(switches: usize, program: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(switches);
+    // Who waits for one of two others looks often.
+    model.max_branches = 10_000;
     model.check(program);
 }
 
