@@ -238,7 +238,8 @@ mod tests {
     fn positions_begin_again() {
         for first in [u64::MAX, u64::MAX - 7, u64::MAX - 15, u64::MAX - 40] {
             let ring = Local::new(64);
-            (ring.publish(first), ring.give_back(first));
+            ring.publish(first);
+            ring.give_back(first);
             let (mut writer, mut reader) = (Writer::new(&ring), Reader { consumed: first });
             let mut into = [0; 56];
             for round in 0..9_usize {
@@ -251,7 +252,8 @@ mod tests {
         }
         // More than there is room for was never read.
         let ring = Local::new(64);
-        (ring.publish(u64::MAX), ring.give_back(u64::MAX - 65));
+        ring.publish(u64::MAX);
+        ring.give_back(u64::MAX - 65);
         assert_eq!(Writer::new(&ring).push(&ring, [b"x", b""]), Err(Nonsense));
     }
 

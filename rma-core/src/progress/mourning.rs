@@ -54,7 +54,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let place = w.words.as_ref().and_then(|words| words.place_of(target, me));
                 let near = peer.zip(place).map(|(peer, at)| NearWords { peer, at });
                 let next = near.and_then(|near| self.find_waiter(near, ticket));
-                let is_lost = !next.is_some_and(|rank| !self.is_dead(rank));
+                let is_lost = next.is_none_or(|rank| self.is_dead(rank));
                 if is_lost {
                     lock.lose();
                 }
