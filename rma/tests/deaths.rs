@@ -30,6 +30,17 @@ const LARGE: usize = 1 << 18;
 
 /// Runs `body` in `count` ranks over every provider: all come to its end but [`DEAD`].
 fn survivors(name: &str, count: u32, body: impl FnOnce(&Job) -> Result<(), Error>) {
+    survivors_over(&EVERYWHERE, &[], name, count, body);
+}
+
+/// The same over some providers, with environment variables.
+fn survivors_over(
+    providers: &[&str],
+    variables: &[(&str, &str)],
+    name: &str,
+    count: u32,
+    body: impl FnOnce(&Job) -> Result<(), Error>,
+) {
     if is_rank() {
         let job = Job::init().unwrap();
         body(&job).unwrap();
@@ -41,9 +52,9 @@ fn survivors(name: &str, count: u32, body: impl FnOnce(&Job) -> Result<(), Error
         });
         return println!("{SURVIVED}");
     }
-    for provider in EVERYWHERE {
+    for provider in providers {
         let started = Instant::now();
-        let output = launch_with(name, count, provider, &[], &["--keep-going"]);
+        let output = launch_with(name, count, provider, variables, &["--keep-going"]);
         let text = text(&output);
         assert_eq!(text.matches(SURVIVED).count(), count as usize - 1, "over {provider}: {text}");
         assert_eq!(output.status.code(), Some(128 + 9), "over {provider}: {text}");
@@ -225,6 +236,40 @@ fn lock_all() {
         bounded("flush of the living", || window.flush(other(job)))?;
         about_the_dead("flush_all", || window.flush_all());
         about_the_dead("unlock_all", || window.unlock_all());
+        last.meet(job)?;
+        about_the_dead("free", || window.free());
+        Ok(())
+    });
+}
+
+/// Of who shares a lock that is words nobody knows who that is: time tells that he is dead, and the library counts it.
+///
+/// Shows: MPI_Win_lock, MPI_Win_unlock, MPI_Win_free.
+#[test]
+fn a_share_that_is_words_is_lost() {
+    let words = ("RMA_LOCK_PROTOCOL", "nic");
+    survivors_over(&["shm"], &[words], "a_share_that_is_words_is_lost", 3, |job| {
+        let last = Last::arrange(job)?;
+        let window = RawWindow::allocate(job, 64, 1)?;
+        let data = buffer(8);
+        // Held at rank 0 when he dies.
+        if job.rank() == DEAD {
+            window.lock(LockType::Shared, Rank(0), false)?;
+            put(&window, data, 8, Rank(0), 0)?;
+            window.flush(Rank(0))?;
+        }
+        last.death(job)?;
+        let exclusive = || {
+            window.lock(LockType::Exclusive, Rank(0), false)?;
+            put(&window, data, 8, Rank(0), 8)?;
+            window.unlock(Rank(0))
+        };
+        let lost = bounded("a lock that is lost", exclusive);
+        let is_lost = matches!(
+            lost.as_ref().map_err(Error::rma),
+            Err(Some(RmaError::LockLost { target: Rank(0), .. }))
+        );
+        assert!(is_lost, "{lost:?}");
         last.meet(job)?;
         about_the_dead("free", || window.free());
         Ok(())
