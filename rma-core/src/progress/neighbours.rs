@@ -62,17 +62,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.advance_barrier(w);
     }
 
+    /// What is ready is told before it is looked at what was told here: the partner's word is the partner's to wait for, and
+    /// the look may have to fetch a line from its cache.
     #[inline(never)]
     fn advance_rounds(&mut self, w: &mut Window<E::Region>) {
         loop {
-            if let Some(line) = &w.line {
-                self.steps_at_once += w.barrier.hear(|round| line.told_of_round(round));
+            while let Some(round) = w.barrier.poll_send() {
+                if !self.tell_round(w, &round) {
+                    break;
+                }
+                w.barrier.on_sent(round.sequence);
             }
-            let Some(round) = w.barrier.poll_send() else { return };
-            if !self.tell_round(w, &round) {
+            let Some(line) = &w.line else { return };
+            let news = w.barrier.hear(|round| line.told_of_round(round));
+            if news == 0 {
                 return;
             }
-            w.barrier.on_sent(round.sequence);
+            self.steps_at_once += news;
         }
     }
 
