@@ -74,6 +74,16 @@ impl Group {
         (0..self.len()).map(|place| self.at(place).unwrap_or(Rank::NULL))
     }
 
+    /// Whether the two are known to be the same without a look at their members.
+    #[inline]
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        match (&self.members, &other.members) {
+            (Members::Below(size), Members::Below(other)) => size == other,
+            (Members::List(ranks), Members::List(other)) => Arc::ptr_eq(ranks, other),
+            _ => false,
+        }
+    }
+
     /// Where a member stands in the order of [`Group::iter`].
     pub(crate) fn place(&self, rank: Rank) -> Option<usize> {
         match &self.members {

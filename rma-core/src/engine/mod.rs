@@ -397,7 +397,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let awaited = match sync.stage {
             Stage::FenceBarrier { .. } => w.barrier.awaited(),
             Stage::Wait => w.exposure.awaited(),
-            Stage::StartGrant => w.access.awaited(),
+            Stage::StartGrant | Stage::Complete => w.access.awaited(),
             _ => None,
         };
         awaited.is_some_and(|rank| self.process.is_neighbour(rank))

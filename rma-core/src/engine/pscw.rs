@@ -87,7 +87,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         // Seed table: POST, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
-        w.exposure.open(group.clone(), assert.no_check);
+        w.exposure.open(group, assert.no_check);
         if assert.no_put {
             w.promise_no_put_until_wait(rank);
         }
@@ -185,7 +185,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.transition(WindowState::on_start)
             .map_err(|_| epoch_error(call, None, state, Rule::OtherEpochOpen))?;
         self.process.access_sequence = self.process.access_sequence.wrapping_add(1);
-        w.access.open(group.clone(), assert.no_check, self.process.access_sequence);
+        w.access.open(group, assert.no_check, self.process.access_sequence);
         self.process.begin_access(w);
         // Shared memory may be accessed as soon as the call returns.
         let is_direct = w.flavor == Flavor::Shared && !Mutation::SharedStartUnawaited.is_on();
@@ -232,6 +232,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         if !w.access.is_over() {
+            self.process.hear_late_posts(w);
             self.process.complete_untouched(w);
         }
         if !w.acks.is_empty() {

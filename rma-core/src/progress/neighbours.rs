@@ -9,8 +9,11 @@ use crate::ids::{PeerAddr, Rank};
 use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError, RemoteAddr, SendClass};
 use crate::state::WindowState;
-use crate::window::{Told, Window};
+use crate::window::{Line, Told, Window};
 use crate::wire::PacketKind;
+
+/// Times that an operation looks for the post of its target: the post is a line's way from one cache to another, as a rule.
+const LOOKS_FOR_POST: u32 = 32;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Takes in what neighbours have told of the window's barrier, and tells the rounds that are ready.
@@ -234,6 +237,33 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 PostSeen::Early => {}
             }
         }
+    }
+
+    /// Takes in which neighbours have posted since complete was called, and sends them what was kept for them.
+    #[inline]
+    pub(crate) fn hear_late_posts(&mut self, w: &mut Window<E::Region>) {
+        if w.line.is_some() && !w.access.all_granted() {
+            let before = self.steps_at_once;
+            self.hear_posts(w);
+            if self.steps_at_once != before {
+                self.make_rma_progress_win(w);
+            }
+        }
+    }
+
+    /// Looks whether a neighbour has posted by now, for about as long as the way by an element would take longer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn await_post(&mut self, w: &mut Window<E::Region>, target: Rank) -> bool {
+        let (me, forgotten) = (self.rank, self.peers.forgotten());
+        let is_told = |line: &Line| (0..LOOKS_FOR_POST).any(|_| line.has_told(Told::Post, target, me));
+        // Others post by packets.
+        let is_near = w.near.as_mut().is_some_and(|near| near.find(target, forgotten).is_some());
+        if !is_near || !w.access.contains(target) || !w.line.as_ref().is_some_and(is_told) {
+            return false;
+        }
+        self.hear_posts(w);
+        w.access.is_granted(target)
     }
 
     fn hear_completes(&mut self, w: &mut Window<E::Region>) {

@@ -131,8 +131,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             _ if w.slots.find(&self.targets, target).is_some() || !w.acks.is_empty() => return None,
             WindowState::LockAllCalled => self.hold_share(w, target)?,
             WindowState::PscwIssued | WindowState::PscwGranted => {
-                let may_go = w.access.contains(target) && w.access.is_granted(target);
-                may_go.then_some(())?;
+                if !w.access.is_granted(target) && !self.await_post(w, target) {
+                    return None;
+                }
             }
             WindowState::FenceGranted | WindowState::LockAllGranted => {}
             WindowState::Unset | WindowState::FenceIssued | WindowState::LockAllIssued => return None,

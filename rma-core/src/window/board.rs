@@ -327,6 +327,14 @@ impl Line {
         })
     }
 
+    /// Whether the rank `from` has told `to`, which is this one, so, and it was not acted upon. What it did before is seen then.
+    #[inline]
+    pub(crate) fn has_told(&self, told: Told, from: Rank, to: Rank) -> bool {
+        let word = Self::word_of(told, from, to).and_then(|word| self.words().get(word));
+        let was_taken = self.taken[told as usize] & bit_of(from) != 0;
+        word.is_some_and(|word| (word.load(Ordering::Acquire) & 1 != 0) != was_taken)
+    }
+
     /// One that has told was acted upon.
     #[inline]
     pub(crate) fn take(&mut self, told: Told, from: Rank) {

@@ -75,6 +75,48 @@ fn native_put<E: Endpoint, B: Bootstrap>(world: &World<E, B>, window: WindowId) 
     world.engines[0].window_paths(window, Dtype::U8).map(|paths| paths[0]) == Some(Path::Native)
 }
 
+/// A post that comes between start and the first operation is seen by that, where ranks tell each other by words, and one
+/// that comes behind complete by complete, without progress.
+///
+/// Shows: MPI_Win_start, MPI_Win_complete, MPI-4.1 13.5.2, seed: PSCW.
+pub fn posts_are_seen_by_who_wants_them<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let window = warm(&mut world, 64);
+    let (data, mut result) = (pattern(8, 1), [0; 8]);
+    // Who was accessed before is remembered.
+    world.expose(1, window, &[0]).unwrap();
+    world.start(0, window, &[1]).unwrap();
+    world.put(0, window, 1, 8, &data).unwrap();
+    world.complete(0, window).unwrap();
+    world.wait_exposed(1, window).unwrap();
+    let are_near = world.are_neighbours(0, 1, window) && world.are_neighbours(1, 0, window);
+    let is_seen = native_put(&world, window) && are_near;
+    let group = world.group(&[0]);
+    let post = |world: &mut World<E, B>| {
+        let mut post = world.engines[1].start_post(window, &group, PostAssert::default()).unwrap();
+        assert!(world.engines[1].poll(&mut post).is_ready());
+    };
+    world.start(0, window, &[1]).unwrap();
+    post(&mut world);
+    world.put(0, window, 1, 0, &data).unwrap();
+    if is_seen {
+        assert_eq!(world.engines[0].elements_in_use().1, 0, "as if it had come before start");
+        assert_eq!(world.memory(1, window)[..8], data);
+    }
+    world.complete(0, window).unwrap();
+    world.wait_exposed(1, window).unwrap();
+    world.start(0, window, &[1]).unwrap();
+    world.get(0, window, 1, 0, &mut result).unwrap();
+    let mut complete = world.engines[0].start_complete(window).unwrap();
+    assert!(world.engines[0].poll(&mut complete).is_pending());
+    post(&mut world);
+    assert!(world.engines[0].poll(&mut complete).is_ready() || !is_seen);
+    world.wait_all(vec![(0, complete)]).unwrap();
+    world.wait_exposed(1, window).unwrap();
+    assert_eq!(result[..], data);
+    world.check_idle();
+}
+
 /// One packet from each target for its post, none for start; complete rides on the last operation, nobody
 /// acknowledges it, and only native operations are waited for.
 ///

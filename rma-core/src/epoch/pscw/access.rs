@@ -1,5 +1,6 @@
 //! start to complete, at the origin.
 
+use super::current::CurrentGroup;
 use super::members::Members;
 use crate::group::Group;
 use crate::ids::Rank;
@@ -20,7 +21,7 @@ pub enum PostSeen {
 /// after the call of complete has returned (weak synchronization).
 #[derive(Debug)]
 pub struct Access {
-    group: Option<Group>,
+    group: CurrentGroup,
     sequence: u32,
     no_check: bool,
     is_completing: bool,
@@ -35,7 +36,7 @@ impl Access {
     /// No epoch; room for groups of `members`.
     pub fn with_room(members: usize) -> Self {
         Self {
-            group: None,
+            group: CurrentGroup::default(),
             sequence: 0,
             no_check: false,
             is_completing: false,
@@ -47,7 +48,7 @@ impl Access {
 
     /// start. With `no_check` every member has posted, by the user's word. `sequence` tells the epoch from
     /// others in answers.
-    pub fn open(&mut self, group: Group, no_check: bool, sequence: u32) {
+    pub fn open(&mut self, group: &Group, no_check: bool, sequence: u32) {
         self.posted.clear(group.len());
         self.closed.clear(group.len());
         if no_check {
@@ -55,18 +56,13 @@ impl Access {
         }
         (self.no_check, self.sequence) = (no_check, sequence);
         (self.is_completing, self.asking) = (false, usize::MAX);
-        self.group = Some(group);
+        self.group.open(group);
     }
 
     /// Whether an epoch is open, or something of it is left.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.group.is_some()
-    }
-
-    /// The epoch's group.
-    pub fn group(&self) -> Option<&Group> {
-        self.group.as_ref()
+        self.group.is_open()
     }
 
     /// What tells the epoch from others.
@@ -90,7 +86,7 @@ impl Access {
     }
 
     fn place(&self, rank: Rank) -> Option<usize> {
-        self.group.as_ref()?.place(rank)
+        self.group.get()?.place(rank)
     }
 
     /// Whether the rank is in the epoch's group.
@@ -106,13 +102,13 @@ impl Access {
 
     /// The first member that has not posted.
     pub fn awaited(&self) -> Option<Rank> {
-        let group = self.group.as_ref()?;
+        let group = self.group.get()?;
         group.at((0..group.len()).find(|&place| !self.posted.contains(place))?)
     }
 
     /// Whether they may go to every member.
     pub fn all_granted(&self) -> bool {
-        self.group.as_ref().is_some_and(|group| self.posted.count() == group.len())
+        self.group.get().is_some_and(|group| self.posted.count() == group.len())
     }
 
     /// A member's notice arrived. At most one notice of a target can be unmatched, so one that comes after
@@ -144,7 +140,7 @@ impl Access {
 
     /// The member to ask next, if any; offered again until [`Access::on_asked`].
     pub fn poll_ask(&mut self) -> Option<Rank> {
-        let group = self.group.as_ref()?;
+        let group = self.group.get()?;
         while self.asking < group.len() && self.posted.contains(self.asking) {
             self.asking += 1;
         }
@@ -159,7 +155,7 @@ impl Access {
     /// The first member from `from` on that has posted and has not got COMPLETE: its place and rank.
     pub fn poll_close(&self, from: usize) -> Option<(usize, Rank)> {
         let place = self.posted.next_without(&self.closed, from)?;
-        Some((place, self.group.as_ref()?.at(place)?))
+        Some((place, self.group.get()?.at(place)?))
     }
 
     /// Whether the member has got COMPLETE, or will never.
@@ -183,12 +179,12 @@ impl Access {
 
     /// Whether every member has got its COMPLETE.
     pub fn is_over(&self) -> bool {
-        self.group.as_ref().is_some_and(|group| self.closed.count() == group.len())
+        self.group.get().is_some_and(|group| self.closed.count() == group.len())
     }
 
     /// Nothing of the epoch is left.
     pub fn end(&mut self) {
-        self.group = None;
+        self.group.close();
     }
 
     /// Bytes held beyond the structure itself.

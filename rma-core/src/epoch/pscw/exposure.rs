@@ -1,5 +1,6 @@
 //! post to wait, at the target.
 
+use super::current::CurrentGroup;
 use super::members::Members;
 use crate::error::FabricCode;
 use crate::group::Group;
@@ -9,7 +10,7 @@ use crate::mutation::Mutation;
 /// The exposure epoch of one window.
 #[derive(Debug)]
 pub struct Exposure {
-    group: Option<Group>,
+    group: CurrentGroup,
     /// Members that were told: those before this place.
     noticed: usize,
     completed: Members,
@@ -20,27 +21,32 @@ pub struct Exposure {
 impl Exposure {
     /// No epoch; room for groups of `members`.
     pub fn with_room(members: usize) -> Self {
-        Self { group: None, noticed: 0, completed: Members::with_room(members), lost: None }
+        Self {
+            group: CurrentGroup::default(),
+            noticed: 0,
+            completed: Members::with_room(members),
+            lost: None,
+        }
     }
 
     /// post. With `no_check` nobody waits for a notice.
-    pub fn open(&mut self, group: Group, no_check: bool) {
+    pub fn open(&mut self, group: &Group, no_check: bool) {
         self.completed.clear(group.len());
         self.noticed = if no_check { group.len() } else { 0 };
         self.lost = None;
-        self.group = Some(group);
+        self.group.open(group);
     }
 
     /// Whether an epoch is open.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.group.is_some()
+        self.group.is_open()
     }
 
     /// The member to be told next, if any; offered again until [`Exposure::on_noticed`].
     #[inline]
     pub fn poll_notice(&self) -> Option<Rank> {
-        self.group.as_ref()?.at(self.noticed)
+        self.group.get()?.at(self.noticed)
     }
 
     /// The offered member was told.
@@ -50,7 +56,7 @@ impl Exposure {
 
     /// The place of a member that was told and has not completed.
     fn place(&self, rank: Rank) -> Option<usize> {
-        let place = self.group.as_ref()?.place(rank)?;
+        let place = self.group.get()?.place(rank)?;
         (place < self.noticed && !self.completed.contains(place)).then_some(place)
     }
 
@@ -58,7 +64,7 @@ impl Exposure {
     /// who has completed asks about the next epoch.
     pub fn is_exposed_to(&self, rank: Rank) -> bool {
         if Mutation::CompletedAnsweredAgain.is_on() {
-            let place = self.group.as_ref().and_then(|group| group.place(rank));
+            let place = self.group.get().and_then(|group| group.place(rank));
             return place.is_some_and(|place| place < self.noticed);
         }
         self.place(rank).is_some()
@@ -74,7 +80,7 @@ impl Exposure {
 
     /// The rank cannot be reached any more, and will not complete.
     pub fn on_lost(&mut self, rank: Rank, code: FabricCode) {
-        let Some(place) = self.group.as_ref().and_then(|group| group.place(rank)) else { return };
+        let Some(place) = self.group.get().and_then(|group| group.place(rank)) else { return };
         if self.completed.insert(place) {
             self.lost.get_or_insert((rank, code));
         }
@@ -82,19 +88,19 @@ impl Exposure {
 
     /// The first member that has neither completed nor was lost.
     pub fn awaited(&self) -> Option<Rank> {
-        let group = self.group.as_ref()?;
+        let group = self.group.get()?;
         group.at((0..group.len()).find(|&place| !self.completed.contains(place))?)
     }
 
     /// Whether every member has completed, or was lost.
     pub fn is_over(&self) -> bool {
         let missed = usize::from(Mutation::WaitMissesOne.is_on());
-        self.group.as_ref().is_some_and(|group| self.completed.count() + missed >= group.len())
+        self.group.get().is_some_and(|group| self.completed.count() + missed >= group.len())
     }
 
     /// The epoch is over: the member that was lost in it, if any.
     pub fn end(&mut self) -> Option<(Rank, FabricCode)> {
-        self.group = None;
+        self.group.close();
         self.lost.take()
     }
 

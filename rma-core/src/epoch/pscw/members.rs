@@ -9,20 +9,24 @@ const WORD: usize = u64::BITS as usize;
 #[derive(Debug)]
 pub(super) struct Members {
     words: Vec<u64>,
+    /// Words that may not be 0: those of the group.
+    used: usize,
     count: usize,
 }
 
 impl Members {
     /// Nobody, with room for this many.
     pub(super) fn with_room(members: usize) -> Self {
-        Self { words: vec![0; members.div_ceil(WORD)], count: 0 }
+        Self { words: vec![0; members.div_ceil(WORD)], used: 0, count: 0 }
     }
 
     /// Nobody, of a group of `len`. Allocates only for a group larger than any before and than the room.
     pub(super) fn clear(&mut self, len: usize) {
-        let words = len.div_ceil(WORD).max(self.words.len());
-        self.words.fill(0);
-        self.words.resize(words, 0);
+        self.words[..self.used].fill(0);
+        self.used = len.div_ceil(WORD);
+        if self.used > self.words.len() {
+            self.words.resize(self.used, 0);
+        }
         self.count = 0;
     }
 

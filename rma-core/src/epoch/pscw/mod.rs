@@ -6,6 +6,7 @@
 //! come after its complete, and must then not be answered for the exposure epoch that it has completed.
 
 mod access;
+mod current;
 mod exposure;
 mod members;
 mod notices;

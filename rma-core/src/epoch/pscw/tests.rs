@@ -20,7 +20,7 @@ fn metadata(size: u64) -> Option<Metadata> {
 #[test]
 fn an_access_epoch_grants_members_one_by_one_and_closes_each_once() {
     let mut access = Access::with_room(4);
-    access.open(group(&[2, 5, 9]), false, 7);
+    access.open(&group(&[2, 5, 9]), false, 7);
     assert!(access.is_open() && !access.all_granted() && access.contains(Rank(5)));
     assert_eq!(access.on_post(Rank(5)), PostSeen::Granted);
     assert_eq!(access.on_post(Rank(5)), PostSeen::Repeated);
@@ -43,7 +43,7 @@ fn an_access_epoch_grants_members_one_by_one_and_closes_each_once() {
 #[test]
 fn answers_count_only_in_the_epoch_that_asked() {
     let mut access = Access::with_room(4);
-    access.open(group(&[1, 2, 3]), false, 7);
+    access.open(&group(&[1, 2, 3]), false, 7);
     assert_eq!(access.poll_ask(), None, "nobody is asked without need");
     access.on_post(Rank(1));
     access.ask();
@@ -58,23 +58,23 @@ fn answers_count_only_in_the_epoch_that_asked() {
     access.on_post(Rank(3));
     access.on_closed(Rank(3));
     assert!(!access.on_answer(Rank(3), 7));
-    access.open(group(&[3]), false, 8);
+    access.open(&group(&[3]), false, 8);
     assert!(!access.on_answer(Rank(3), 7) && !access.is_granted(Rank(3)));
 }
 
 #[test]
 fn no_check_and_nobody_are_granted_at_once() {
     let mut access = Access::with_room(0);
-    access.open(group(&[0, 70, 200]), true, 1);
+    access.open(&group(&[0, 70, 200]), true, 1);
     assert!(access.all_granted() && access.is_granted(Rank(70)));
-    access.open(group(&[]), false, 2);
+    access.open(&group(&[]), false, 2);
     assert!(access.all_granted() && access.is_over() && access.poll_close(0).is_none());
 }
 
 #[test]
 fn an_exposure_epoch_knows_who_was_told_and_who_has_completed() {
     let mut exposure = Exposure::with_room(4);
-    exposure.open(group(&[1, 4, 6]), false);
+    exposure.open(&group(&[1, 4, 6]), false);
     assert_eq!(exposure.poll_notice(), Some(Rank(1)));
     assert!(!exposure.is_exposed_to(Rank(1)), "its notice is yet to come");
     assert!(!exposure.on_complete(Rank(1)), "it cannot know");
@@ -94,7 +94,7 @@ fn an_exposure_epoch_knows_who_was_told_and_who_has_completed() {
     assert!(exposure.on_complete(Rank(6)) && exposure.is_over());
     assert_eq!(exposure.end(), Some((Rank(1), DEAD)), "the first that was lost before it completed");
     assert!(!exposure.is_open());
-    exposure.open(group(&[1]), true);
+    exposure.open(&group(&[1]), true);
     assert!(exposure.poll_notice().is_none() && exposure.on_complete(Rank(1)) && exposure.is_over());
     assert_eq!(exposure.end(), None);
 }
@@ -104,11 +104,11 @@ fn groups_of_any_size_find_room() {
     let ranks: Vec<u32> = (0..500).collect();
     let mut exposure = Exposure::with_room(1);
     let before = exposure.heap_bytes();
-    exposure.open(group(&ranks), true);
+    exposure.open(&group(&ranks), true);
     assert!(ranks.iter().all(|&rank| exposure.on_complete(Rank(rank))) && exposure.is_over());
     let grown = exposure.heap_bytes();
     assert!(grown > before);
-    exposure.open(group(&ranks), true);
+    exposure.open(&group(&ranks), true);
     assert!(!exposure.is_over());
     assert_eq!(exposure.heap_bytes(), grown, "room is made once");
 }
