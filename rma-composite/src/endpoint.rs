@@ -490,6 +490,22 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         }
     }
 
+    #[inline]
+    unsafe fn swap_and_put_now<const WORDS: usize>(
+        &mut self,
+        to: PeerAddr,
+        swaps: [WordSwap; WORDS],
+        from: (*const u8, usize),
+        at: RemoteAddr,
+    ) -> Option<(Swapped, bool)> {
+        match self.near(to) {
+            // SAFETY: the caller's promise is each endpoint's.
+            Some(shm) => unsafe { shm.swap_and_put_now(to, swaps, from, at) },
+            // SAFETY: as above.
+            None => unsafe { self.network.swap_and_put_now(to, swaps, from, at) },
+        }
+    }
+
     fn may_tell(&self) -> bool {
         self.shm.as_ref().is_ok_and(Endpoint::may_tell) || self.network.may_tell()
     }

@@ -535,6 +535,25 @@ pub unsafe trait Endpoint: Send {
         None
     }
 
+    /// [`Endpoint::swap_now`], and behind it, if all words were as expected, [`Endpoint::put_now`]; the second answer says whether
+    /// that was done. A provider that finds both places before it swaps has less to look up behind the swap.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::put_now`].
+    #[inline]
+    unsafe fn swap_and_put_now<const N: usize>(
+        &mut self,
+        to: PeerAddr,
+        swaps: [WordSwap; N],
+        (src, len): (*const u8, usize),
+        at: RemoteAddr,
+    ) -> Option<(Swapped, bool)> {
+        let swapped = self.swap_now(to, swaps)?;
+        // SAFETY: the caller's promise.
+        let is_put = swapped.count == N && unsafe { self.put_now(to, src, len, at) };
+        Some((swapped, is_put))
+    }
+
     /// Whether operations reach this place of a connected peer's memory, after one was refused there, or before the first.
     /// `false`: what this process is short of may come back, and nothing is wrong with the peer, whom packets reach.
     /// [`Endpoint::put_now`] and its like, which look nothing up, know of the place by this.

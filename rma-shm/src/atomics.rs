@@ -7,12 +7,14 @@ use core::{ptr, slice};
 use rma_core::dtype::Dtype;
 use rma_core::mem::WindowMemory;
 use rma_core::op::ReduceOp;
-use rma_core::provider::{Atomic, FabricCode, RemoteAddr, Swapped, WordSwap};
+use rma_core::provider::{Atomic, FabricCode, LocalPiece, RemoteAddr, Swapped, WordSwap};
 
+use crate::attach::Direction;
 use crate::error::{NOT_OFFERED, NO_REGION};
 use crate::guard;
 use crate::pair;
 use crate::peer::{Peer, Place};
+use crate::transfer;
 
 /// Whether the processor has atomics for elements there; also where nothing is, which is found out later.
 #[inline]
@@ -156,6 +158,106 @@ fn swap_one_by_one<const N: usize>(peer: &mut Peer, swaps: &[WordSwap; N]) -> Op
         fence_behind_exchange();
         Some(swapped)
     })
+}
+
+/// [`swap_words`], and behind it, if all words were swapped, a put as [`transfer::now`]; whether that was done.
+///
+/// # Safety
+/// The local piece is readable.
+#[inline]
+pub(crate) unsafe fn swap_and_put<const N: usize>(
+    peer: &mut Peer,
+    swaps: [WordSwap; N],
+    local: LocalPiece,
+    at: RemoteAddr,
+) -> Option<(Swapped, bool)> {
+    // SAFETY: by the caller's promise.
+    let done = unsafe { swap_and_put_in_one_go(peer, swaps, local, at) };
+    if done.is_some() {
+        return done;
+    }
+    let swapped = swap_words(peer, swaps)?;
+    // SAFETY: by the caller's promise.
+    let is_put = swapped.count == N && unsafe { transfer::now(peer, Direction::Put, local, at) };
+    Some((swapped, is_put))
+}
+
+/// The same of one word, or of two that can be swapped in one step, under one guard, and with all that has to be found found
+/// before: the processor looks for nothing behind an exchange until that is over. `None`: nothing has happened.
+///
+/// # Safety
+/// As for [`swap_and_put`].
+#[inline]
+unsafe fn swap_and_put_in_one_go<const N: usize>(
+    peer: &mut Peer,
+    swaps: [WordSwap; N],
+    local: LocalPiece,
+    at: RemoteAddr,
+) -> Option<(Swapped, bool)> {
+    let first = swaps.first()?.at;
+    let are_beside = swaps
+        .iter()
+        .zip(0_u64..)
+        .all(|(swap, place)| swap.at.key == first.key && swap.at.addr == first.addr.wrapping_add(8 * place));
+    if !are_beside {
+        return None;
+    }
+    let Peer { head, lane, accesses, known, .. } = peer;
+    let words = known.iter().find(|known| known.key == first.key)?;
+    let part = known.iter().find(|known| known.key == at.key)?;
+    let Ok(Place::Mapped(word)) = words.at(first.addr, N * size_of::<u64>()) else { return None };
+    let Ok(Place::Mapped(place)) = part.at(at.addr, local.len) else { return None };
+    let word = word.cast::<u64>();
+    guard::with(&head.busy(*lane), accesses, || {
+        if !words.is_there(head) || !part.is_there(head) {
+            return None;
+        }
+        let swapped = match swaps[..] {
+            // SAFETY: inside of a region whose owner has agreed to such accesses, as in `change_word`.
+            [swap] => unsafe { swap_one(word, swap) }?,
+            // SAFETY: as above.
+            [low, high] => unsafe { swap_both(word, [low, high]) }?,
+            _ => return None,
+        };
+        let is_put = swapped.count == N;
+        if is_put {
+            // SAFETY: the source is the caller's promise, and the place inside of a region that is there.
+            unsafe { transfer::load_and_store(Direction::Put, local.base, place, local.len) };
+        }
+        Some((swapped, is_put))
+    })
+}
+
+/// # Safety
+/// A word of a region that is there, which all change by atomics, if it is aligned.
+#[inline]
+unsafe fn swap_one(place: *mut u64, swap: WordSwap) -> Option<Swapped> {
+    if place.addr() % size_of::<u64>() != 0 {
+        return None;
+    }
+    // SAFETY: by the caller's promise.
+    let word = unsafe { AtomicU64::from_ptr(place) };
+    let swapped = match word.compare_exchange(swap.from, swap.into, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => Swapped { count: 1, other: 0 },
+        Err(other) => Swapped { count: 0, other },
+    };
+    fence_behind_exchange();
+    Some(swapped)
+}
+
+/// The same of two, in one step. `None`: that cannot be, or of these the first alone is swapped; nothing has happened.
+///
+/// # Safety
+/// As for [`swap_one`], of both.
+#[inline]
+unsafe fn swap_both(place: *mut u64, [first, second]: [WordSwap; 2]) -> Option<Swapped> {
+    let from = [first.from, second.from];
+    // SAFETY: by the caller's promise.
+    match unsafe { pair::swap(place, from, [first.into, second.into]) }? {
+        before if before == from => Some(Swapped { count: 2, other: 0 }),
+        [other, _] if other != first.from => Some(Swapped { count: 0, other }),
+        _ => None,
+    }
 }
 
 /// An exchange is a full fence of these processors, and of others less.

@@ -291,6 +291,19 @@ unsafe impl Endpoint for ShmEndpoint {
         atomics::swap_words(self.present(to)?, swaps)
     }
 
+    #[inline]
+    unsafe fn swap_and_put_now<const N: usize>(
+        &mut self,
+        to: PeerAddr,
+        swaps: [WordSwap; N],
+        (src, len): (*const u8, usize),
+        at: RemoteAddr,
+    ) -> Option<(Swapped, bool)> {
+        let local = LocalPiece { base: src.cast_mut(), len };
+        // SAFETY: the source is readable, by the caller's promise.
+        unsafe { atomics::swap_and_put(self.present(to)?, swaps, local, at) }
+    }
+
     unsafe fn put_vector(
         &mut self,
         to: PeerAddr,

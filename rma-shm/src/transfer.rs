@@ -178,7 +178,7 @@ unsafe fn several(pid: u32, direction: Direction, runs: &[Run]) -> Result<(), Fa
 /// # Safety
 /// `local` is readable, for gets writable, and `at` inside of a region.
 #[inline]
-unsafe fn load_and_store(direction: Direction, local: *mut u8, at: *mut u8, len: usize) {
+pub(crate) unsafe fn load_and_store(direction: Direction, local: *mut u8, at: *mut u8, len: usize) {
     let (from, into) = match direction {
         Direction::Put => (local, at),
         Direction::Get => (at, local),

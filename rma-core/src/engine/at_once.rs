@@ -18,132 +18,40 @@ use crate::table::{ParkedLock, Sync};
 use crate::window::{SelfLock, Walk, Window, Words};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
-    /// Whether the window is locked by words, no rank has died, and the last epoch has left nothing behind. All calls look
-    /// here, and most need no more.
-    #[inline]
-    fn has_words(&self, window: WindowId) -> bool {
-        let is_it = |w: &Window<E::Region>| w.words.is_some() && w.usable && !w.has_leftover();
-        self.windows.get(window).is_some_and(is_it) && self.process.failure.is_none()
-    }
-
     /// Begins a lock epoch to another rank, as [`Engine::start_lock`] does, where that is all to be done.
     #[inline]
     pub fn lock_at_once(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
-        self.has_words(window) && self.lock_by_words(window, target, lock_type)
-    }
-
-    #[inline(never)]
-    fn lock_by_words(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
-        let Some(w) = self.windows.get_mut(window) else { return false };
-        let process = &mut self.process;
-        let is_idle = matches!(w.state(), WindowState::Unset | WindowState::PerTarget);
-        let is_other = target.0 < process.size && target != process.rank;
-        // Of a shared window the lock is to be held when the call returns.
-        if !is_idle || !is_other || w.flavor == Flavor::Shared || w.parked.contains(target) {
-            return false;
+        match self.windows.get_mut(window) {
+            Some(w) if self.process.has_words(w) => self.process.lock_by_words(w, target, lock_type),
+            _ => false,
         }
-        // Whichever element is given up later, the lock that it was for can be written down.
-        let has_room = w.parked.make_room(w.slots.count() + 1);
-        if !has_room || w.find(&process.targets, target).is_some() || w.transition(|s| s.on_lock()).is_err() {
-            return false;
-        }
-        if !process.park_lock(w, target, lock_type) {
-            process.open_lock(w, ParkedLock::called(target, lock_type, false));
-            // The next operation is to this one.
-            w.find(&process.targets, target);
-        }
-        true
     }
 
     /// Ends it, as [`Engine::start_unlock`] does, where everything is complete and the lock can be given back at once.
     #[inline]
     pub fn unlock_at_once(&mut self, window: WindowId, target: Rank) -> bool {
-        self.has_words(window) && self.unlock_by_words(window, target)
-    }
-
-    #[inline(never)]
-    fn unlock_by_words(&mut self, window: WindowId, target: Rank) -> bool {
-        let Some(w) = self.windows.get_mut(window) else { return false };
-        let process = &mut self.process;
-        if w.state() != WindowState::PerTarget || target == process.rank || w.detached_error.is_some() {
-            return false;
+        match self.windows.get_mut(window) {
+            Some(w) if self.process.has_words(w) => self.process.unlock_by_words(w, target),
+            _ => false,
         }
-        // Seed table: UNLOCK, MEM_SYNC before PROC_SYNC.
-        w.mem_sync();
-        if w.parked.count() == 0 || !process.leave_parked(w, target) {
-            let Some(t) = w.find(&process.targets, target) else { return false };
-            if !process.leave_at_once(w, t) {
-                return false;
-            }
-            process.free_target(w, t);
-        }
-        process.leave_per_target(w);
-        process.pass_fence();
-        true
     }
 
     /// Begins a lock_all epoch, as [`Engine::start_lock_all`] does, where the own window's lock is free.
     #[inline]
     pub fn lock_all_at_once(&mut self, window: WindowId) -> bool {
-        self.has_words(window) && self.lock_all_by_words(window)
-    }
-
-    #[inline(never)]
-    fn lock_all_by_words(&mut self, window: WindowId) -> bool {
-        let Some(w) = self.windows.get_mut(window) else { return false };
-        let process = &mut self.process;
-        if w.state() != WindowState::Unset || w.exposure.is_open() || w.flavor == Flavor::Shared {
-            return false;
+        match self.windows.get_mut(window) {
+            Some(w) if self.process.has_words(w) => self.process.lock_all_by_words(w),
+            _ => false,
         }
-        // Who asks in vain gives the lock back when it comes, and asks again.
-        let is_taken = |words: &Words<E::Region>| holder_of(words.look()[Word::Holder as usize]).is_some();
-        if w.words.as_deref().is_some_and(is_taken) {
-            return false;
-        }
-        if !process.take_own_share(w) {
-            if !process.take_own_words(w, Claim::Everywhere) {
-                return false;
-            }
-            process.remember_own(w);
-        }
-        (w.self_lock, w.lock_all_no_check) = (SelfLock::Held, false);
-        let is_open = w.transition(|state| state.on_lock_all()).is_ok();
-        process.pass_fence();
-        is_open
     }
 
     /// Ends it, as [`Engine::start_unlock_all`] does, where everything is complete and every lock can be given back at once.
     #[inline]
     pub fn unlock_all_at_once(&mut self, window: WindowId) -> bool {
-        self.has_words(window) && self.unlock_all_by_words(window)
-    }
-
-    #[inline(never)]
-    fn unlock_all_by_words(&mut self, window: WindowId) -> bool {
-        let Some(w) = self.windows.get_mut(window) else { return false };
-        let process = &mut self.process;
-        let is_settled = w.walk == Walk::None && w.acks.is_empty() && w.detached_error.is_none();
-        let is_open = w.state() == WindowState::LockAllCalled && w.self_lock == SelfLock::Held;
-        if !is_settled || !is_open || w.is_closing {
-            return false;
+        match self.windows.get_mut(window) {
+            Some(w) if self.process.has_words(w) => self.process.unlock_all_by_words(w),
+            _ => false,
         }
-        // Seed table: UNLOCK_ALL, MEM_SYNC before PROC_SYNC.
-        w.mem_sync();
-        while let Some(rank) = w.parked.last() {
-            if !process.leave_parked(w, rank) {
-                return false;
-            }
-        }
-        while let Some(t) = w.slots.next(&process.targets, NONE) {
-            if !process.leave_at_once(w, t) {
-                return false;
-            }
-            process.free_target(w, t);
-        }
-        process.leave_own_share(w);
-        process.end_lock_all(w);
-        process.pass_fence();
-        true
     }
 
     /// Completes what was posted to a target, as [`Engine::start_flush`] does, where that was complete at once.
@@ -156,6 +64,101 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// Whether the window is locked by words, no rank has died, and the last epoch has left nothing behind. All calls look
+    /// here, and most need no more.
+    #[inline]
+    fn has_words(&self, w: &Window<E::Region>) -> bool {
+        w.words.is_some() && w.usable && !w.has_leftover() && self.failure.is_none()
+    }
+
+    #[inline(never)]
+    fn lock_by_words(&mut self, w: &mut Window<E::Region>, target: Rank, lock_type: LockType) -> bool {
+        let is_idle = matches!(w.state(), WindowState::Unset | WindowState::PerTarget);
+        let is_other = target.0 < self.size && target != self.rank;
+        // Of a shared window the lock is to be held when the call returns.
+        if !is_idle || !is_other || w.flavor == Flavor::Shared || w.parked.contains(target) {
+            return false;
+        }
+        // Whichever element is given up later, the lock that it was for can be written down.
+        let has_room = w.parked.make_room(w.slots.count() + 1);
+        if !has_room || w.find(&self.targets, target).is_some() || w.transition(|s| s.on_lock()).is_err() {
+            return false;
+        }
+        if !self.park_lock(w, target, lock_type) {
+            self.open_lock(w, ParkedLock::called(target, lock_type, false));
+            // The next operation is to this one.
+            w.find(&self.targets, target);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn unlock_by_words(&mut self, w: &mut Window<E::Region>, target: Rank) -> bool {
+        if w.state() != WindowState::PerTarget || target == self.rank || w.detached_error.is_some() {
+            return false;
+        }
+        // Seed table: UNLOCK, MEM_SYNC before PROC_SYNC.
+        w.mem_sync();
+        if w.parked.count() == 0 || !self.leave_parked(w, target) {
+            let Some(t) = w.find(&self.targets, target) else { return false };
+            if !self.leave_at_once(w, t) {
+                return false;
+            }
+            self.free_target(w, t);
+        }
+        self.leave_per_target(w);
+        self.pass_fence();
+        true
+    }
+
+    #[inline(never)]
+    fn lock_all_by_words(&mut self, w: &mut Window<E::Region>) -> bool {
+        if w.state() != WindowState::Unset || w.exposure.is_open() || w.flavor == Flavor::Shared {
+            return false;
+        }
+        // Who asks in vain gives the lock back when it comes, and asks again.
+        let is_taken = |words: &Words<E::Region>| holder_of(words.look()[Word::Holder as usize]).is_some();
+        if w.words.as_deref().is_some_and(is_taken) {
+            return false;
+        }
+        if !self.take_own_share(w) {
+            if !self.take_own_words(w, Claim::Everywhere) {
+                return false;
+            }
+            self.remember_own(w);
+        }
+        (w.self_lock, w.lock_all_no_check) = (SelfLock::Held, false);
+        let is_open = w.transition(|state| state.on_lock_all()).is_ok();
+        self.pass_fence();
+        is_open
+    }
+
+    #[inline(never)]
+    fn unlock_all_by_words(&mut self, w: &mut Window<E::Region>) -> bool {
+        let is_settled = w.walk == Walk::None && w.acks.is_empty() && w.detached_error.is_none();
+        let is_open = w.state() == WindowState::LockAllCalled && w.self_lock == SelfLock::Held;
+        if !is_settled || !is_open || w.is_closing {
+            return false;
+        }
+        // Seed table: UNLOCK_ALL, MEM_SYNC before PROC_SYNC.
+        w.mem_sync();
+        while let Some(rank) = w.parked.last() {
+            if !self.leave_parked(w, rank) {
+                return false;
+            }
+        }
+        while let Some(t) = w.slots.next(&self.targets, NONE) {
+            if !self.leave_at_once(w, t) {
+                return false;
+            }
+            self.free_target(w, t);
+        }
+        self.leave_own_share(w);
+        self.end_lock_all(w);
+        self.pass_fence();
+        true
+    }
+
     /// Gives back the lock of a target whose epoch ends, if there is nothing else to be done for that.
     #[inline]
     fn leave_at_once(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {

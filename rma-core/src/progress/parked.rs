@@ -2,6 +2,7 @@
 //! there is nothing that an element would have to keep. A lock by words is taken by the first operation, and given back at
 //! the end, in one swap or two, where nobody is in the way; it is written down meanwhile as that of an element which was
 //! given up. Whatever is not so simple makes an element, and goes the usual way.
+#![allow(unsafe_code)] // the user's buffers come as raw pointers
 
 use core::task::Poll;
 
@@ -41,25 +42,59 @@ fn swap<const N: usize>(
     place: RemoteAddr,
     swaps: [Swap; N],
 ) -> Option<Result<(), usize>> {
-    let words = swaps.map(|(word, from, into)| {
+    let done = endpoint.swap_now(near.peer, words_of(place, swaps))?;
+    Some(learn(counters, near, swaps, done))
+}
+
+/// The same, and behind it a put, if all were as expected; whether that was done.
+///
+/// # Safety
+/// The source is readable.
+#[inline(always)]
+unsafe fn swap_and_put<const N: usize>(
+    (endpoint, counters): (&mut impl Endpoint, &mut Counters),
+    near: &mut NearTarget,
+    place: RemoteAddr,
+    swaps: [Swap; N],
+    (from, at): ((*const u8, usize), RemoteAddr),
+) -> Option<Result<bool, usize>> {
+    let words = words_of(place, swaps);
+    // SAFETY: the caller's promise.
+    let (done, is_put) = unsafe { endpoint.swap_and_put_now(near.peer, words, from, at) }?;
+    Some(learn(counters, near, swaps, done).map(|()| is_put))
+}
+
+/// The words that are swapped, of those at a place.
+#[inline(always)]
+fn words_of<const N: usize>(place: RemoteAddr, swaps: [Swap; N]) -> [WordSwap; N] {
+    swaps.map(|(word, from, into)| {
         let addr = place.addr.wrapping_add(offset_of(word));
         WordSwap { at: RemoteAddr { addr, ..place }, from, into }
-    });
-    let done = endpoint.swap_now(near.peer, words)?;
+    })
+}
+
+/// Counts what was swapped, and notes what is there now; how many it were, if not all.
+#[inline(always)]
+fn learn<const N: usize>(
+    counters: &mut Counters,
+    near: &mut NearTarget,
+    swaps: [Swap; N],
+    done: Swapped,
+) -> Result<(), usize> {
     if done.count < N {
-        return Some(Err(learn(counters, near, &swaps, done)));
+        return Err(learn_other(counters, near, &swaps, done));
     }
     counters.lock_atomics += N as u64;
     for (word, _, into) in swaps {
         near.learn(word, into);
     }
-    Some(Ok(()))
+    Ok(())
 }
 
 /// Somebody was in the way: how many words were swapped, and what all are now, as far as it was seen.
 #[cold]
 #[inline(never)]
-fn learn(counters: &mut Counters, near: &mut NearTarget, swaps: &[Swap], done: Swapped) -> usize {
+fn learn_other(counters: &mut Counters, near: &mut NearTarget, swaps: &[Swap], done: Swapped) -> usize {
     counters.lock_atomics += 1 + done.count as u64;
     for (place, (word, _, into)) in swaps.iter().enumerate().take(done.count + 1) {
         near.learn(*word, if place < done.count { *into } else { done.other });
@@ -95,6 +130,26 @@ fn take(
         }
     }
     Taken::Nothing
+}
+
+/// The same in one try, with the put that wants the lock behind it, as [`swap_and_put`].
+///
+/// # Safety
+/// The source is readable.
+#[inline(always)]
+unsafe fn take_and_put(
+    by: (&mut impl Endpoint, &mut Counters),
+    near: &mut NearTarget,
+    place: RemoteAddr,
+    (lock_type, me): (LockType, Rank),
+    put: ((*const u8, usize), RemoteAddr),
+) -> Option<Result<bool, usize>> {
+    match lock_type {
+        // SAFETY: the caller's promise.
+        LockType::Exclusive => unsafe { swap_and_put(by, near, place, near.tickets.take_alone(me)?, put) },
+        // SAFETY: as above.
+        LockType::Shared => unsafe { swap_and_put(by, near, place, near.tickets.take_shared()?, put) },
+    }
 }
 
 /// Gives it back, as [`swap`].
@@ -147,15 +202,59 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let lock = w.parked.find(target).filter(|lock| !lock.is_closing)?;
         match (lock.lock, lock.words) {
             (TargetLockState::Granted, Memo::Held) => Some(()),
-            (TargetLockState::Called, Memo::None) if !lock.no_check => {
+            _ if lock.is_only_called() => {
                 let lock_type = lock.lock_type;
                 self.take_at_once(w, target, Claim::of(lock_type, false))?;
-                let lock = w.parked.find_mut(target)?;
-                // No packet of the epoch says LOCK or UNLOCK.
-                (lock.lock, lock.words, lock.no_check) = (TargetLockState::Granted, Memo::Held, true);
+                w.parked.find_mut(target)?.on_taken();
                 Some(())
             }
             _ => None,
+        }
+    }
+
+    /// Whether the target's lock was only called: the next operation there is the first of its epoch.
+    #[inline(always)]
+    pub(crate) fn is_only_called(&self, w: &Window<E::Region>, target: Rank) -> bool {
+        let is_called = w.parked.find(target).is_some_and(ParkedLock::is_only_called);
+        is_called && w.state() == WindowState::PerTarget
+    }
+
+    /// Takes a lock that was only called, if nobody is in the way, and does the put that wants it. `false`: nothing was put, but the lock may be
+    /// held.
+    ///
+    /// # Safety
+    /// The source is readable.
+    #[inline(never)]
+    pub(crate) unsafe fn lock_and_put(
+        &mut self,
+        w: &mut Window<E::Region>,
+        target: Rank,
+        disp: u64,
+        from: (*const u8, usize),
+    ) -> bool {
+        let may_be = !self.is_mourning() && target != self.rank;
+        if !may_be || w.words.as_ref().is_none_or(|words| words.has_far()) {
+            return false;
+        }
+        let (me, forgotten) = (self.rank, self.peers.forgotten());
+        let Some(near) = w.near.as_mut().and_then(|near| near.find(target, forgotten)) else { return false };
+        let (Some(place), Some(at)) = (near.place, near.locate(disp, from.1)) else { return false };
+        let Some(lock) = w.parked.find_mut(target) else { return false };
+        self.steps_at_once += 1;
+        let (lock_type, by) = (lock.lock_type, (&mut self.endpoint, &mut self.counters));
+        // SAFETY: the caller's promise.
+        match unsafe { take_and_put(by, near, place, (lock_type, me), (from, at)) } {
+            Some(Ok(is_put)) => {
+                lock.on_taken();
+                is_put
+            }
+            Some(Err(1..)) => {
+                let words = NearWords { peer: near.peer, at: place };
+                let rest = WordLock::leaving(Claim::of(lock_type, false), me, [true, false]);
+                self.leave_rest(w, words, rest);
+                false
+            }
+            Some(Err(0)) | None => false,
         }
     }
 

@@ -42,6 +42,20 @@ impl ParkedLock {
         Self { rank, lock_type, no_check, lock, ..Self::CALLED }
     }
 
+    /// Whether it was called, and nothing else was done about it.
+    #[inline]
+    pub(crate) fn is_only_called(&self) -> bool {
+        let is_called = self.lock == TargetLockState::Called && self.words == Memo::None;
+        is_called && !self.no_check && !self.is_closing
+    }
+
+    /// Its words were taken.
+    #[inline]
+    pub(crate) fn on_taken(&mut self) {
+        // No packet of the epoch says LOCK or UNLOCK.
+        (self.lock, self.words, self.no_check) = (TargetLockState::Granted, Memo::Held, true);
+    }
+
     /// Whether the target, or its words, know of the lock, so that its end must be told.
     pub(crate) fn is_held(&self) -> bool {
         self.lock == TargetLockState::Granted && (!self.no_check || self.words != Memo::None)

@@ -151,6 +151,7 @@ pub(crate) fn line_16_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
     assert_eq!(ep.swap_now(peer, apart(5, 7)), Some(Swapped { count: 1, other: 6 }));
     assert_eq!(ep.swap_now(peer, apart(6, 7)), Some(Swapped { count: 2, other: 0 }));
     assert_eq!(word(144).load(Ordering::Relaxed), 7);
+    swaps_with_puts(&mut world, peer, at, word);
     atomics_now(&mut world, peer, (at(128), at(129)));
     assert_eq!(word(128).load(Ordering::Relaxed), 51);
     // Nothing of two is done where one cannot be.
@@ -170,6 +171,48 @@ pub(crate) fn line_16_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
     let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), LEN) };
     assert!(!bytes.contains(&99), "something was done");
     drop(mapping);
+}
+
+/// Swaps words and puts behind them. The words are as they were then; where something is put that must not be are bytes of 99.
+fn swaps_with_puts<'a>(
+    world: &mut World<ShmEndpoint>,
+    peer: PeerAddr,
+    at: impl Fn(u64) -> RemoteAddr,
+    word: impl Fn(usize) -> &'a AtomicU64,
+) {
+    let ep = &mut world.nodes[0].ep;
+    let swap = |place, from, into| WordSwap { at: at(place), from, into };
+    let all = |count| Swapped { count, other: 0 };
+    let (good, bad) = ([3_u8; 8], [99_u8; 8]);
+    let (good, bad) = ((good.as_ptr(), 8), (bad.as_ptr(), 8));
+    // SAFETY: the bytes are there during the call; so for all of these.
+    let one = |ep: &mut ShmEndpoint, swap, from, at| unsafe { ep.swap_and_put_now(peer, [swap], from, at) };
+    // SAFETY: as above.
+    let two =
+        |ep: &mut ShmEndpoint, swaps: [_; 2], from, at| unsafe { ep.swap_and_put_now(peer, swaps, from, at) };
+    let pair = [swap(128, 51, 52), swap(136, 60, 61)];
+    assert_eq!(two(ep, pair, good, at(256)), Some((all(2), true)));
+    assert_eq!(word(256).swap(0, Ordering::Relaxed), u64::from_ne_bytes([3; 8]));
+    assert_eq!(two(ep, pair, bad, at(256)), Some((Swapped { count: 0, other: 52 }, false)));
+    let half = [swap(128, 52, 53), swap(136, 60, 61)];
+    assert_eq!(two(ep, half, bad, at(256)), Some((Swapped { count: 1, other: 61 }, false)));
+    assert_eq!(one(ep, swap(128, 52, 51), bad, at(256)), Some((Swapped { count: 0, other: 53 }, false)));
+    assert_eq!(one(ep, swap(128, 53, 51), good, at(256)), Some((all(1), true)));
+    // Words of which no instruction exchanges both.
+    assert_eq!(two(ep, [swap(136, 61, 60), swap(144, 7, 8)], good, at(264)), Some((all(2), true)));
+    assert_eq!(
+        [256, 264].map(|place| word(place).swap(0, Ordering::Relaxed)),
+        [u64::from_ne_bytes([3; 8]); 2]
+    );
+    // Where nothing can be put, what can be swapped is.
+    for there in [at(LEN as u64), at(LEN as u64 - 4), RemoteAddr { key: RemoteKey(77), ..at(0) }] {
+        assert_eq!(one(ep, swap(144, 8, 8), bad, there), Some((all(1), false)), "{there:?}");
+    }
+    for place in [129, LEN as u64 - 4] {
+        assert_eq!(one(ep, swap(place, 0, 99), bad, at(256)), None, "{place}");
+        assert_eq!(two(ep, [swap(128, 51, 99), swap(place, 0, 99)], bad, at(256)), None, "{place}");
+    }
+    assert_eq!([128, 136, 144].map(|place| word(place).load(Ordering::Relaxed)), [51, 60, 8]);
 }
 
 /// Adds to the word, which is 51, and swaps it back; beside it is none.

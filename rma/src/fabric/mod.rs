@@ -368,6 +368,18 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &mut self.0, endpoint => endpoint.swap_now(to, swaps))
     }
 
+    #[inline(always)]
+    unsafe fn swap_and_put_now<const N: usize>(
+        &mut self,
+        to: PeerAddr,
+        swaps: [WordSwap; N],
+        from: (*const u8, usize),
+        at: RemoteAddr,
+    ) -> Option<(Swapped, bool)> {
+        // SAFETY: the caller's promise.
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.swap_and_put_now(to, swaps, from, at) })
+    }
+
     fn may_tell(&self) -> bool {
         each!(Fabric, &self.0, endpoint => endpoint.may_tell())
     }
