@@ -33,13 +33,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !w.direct_put || !process.is_one_message(len) {
             return false;
         }
-        // SAFETY: the caller's promise.
-        if process.is_only_called(w, target)
-            && unsafe { process.lock_and_put(w, target, disp, (origin, len)) }
-        {
-            w.fence_active = true;
-            process.count_put(len);
-            return true;
+        if process.is_only_called(w, target) {
+            // SAFETY: the caller's promise.
+            let is_put = unsafe { process.lock_and_put(w, target, disp, (origin, len)) };
+            if is_put {
+                w.fence_active = true;
+                process.count_put(len);
+                return true;
+            }
         }
         let Some(near) = process.near_way(w, target) else { return false };
         let Some(at) = near.locate(disp, len) else { return false };
