@@ -94,7 +94,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     #[inline(never)]
     fn unlock_by_words(&mut self, w: &mut Window<E::Region>, target: Rank) -> bool {
-        if w.state() != WindowState::PerTarget || target == self.rank || w.detached_error.is_some() {
+        if w.state() != WindowState::PerTarget || target == self.rank || !w.late.is_empty() {
             return false;
         }
         // Seed table: UNLOCK, MEM_SYNC before PROC_SYNC.
@@ -135,7 +135,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     #[inline(never)]
     fn unlock_all_by_words(&mut self, w: &mut Window<E::Region>) -> bool {
-        let is_settled = w.walk == Walk::None && w.acks.is_empty() && w.detached_error.is_none();
+        let is_settled = w.walk == Walk::None && w.acks.is_empty() && w.late.is_empty();
         let is_open = w.state() == WindowState::LockAllCalled && w.self_lock == SelfLock::Held;
         if !is_settled || !is_open || w.is_closing {
             return false;

@@ -91,7 +91,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.begin_barrier_behind_puts(w);
             return if w.state() == WindowState::FenceIssued { self.fail_fence(sync) } else { Poll::Pending };
         }
-        let mut result = self.process.take_detached_error(w, sync.call);
+        let mut result = self.process.take_late_error(w, sync.call);
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.count_phases(&mut sync.counted, t);
             let error = self.process.take_error(t, sync.call);

@@ -130,6 +130,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let group = self.next_ticket(window);
         for &target in targets {
             let Some(w) = self.windows.get_mut(window) else { continue };
+            w.name_late(target, group);
             if let Some(t) = w.find(&self.process.targets, target) {
                 self.process.targets[t].flush_group = group;
                 self.process.want_flush(w, t, false);
@@ -209,8 +210,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if !w.acks.is_empty() {
                 return self.wait(sync, Phase::Acknowledgement);
             }
-            let error = w.detached_error.take_if(|(rank, _)| *rank == target);
-            return Poll::Ready(error.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))));
+            return Poll::Ready(
+                w.take_late(target).map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))),
+            );
         };
         if self.process.sync_phase(t).is_some() {
             self.process.insist(w, t, Sync::Flush);
@@ -265,7 +267,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
             t = w.slots.next(&self.process.targets, index);
         }
-        let mut result = Ok(());
+        let late = w.take_late_of(group);
+        let mut result = late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank)));
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.process.targets, index);
@@ -388,11 +391,14 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if te.sync == Sync::Flush || te.sync == Sync::Issue {
             te.sync = Sync::None;
         }
+        let rank = te.rank;
         let result = self.take_error(t, call);
+        // Of an element that it had before.
+        let late = w.take_late(rank).map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)));
         if !self.config.lazy_targets {
             self.release_eagerly(w, t);
         }
-        result
+        result.and(late)
     }
 
     fn end_flush_local(&mut self, t: u32, call: Call) -> Result<(), RmaError> {

@@ -272,7 +272,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 /// reports it whosever it is.
 fn late_error<R>(w: &mut Window<R>, call: Call, target: Rank) -> Result<(), RmaError> {
     let is_last = w.remote_locks() == 1;
-    let late = w.detached_error.take_if(|(rank, _)| *rank == target || is_last);
+    let late = if is_last { w.take_all_late() } else { w.take_late(target) };
     late.map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)))
 }
 

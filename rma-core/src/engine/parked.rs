@@ -98,7 +98,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get(window) else { return false };
         let is_open = |lock: &ParkedLock| !lock.is_closing && lock.words != Memo::Lost;
         let is_known = w.state().is_passive() && w.parked.find(target).is_some_and(is_open);
-        let is_well = w.detached_error.is_none() && self.process.failure.is_none();
+        let is_well = w.late.is_empty() && self.process.failure.is_none();
         let is_flushed = is_known && is_well && w.acks.is_empty();
         if is_flushed {
             if w.may_skip_flush {

@@ -255,8 +255,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
             from = place + 1;
         }
-        let detached = w.detached_error.take();
-        let error = self.process.free_completed(w, &mut sync.counted).or(detached);
+        self.process.free_completed(w, &mut sync.counted);
+        let error = w.take_all_late();
         if is_over && w.slots.count() == 0 {
             w.access.end();
         }

@@ -222,12 +222,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 result = result.and_then(|()| Err(error.report(call, rank)));
             }
         }
-        match w.detached_error {
-            _ if !is_over => return Poll::Pending,
-            Some((rank, error)) if !is_local && (target == Rank::NULL || target == rank) => {
-                result = result.and_then(|()| Err(error.report(call, rank)));
-            }
-            _ => {}
+        if !is_over {
+            return Poll::Pending;
+        }
+        let late = if target == Rank::NULL { w.late.first() } else { w.late.of(target) };
+        if let Some((rank, error)) = late.filter(|_| !is_local) {
+            result = result.and_then(|()| Err(error.report(call, rank)));
         }
         Poll::Ready(result)
     }
@@ -303,10 +303,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let &Request { call, window, target, .. } = request;
         let unknown = RmaError::Reported { call, target };
         let Some(w) = self.windows.get_mut(window) else { return unknown };
-        let error = match w.find(&self.process.targets, target) {
-            Some(t) => self.process.targets[t].error,
-            None => w.detached_error.filter(|(rank, _)| *rank == target).map(|(_, error)| error),
-        };
-        error.map_or(unknown, |error| error.report(call, target))
+        let of_element = w.find(&self.process.targets, target).and_then(|t| self.process.targets[t].error);
+        let known = of_element.map(|error| (target, error)).or_else(|| w.late.of(target));
+        known.map_or(unknown, |(rank, error)| error.report(call, rank))
     }
 }

@@ -229,7 +229,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             targets,
         );
         (w.paths, w.flavor, w.options, w.is_served) = (paths, flavor, options, remote.is_some());
-        w.may_skip_flush = process.config.lazy_targets && flavor != Flavor::Shared;
+        w.remembers_flushes = process.config.lazy_targets && flavor != Flavor::Shared;
+        w.may_skip_flush = w.remembers_flushes;
         process.make_lock_cells(id, words.is_some());
         w.words = words.map(Box::new);
         // What the provider says of memory that could not be had is to stay the last that it has said.
@@ -348,7 +349,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.free_target(w, t);
         }
         // What a weakly synchronized epoch met after its complete had returned.
-        let late = w.detached_error.take();
+        let late = w.take_all_late();
         self.remove_window(sync.window);
         Poll::Ready(late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
     }

@@ -4,12 +4,13 @@ use core::task::Poll;
 
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError};
+use crate::ids::Rank;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::progress::{Failure, Process};
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
-use crate::table::Sync;
+use crate::table::{Sync, TargetError};
 use crate::window::Window;
 
 /// What a call waits for. Each of the first three that it has to wait for, one after the other, is a
@@ -127,18 +128,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         Err(error.report(call, rank))
     }
 
+    /// An error about a rank that has no element: kept for the next call that covers it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_late_error(&mut self, w: &mut Window<E::Region>, rank: Rank, error: TargetError) {
+        // A flush has something to report.
+        self.shortcut.note_posted();
+        w.keep_late_error(rank, error);
+    }
+
     /// The same of targets that have no element.
-    pub(crate) fn take_detached_error(
-        &mut self,
-        w: &mut Window<E::Region>,
-        call: Call,
-    ) -> Result<(), RmaError> {
-        w.detached_error.take().map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)))
+    pub(crate) fn take_late_error(&mut self, w: &mut Window<E::Region>, call: Call) -> Result<(), RmaError> {
+        w.take_all_late().map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)))
     }
 
     /// The same for all targets of the window: the first error, and none is left.
     pub(crate) fn take_errors(&mut self, w: &mut Window<E::Region>, call: Call) -> Result<(), RmaError> {
-        let mut result = self.take_detached_error(w, call);
+        let mut result = self.take_late_error(w, call);
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             let error = self.take_error(index, call);

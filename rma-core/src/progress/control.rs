@@ -136,7 +136,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Err(code) => code,
         };
         self.failure.get_or_insert(Failure::Peer(rank, code));
-        w.detached_error.get_or_insert((rank, TargetError::Peer(code)));
+        self.note_late_error(w, rank, TargetError::Peer(code));
         Ok(false)
     }
 

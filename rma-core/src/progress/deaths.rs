@@ -222,7 +222,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let owes = w.acks.remove_all(rank) > 0;
         if w.cursor.on_lost(rank) || owes {
-            w.detached_error.get_or_insert((rank, TargetError::Peer(code)));
+            self.note_late_error(w, rank, TargetError::Peer(code));
         }
         self.forget_regions(w, rank);
         if let Some(words) = &mut w.words {

@@ -171,7 +171,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         if flags.has(ReplyFlags::ERROR) {
             let error = ErrorRecord::decode(reader)?;
-            w.detached_error.get_or_insert((sender, TargetError::Record(error)));
+            self.note_late_error(w, sender, TargetError::Record(error));
             if error == ErrorRecord::LockLost {
                 w.cursor.on_lost(sender);
             }

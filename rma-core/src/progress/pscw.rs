@@ -258,7 +258,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.exposure.on_lost(rank, code);
         if w.access.on_lost(rank) {
             w.notices.forget(rank);
-            w.detached_error.get_or_insert((rank, TargetError::Peer(code)));
+            self.note_late_error(w, rank, TargetError::Peer(code));
             self.note_all_granted(w);
         }
     }
@@ -271,14 +271,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         (waits_for_post && te.is_locally_complete()) || self.sync_phase(t).is_none()
     }
 
-    /// Frees the elements of targets whose part of a completing epoch is done, and counts their phases of waiting; the
-    /// first of their errors.
-    pub(crate) fn free_completed(
-        &mut self,
-        w: &mut Window<E::Region>,
-        counted: &mut u8,
-    ) -> Option<(Rank, TargetError)> {
-        let mut error = None;
+    /// Frees the elements of targets whose part of a completing epoch is done, and counts their phases of waiting; what
+    /// went wrong is kept.
+    pub(crate) fn free_completed(&mut self, w: &mut Window<E::Region>, counted: &mut u8) {
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.targets, index);
@@ -288,20 +283,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let is_done = te.sync == Sync::Complete && self.sync_phase(index).is_none();
             // This process's own part is told by `complete_untouched`, to itself; and every one with ghosts.
             if is_done && (rank != self.rank && !w.is_served || w.access.is_closed(rank)) {
-                error = error.or_else(|| te.error.map(|error| (rank, error)));
+                if let Some(error) = te.error {
+                    self.note_late_error(w, rank, error);
+                }
                 self.free_target(w, index);
             }
         }
-        error
     }
 
     /// What a complete that has returned left behind: the epoch is over when nothing is left.
     fn finish_leftover(&mut self, w: &mut Window<E::Region>) {
         // The call that would wait has returned.
         let mut counted = u8::MAX;
-        if let Some(error) = self.free_completed(w, &mut counted) {
-            w.detached_error.get_or_insert(error);
-        }
+        self.free_completed(w, &mut counted);
         if w.access.is_over() && w.slots.count() == 0 {
             w.access.end();
         }

@@ -469,7 +469,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         if seat != OWN_SEAT {
             w.cursor.on_lost(rank);
-            w.detached_error.get_or_insert((rank, error));
+            self.note_late_error(w, rank, error);
         }
         if !is_busy {
             self.leave_seat(w, seat);

@@ -216,7 +216,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &self.targets[t];
         let rank = te.rank;
         if let Some(error) = te.error {
-            w.detached_error.get_or_insert((rank, error));
+            let group = te.flush_group;
+            self.shortcut.note_posted();
+            w.keep_error(rank, error, group);
         }
         if is_locked {
             // The unlock of what is dead is to meet that again, should there be no room for its error.

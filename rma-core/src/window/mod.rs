@@ -4,6 +4,7 @@ mod board;
 mod busy;
 mod checking;
 mod dynamic;
+mod late;
 mod memory;
 mod near;
 mod words;
@@ -13,6 +14,7 @@ use core::sync::atomic::{fence, Ordering};
 
 pub(crate) use board::{Boards, Line, Told};
 pub(crate) use dynamic::{Dynamic, Owed};
+pub(crate) use late::LateErrors;
 pub(crate) use memory::OwnedMemory;
 pub(crate) use near::{NearTarget, NearTargets};
 pub(crate) use words::{
@@ -31,7 +33,7 @@ use crate::mutation::Mutation;
 use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
 use crate::state::WindowState;
-use crate::table::{OperationArena, ParkedLocks, Slots, TargetElement, TargetError};
+use crate::table::{OperationArena, ParkedLocks, Slots, TargetElement};
 use crate::wire::{BatchFlags, Metadata};
 
 /// This process's lock on its own window.
@@ -79,6 +81,8 @@ pub(crate) struct Window<R> {
     /// What is remembered may answer a flush. One of shared memory also orders stores that the engine knows nothing of.
     pub(crate) may_skip_flush: bool,
     pub(crate) own: Metadata,
+    pub(crate) remembers_flushes: bool,
+    /// And there is nothing that a flush has to report.
     /// One record for everybody, when all ranks have the same.
     pub(crate) symmetric: Option<Metadata>,
     /// Size and displacement unit are everybody's, if it is there; base and key need not be.
@@ -138,8 +142,8 @@ pub(crate) struct Window<R> {
     pub(crate) has_ordered: bool,
     /// The number of the last call that flushes without waiting, or flushes several targets.
     pub(crate) ticket: u32,
-    /// An error of a target that has no element.
-    pub(crate) detached_error: Option<(Rank, TargetError)>,
+    /// Errors of targets that have no element.
+    pub(crate) late: LateErrors,
     /// The target element being won back.
     pub(crate) restore_victim: u32,
 }
@@ -177,6 +181,7 @@ impl<R> Window<R> {
             own,
             symmetric: None,
             uniform: None,
+            remembers_flushes: false,
             is_aligned_alike: false,
             options: WindowOptions::DEFAULT,
             flavor: Flavor::Create,
@@ -210,7 +215,7 @@ impl<R> Window<R> {
             ordered_detached: false,
             has_ordered: false,
             ticket: 0,
-            detached_error: None,
+            late: LateErrors::NONE,
             restore_victim: NONE,
         }
     }

@@ -12,6 +12,7 @@ pub mod few_targets;
 pub mod flushes;
 pub mod hints;
 pub mod info;
+pub mod late_errors;
 pub mod layouts;
 pub mod locks;
 pub mod misuse;
