@@ -266,7 +266,8 @@ pub enum RmaError {
         target: Rank,
     },
     /// A blocking call took the longest time that the user allows. A lock or lock_all has opened no epoch
-    /// then. Any other call goes on without its caller, and its epoch stays open: the typed layer's next call goes on
+    /// then: what it has asked for is given back when it comes, and the next epoch to the same rank, or ranks, begins
+    /// after that. Any other call goes on without its caller, and its epoch stays open: the typed layer's next call goes on
     /// waiting for the end of a scope; in the raw layer the window cannot be used or freed any more.
     Stalled {
         /// The call.

@@ -267,13 +267,7 @@ impl<T: Element> Window<T> {
         body: impl for<'scope> FnOnce(&'scope LockEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
         let _open = self.open(Call::Lock, Some(target), Open::Locks(1))?;
-        let locked = self.raw.lock(lock_type, target, false);
-        if let Err(error) = locked {
-            if target == self.job().rank() {
-                self.withdraw(&error, |engine, id| engine.start_unlock(id, target));
-            }
-            return Err(error);
-        }
+        self.raw.lock(lock_type, target, false)?;
         let epoch = LockEpoch::new(Epoch::new(self), target);
         self.epoch(|| body(&epoch), |engine, id| engine.start_unlock(id, target))
     }
@@ -289,8 +283,7 @@ impl<T: Element> Window<T> {
         body: impl for<'scope> FnOnce(&'scope LockAllEpoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
         let _open = self.open(Call::LockAll, None, Open::Locks(1))?;
-        let locked = self.raw.lock_all(false);
-        locked.inspect_err(|error| self.withdraw(error, |engine, id| engine.start_unlock_all(id)))?;
+        self.raw.lock_all(false)?;
         let epoch = LockAllEpoch::new(Epoch::new(self));
         self.epoch(|| body(&epoch), |engine, id| engine.start_unlock_all(id))
     }
@@ -422,20 +415,6 @@ impl<T: Element> Window<T> {
         match outcome {
             Ok(result) => result.and_then(|value| closed.map(|()| value)),
             Err(panic) => resume_unwind(panic),
-        }
-    }
-
-    /// After a call that took too long to open an epoch: where it has opened one all the same, because its lock
-    /// is another process's to grant, that epoch is ended by the next call.
-    #[cold]
-    fn withdraw(
-        &self,
-        error: &Error,
-        close: impl FnOnce(&mut Engine, WindowId) -> std::result::Result<SyncCall, RmaError>,
-    ) {
-        if error.is_stalled() {
-            let started = close(&mut self.raw.core().enter_anyway().engine, self.raw.id());
-            self.unclosed.borrow_mut().extend(started);
         }
     }
 

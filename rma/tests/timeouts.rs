@@ -4,7 +4,9 @@ mod common;
 
 use common::*;
 use rma::raw::RawWindow;
-use rma::{Call, Error, Job, LockType, PostAssert, Rank, ReduceOp, RmaError, StartAssert, Window};
+use rma::{
+    Call, Error, Job, LockType, PostAssert, Rank, ReduceOp, RmaError, StartAssert, Window, WindowOptions,
+};
 
 /// Holds the lock of its own window as long as another rank's calls are to take too long.
 const HOLDER: Rank = Rank(1);
@@ -100,6 +102,41 @@ fn free_ends_a_scope_that_took_too_long() {
         let memory = window.free()?;
         assert!(job.rank() != HOLDER || memory == [7]);
         Ok(())
+    });
+}
+
+/// The locks of shared memory are had on return. Those of a call that took too long are given back as they come, by a rank
+/// that makes no call on the window meanwhile.
+#[test]
+fn locks_of_shared_memory_that_took_too_long_are_given_back() {
+    let name = "locks_of_shared_memory_that_took_too_long_are_given_back";
+    ranks_with(name, 2, &LIMIT, |job| {
+        let window = RawWindow::allocate_shared(job, 8, 1, &WindowOptions::DEFAULT)?;
+        let flags = job.allocate::<u64>(1)?;
+        if job.rank() == HOLDER {
+            window.lock(LockType::Exclusive, HOLDER, false)?;
+            job.barrier()?;
+            while flags.local().get(0)? == 0 {
+                if job.progress() == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            window.unlock(HOLDER)?;
+            for rank in [Rank(0), HOLDER] {
+                window.lock(LockType::Exclusive, rank, false)?;
+                window.unlock(rank)?;
+            }
+        } else {
+            job.barrier()?;
+            assert_eq!(stalls(window.lock_all(false)), Call::LockAll);
+            assert!(window.unlock_all().is_err(), "no epoch was opened");
+            flags.lock(HOLDER, LockType::Shared, |epoch| epoch.put_value(0, 1))?;
+        }
+        job.barrier()?;
+        window.lock_all(false)?;
+        window.unlock_all()?;
+        flags.free()?;
+        window.free().map(drop)
     });
 }
 

@@ -82,7 +82,7 @@ macro_rules! suite {
                     unflushed_updates_under_shared_locks, ordered_accesses_are_no_conflict, only_who_asks_is_checked,
                     the_setting_checks_every_window, the_table_is_bounded, an_order_call_is_no_conflict;
                 shared: locks_are_held_on_return, fences_wait_for_everybody, start_waits_for_posts,
-                    who_cannot_map_fails_all;
+                    locks_that_were_given_up_are_nobodys, who_cannot_map_fails_all;
                 overlapping: fences_on_both_make_updates_visible, parts_have_their_own_bounds,
                     epochs_are_each_windows_own, one_goes_and_the_other_stays;
                 misuse: outside_epochs, wrong_arguments, collective_calls_must_agree, out_of_range, empty_windows;

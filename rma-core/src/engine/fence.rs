@@ -51,7 +51,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn start_fence(&mut self, window: WindowId, assert: FenceAssert) -> Result<SyncCall, RmaError> {
         let call = Call::Fence;
         self.check_endpoint(call)?;
-        if self.has_leftover(window) {
+        if self.has_leftover(window, None) {
             return Ok(Self::after_leftover(call, window, Opening::Fence { assert }));
         }
         let w = self.windows.get_mut(window).filter(|w| w.usable).ok_or(RmaError::Window { call, window })?;

@@ -40,7 +40,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.check_endpoint(call)?;
         self.check_rank(call, target)?;
-        if self.has_leftover(window) {
+        if self.has_leftover(window, Some(target)) {
             return Ok(Self::after_leftover(call, window, Opening::Lock { target, lock_type, no_check }));
         }
         let own = target == self.process.rank;
@@ -161,8 +161,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Gives up a call that did not become ready in the caller's time. A lock or lock_all has then opened
-    /// no epoch, and nobody waits for it; any other call has to be polled to its end all the same. (Where the lock
-    /// is another process's to grant the request cannot be taken back: the epoch is open and wants to be closed.)
+    /// no epoch, and nobody waits for it; any other call has to be polled to its end all the same. (A request that has
+    /// left cannot be taken back: the lock is given back when it comes, and the next epoch that it is in the way of
+    /// begins after that.)
     #[cold]
     #[inline(never)]
     pub fn abandon(&mut self, sync: &SyncCall) {
@@ -181,6 +182,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 w.parked.remove(target);
                 self.process.leave_per_target(w);
             }
+            Stage::LockGrant { target } => {
+                if let Some(t) = w.find(&self.process.targets, target) {
+                    self.process.give_up_lock(w, t);
+                }
+            }
+            Stage::LockAllGrant | Stage::OwnGrant => self.process.give_up_lock_all(w),
             // May be called again, and goes on; ranks that were asked already have given the lock back.
             Stage::UnlockWalk => w.is_closing = false,
             // May be called again.

@@ -31,7 +31,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Ok(SyncCall::new(call, window, Stage::Done));
         }
         self.check_endpoint(call)?;
-        if self.has_leftover(window) {
+        if self.has_leftover(window, None) {
             return Ok(Self::after_leftover(call, window, Opening::LockAll { no_check }));
         }
         let w = self.window(call, window)?;
@@ -179,7 +179,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Everything of the epoch is over.
-    pub(super) fn end_lock_all(&mut self, w: &mut Window<E::Region>) {
+    pub(crate) fn end_lock_all(&mut self, w: &mut Window<E::Region>) {
         let _ = w.transition(|state| state.on_unlock_all());
         w.is_closing = false;
         self.shortcut = Shortcut::NONE;

@@ -172,7 +172,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let call = Call::Start;
         self.check_endpoint(call)?;
         self.check_group(call, group)?;
-        if self.has_leftover(window) {
+        if self.has_leftover(window, None) {
             let mut sync = Self::after_leftover(call, window, Opening::Start { assert });
             sync.group = Some(group.clone());
             return Ok(sync);
@@ -271,8 +271,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Whether the window's last complete has left something that must be done before the next epoch.
-    pub(super) fn has_leftover(&self, window: WindowId) -> bool {
-        self.windows.get(window).is_some_and(crate::window::Window::has_leftover)
+    /// Or a lock that was given up, which keeps those of other targets (`None`: all) waiting only as far as all are
+    /// locked together.
+    pub(super) fn has_leftover(&self, window: WindowId, target: Option<Rank>) -> bool {
+        let Some(w) = self.windows.get(window) else { return false };
+        w.has_leftover() || self.process.has_given_up(w, target)
     }
 
     /// A call that begins when nothing is left of the window's last access epoch.
@@ -287,7 +290,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sync: &mut SyncCall,
         opening: Opening,
     ) -> Poll<Result<(), RmaError>> {
-        if self.has_leftover(sync.window) {
+        let target = match opening {
+            Opening::Lock { target, .. } => Some(target),
+            _ => None,
+        };
+        if self.has_leftover(sync.window, target) {
             return Poll::Pending;
         }
         let begun = match (opening, sync.group.take()) {

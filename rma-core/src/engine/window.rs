@@ -229,8 +229,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             targets,
         );
         (w.paths, w.flavor, w.options, w.is_served) = (paths, flavor, options, remote.is_some());
-        w.remembers_flushes = process.config.lazy_targets && flavor != Flavor::Shared;
-        w.may_skip_flush = w.remembers_flushes;
+        w.remember_flushes(process.config.lazy_targets && flavor != Flavor::Shared);
         process.make_lock_cells(id, words.is_some());
         w.words = words.map(Box::new);
         // What the provider says of memory that could not be had is to stay the last that it has said.
@@ -300,6 +299,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let call = Call::Free;
         let is_broken = self.process.failure.is_some();
         let w = self.window(call, window)?;
+        if w.is_given_up {
+            return Ok(Self::after_leftover(call, window, Opening::Free));
+        }
         if let Some(state) = open_state(w, is_broken) {
             return Err(RmaError::Epoch { call, target: None, state, rule: Rule::FreeInsideEpoch });
         }
@@ -319,7 +321,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.process.failure.is_some() {
             return None;
         }
-        self.windows.iter().find_map(|w| Some((w.id, open_state(w, false)?)))
+        let mut windows = self.windows.iter().filter(|w| !w.is_given_up);
+        windows.find_map(|w| Some((w.id, open_state(w, false)?)))
     }
 
     pub(super) fn poll_free(

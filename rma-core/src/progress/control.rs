@@ -144,7 +144,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ///
     /// Implements: seed: LOCK_ALL window protocol.
     pub(crate) fn walk(&mut self, w: &mut Window<E::Region>) -> Result<(), Again> {
-        if w.walk == Walk::None {
+        if matches!(w.walk, Walk::None | Walk::GivenUp) {
             return Ok(());
         }
         while let Some(rank) = w.cursor.poll_rank() {

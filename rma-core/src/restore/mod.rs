@@ -4,6 +4,8 @@
 //! a window has of its own is not for a lock that has yet to come. Who holds that one may wait for what another thread is
 //! to do under a lock that it has, which takes an element, too.
 
+mod given_up;
+
 use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
 use crate::lock::words::{Claim, Memo, WordLock};
@@ -118,7 +120,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Window-level conditions that something other than a call on this window may have fulfilled.
     #[inline]
     pub(crate) fn settle(&mut self, w: &mut Window<E::Region>) {
-        if w.walk == Walk::Lock || w.pressure {
+        if w.walk != Walk::None || w.pressure {
             self.settle_walk_and_pressure(w);
         }
     }
@@ -128,6 +130,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.walk == Walk::Lock && self.walk_is_done(w) {
             w.walk = Walk::None;
             let _ = w.transition(|state| state.on_all_granted());
+        }
+        if w.is_given_up {
+            self.settle_given_up(w);
         }
         if w.pressure && self.operations.available(&w.operations) * 2 >= w.operations.capacity() {
             w.pressure = false;

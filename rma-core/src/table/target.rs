@@ -120,6 +120,8 @@ pub(crate) struct TargetElement {
     pub(crate) sync_sent: bool,
     /// The lock must be asked for without waiting for a synchronization call.
     pub(crate) lock_wanted: bool,
+    /// Nobody waits for it any more: it is given back when it comes.
+    pub(crate) is_given_up: bool,
     /// It is asked for by a packet, as the words cannot be had.
     pub(crate) is_out_of_reach: bool,
     /// What is pending must leave: somebody waits for a part of it. Until nothing is pending.
@@ -192,6 +194,7 @@ impl TargetElement {
             phases: 0,
             sync_sent: false,
             lock_wanted: false,
+            is_given_up: false,
             is_out_of_reach: false,
             hurried: false,
             needs_done: false,

@@ -112,7 +112,7 @@ impl<R> Window<R> {
     #[inline(never)]
     fn take_known(&mut self, rank: Rank) -> Option<(Rank, TargetError)> {
         let taken = self.late.take_where(|late| late.rank == rank);
-        self.remember_flushes();
+        self.remember_flushes(self.remembers_flushes);
         taken.or(self.late.more)
     }
 
@@ -120,7 +120,7 @@ impl<R> Window<R> {
     pub(crate) fn take_late_of(&mut self, group: u32) -> Option<(Rank, TargetError)> {
         let is_meant = |late: &LateError| late.group != 0 && !is_before(late.group, group);
         let taken = self.late.take_where(|late| late.is_named && is_meant(late));
-        self.remember_flushes();
+        self.remember_flushes(self.remembers_flushes);
         let mut others = self.late.kept.iter().flatten().filter(|late| is_meant(late));
         taken.or_else(|| others.next().map(|late| (late.rank, late.error))).or(self.late.more)
     }
@@ -133,13 +133,14 @@ impl<R> Window<R> {
         }
         let first = self.late.first();
         self.late = LateErrors::NONE;
-        self.remember_flushes();
+        self.remember_flushes(self.remembers_flushes);
         first
     }
 
-    /// What is remembered may answer a flush again, if nothing is left to report.
-    fn remember_flushes(&mut self) {
-        self.may_skip_flush = self.remembers_flushes && self.late.is_empty();
+    /// Whether what is remembered may answer a flush of this window, as long as there is nothing to report.
+    pub(crate) fn remember_flushes(&mut self, remembers: bool) {
+        self.remembers_flushes = remembers;
+        self.may_skip_flush = remembers && self.late.is_empty();
     }
 }
 

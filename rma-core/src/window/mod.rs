@@ -51,6 +51,8 @@ pub(crate) enum Walk {
     None,
     Lock,
     Unlock,
+    /// None, and locks are to be given back that nobody waits for any more.
+    GivenUp,
 }
 
 /// One window. Nothing in it grows with the number of ranks.
@@ -79,10 +81,10 @@ pub(crate) struct Window<R> {
     /// The ghosts of the ranks have its target role.
     pub(crate) is_served: bool,
     /// What is remembered may answer a flush. One of shared memory also orders stores that the engine knows nothing of.
-    pub(crate) may_skip_flush: bool,
-    pub(crate) own: Metadata,
     pub(crate) remembers_flushes: bool,
     /// And there is nothing that a flush has to report.
+    pub(crate) may_skip_flush: bool,
+    pub(crate) own: Metadata,
     /// One record for everybody, when all ranks have the same.
     pub(crate) symmetric: Option<Metadata>,
     /// Size and displacement unit are everybody's, if it is there; base and key need not be.
@@ -126,6 +128,8 @@ pub(crate) struct Window<R> {
     pub(crate) lock_all_no_check: bool,
     /// A thread is in unlock_all or free: no other one may be.
     pub(crate) is_closing: bool,
+    /// Locks that nobody waits for any more are not given back yet: those of a lock_all, or those of single targets.
+    pub(crate) is_given_up: bool,
     /// Locks, called or held one by one, on targets without element.
     pub(crate) parked: ParkedLocks,
     /// Neighbours whose part of the window was accessed at once; none where no fabric's operations can be.
@@ -177,11 +181,11 @@ impl<R> Window<R> {
             pressure: false,
             usable: false,
             is_served: false,
+            remembers_flushes: false,
             may_skip_flush: false,
             own,
             symmetric: None,
             uniform: None,
-            remembers_flushes: false,
             is_aligned_alike: false,
             options: WindowOptions::DEFAULT,
             flavor: Flavor::Create,
@@ -206,6 +210,7 @@ impl<R> Window<R> {
             self_lock: SelfLock::None,
             lock_all_no_check: false,
             is_closing: false,
+            is_given_up: false,
             // As many as the window has elements of its own cost no allocation.
             parked: ParkedLocks::with_room(config.target_pool),
             near: None,

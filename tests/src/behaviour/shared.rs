@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 
 use rma_core::bootstrap::Bootstrap;
-use rma_core::engine::{FenceAssert, PostAssert, SharedPart, StartAssert};
+use rma_core::engine::{FenceAssert, PostAssert, SharedPart, StartAssert, SyncCall};
 use rma_core::error::{Call, ErrorClass, RmaError};
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
@@ -124,4 +124,73 @@ pub fn who_cannot_map_fails_all<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
     let own = RmaError::Shared { call, message: "no".into() };
     assert_eq!(results, [Err(elsewhere.clone()), Err(own), Err(elsewhere)]);
     world.check_idle();
+}
+
+/// Whether a call is not done although everything in flight has arrived.
+fn waits<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, rank: u32, sync: &mut SyncCall) -> bool {
+    let mut waits = true;
+    for _ in 0..20 {
+        world.settle();
+        waits &= world.engines[rank as usize].poll(sync).is_pending();
+    }
+    waits
+}
+
+/// A lock that is held on return, and whose caller gives it up, opens no epoch: nothing may be posted, what others ask
+/// for is free, also before the lock that it has waited for, and that one as soon as it has come. The next epoch begins
+/// after that; one of another rank need not wait for it.
+///
+/// Shows: MPI_Win_lock, MPI_Win_lock_all, MPI-4.1 13.5.3.
+pub fn locks_that_were_given_up_are_nobodys<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    for all in [true, false] {
+        let mut world = make(Spec::ranks(4));
+        let window = shared(&mut world);
+        let start = |world: &mut World<E, B>| match all {
+            true => world.engines[1].start_lock_all(window, false),
+            false => world.engines[1].start_lock(window, Rank(2), Exclusive, false),
+        };
+        for round in 0..2 {
+            world.lock(0, window, 2, Exclusive).unwrap();
+            let mut sync = start(&mut world).unwrap();
+            assert!(waits(&mut world, 1, &mut sync), "rank 2 is locked by another one");
+            world.engines[1].abandon(&sync);
+            assert!(world.put(1, window, 2, 0, &[1; 8]).is_err(), "there is no epoch");
+            world.lock(3, window, 1, Exclusive).unwrap();
+            world.unlock(3, window, 1).unwrap();
+            let mut again = start(&mut world).unwrap();
+            assert!(waits(&mut world, 1, &mut again));
+            world.engines[1].abandon(&again);
+            if !all {
+                world.lock(1, window, 3, Exclusive).unwrap();
+                world.unlock(1, window, 3).unwrap();
+            }
+            let mut next = (round == 1).then(|| start(&mut world).unwrap());
+            assert!(next.as_mut().is_none_or(|next| waits(&mut world, 1, next)));
+            world.unlock(0, window, 2).unwrap();
+            world.settle();
+            if let Some(next) = next {
+                world.wait_all(vec![(1, next)]).unwrap();
+                let ended = match all {
+                    true => world.engines[1].start_unlock_all(window),
+                    false => world.engines[1].start_unlock(window, Rank(2)),
+                };
+                world.wait(1, ended).unwrap();
+            }
+            // Nobody is kept out by what has come late, whatever its caller does.
+            for target in 0..4 {
+                world.lock(3, window, target, Exclusive).unwrap();
+                world.unlock(3, window, target).unwrap();
+            }
+            assert_eq!(world.engines[1].window_state(window).map(|state| state.name()), Some("Unset"));
+        }
+        world.lock(0, window, 2, Exclusive).unwrap();
+        let mut sync = start(&mut world).unwrap();
+        assert!(waits(&mut world, 1, &mut sync));
+        world.engines[1].abandon(&sync);
+        assert_eq!(world.engines[1].open_epoch(), None);
+        world.unlock(0, window, 2).unwrap();
+        // Free waits for it, too.
+        world.free(window).unwrap();
+        world.check_idle();
+    }
 }
