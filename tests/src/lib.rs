@@ -126,7 +126,7 @@ macro_rules! suite {
                     a_lock_without_element_is_closed_once, refused_operations_leave_no_element;
                 late_errors: every_locks_error_is_reported, errors_outlast_the_next_element,
                     errors_of_epochs_of_all_ranks, errors_of_many_ranks;
-                threads: operation_between_two_flushes, operation_during_a_fence, closing_twice_at_once;
+                threads: operation_between_two_flushes, a_flush_ends_while_others_post, operation_during_a_fence, closing_twice_at_once;
                 routines: one_call_issues_for_its_target_or_its_window, every_window_goes_on_by_itself,
                     the_threshold_ends_the_waiting, elements_stay_until_they_are_needed;
                 rules: access_epochs_are_disjoint, epochs_of_two_windows, locks_of_two_windows,

@@ -201,22 +201,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     pub(super) fn poll_flush(&mut self, sync: &mut SyncCall, target: Rank) -> Poll<Result<(), RmaError>> {
-        let Some(w) = self.windows.get_mut(sync.window) else {
-            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
-        };
+        let Some(w) = self.windows.get_mut(sync.window) else { return gone(sync) };
         let Some(t) = w.find(&self.process.targets, target) else {
             // Its element was given up: in a lock epoch after everything was complete; under lock_all
             // with an acknowledgement on its way, which the window counts.
-            if !w.acks.is_empty() {
+            if w.acks.contains(target) {
                 return self.wait(sync, Phase::Acknowledgement);
             }
-            return Poll::Ready(
-                w.take_late(target).map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))),
-            );
+            return Poll::Ready(self.end_one(sync, target));
         };
         if self.process.sync_phase(t).is_some() {
             self.process.insist(w, t, Sync::Flush);
-            return Poll::Pending;
+            return self.keep_watch(sync);
         }
         // It may have had another element before, what was posted to which is not acknowledged.
         if w.acks.contains(target) {
@@ -226,14 +222,30 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Ready(self.process.end_flush(w, t, sync.call))
     }
 
+    /// Everything that a flush of one target is about is complete.
+    pub(super) fn end_one(&mut self, sync: &mut SyncCall, target: Rank) -> Result<(), RmaError> {
+        let Some(w) = self.windows.get_mut(sync.window) else { return Ok(()) };
+        match w.find(&self.process.targets, target) {
+            Some(t) => {
+                self.process.count_phases(&mut sync.counted, t);
+                self.process.end_flush(w, t, sync.call)
+            }
+            None => w.take_late(target).map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))),
+        }
+    }
+
     pub(super) fn poll_flush_all(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
-        let Some(w) = self.windows.get_mut(sync.window) else {
-            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
-        };
+        let Some(w) = self.windows.get_mut(sync.window) else { return gone(sync) };
         if self.process.sync_phase_win(w).is_some() {
             self.process.insist_win(w, Sync::Flush);
-            return Poll::Pending;
+            return self.keep_watch(sync);
         }
+        Poll::Ready(self.end_all(sync))
+    }
+
+    /// The same of all targets.
+    pub(super) fn end_all(&mut self, sync: &mut SyncCall) -> Result<(), RmaError> {
+        let Some(w) = self.windows.get_mut(sync.window) else { return Ok(()) };
         self.process.count_phases_win(w, &mut sync.counted);
         let mut result = self.process.take_errors(w, sync.call);
         let mut t = w.slots.next(&self.process.targets, NONE);
@@ -242,7 +254,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let ended = self.process.end_flush(w, index, sync.call);
             result = result.and(ended);
         }
-        Poll::Ready(result)
+        result
     }
 
     pub(super) fn poll_flush_targets(
@@ -250,35 +262,37 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sync: &mut SyncCall,
         group: u32,
     ) -> Poll<Result<(), RmaError>> {
-        let Some(w) = self.windows.get_mut(sync.window) else {
-            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
-        };
+        let Some(w) = self.windows.get_mut(sync.window) else { return gone(sync) };
         // Elements that were given up meanwhile, or before.
         if !w.acks.is_empty() {
             return self.wait(sync, Phase::Acknowledgement);
         }
-        // A later call of another thread may have taken a target over: it is waited for, too.
-        let is_meant = |te: &TargetElement| te.flush_group != 0 && !is_before(te.flush_group, group);
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
-            if is_meant(&self.process.targets[index]) && self.process.sync_phase(index).is_some() {
+            if is_meant(&self.process.targets[index], group) && self.process.sync_phase(index).is_some() {
                 self.process.insist(w, index, Sync::Flush);
-                return Poll::Pending;
+                return self.keep_watch(sync);
             }
             t = w.slots.next(&self.process.targets, index);
         }
+        Poll::Ready(self.end_several(sync, group))
+    }
+
+    /// The same of several targets.
+    pub(super) fn end_several(&mut self, sync: &mut SyncCall, group: u32) -> Result<(), RmaError> {
+        let Some(w) = self.windows.get_mut(sync.window) else { return Ok(()) };
         let late = w.take_late_of(group);
         let mut result = late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank)));
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.process.targets, index);
-            if is_meant(&self.process.targets[index]) {
+            if is_meant(&self.process.targets[index], group) {
                 self.process.count_phases(&mut sync.counted, index);
                 let ended = self.process.end_flush(w, index, sync.call);
                 result = result.and(ended);
             }
         }
-        Poll::Ready(result)
+        result
     }
 
     pub(super) fn poll_flush_local(
@@ -286,44 +300,65 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sync: &mut SyncCall,
         target: Rank,
     ) -> Poll<Result<(), RmaError>> {
-        let Some(w) = self.windows.get_mut(sync.window) else {
-            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
-        };
+        let Some(w) = self.windows.get_mut(sync.window) else { return gone(sync) };
         let Some(t) = w.find(&self.process.targets, target) else {
             return Poll::Ready(Ok(()));
         };
         self.process.cleanup_ops_target(w, t);
         if !self.process.targets[t].is_locally_complete() {
             self.process.insist(w, t, Sync::Issue);
-            return Poll::Pending;
+            return self.keep_watch(sync);
         }
+        Poll::Ready(self.end_one_locally(sync, target))
+    }
+
+    /// The user's buffers of what one target is about are free.
+    pub(super) fn end_one_locally(&mut self, sync: &mut SyncCall, target: Rank) -> Result<(), RmaError> {
+        let Some(w) = self.windows.get_mut(sync.window) else { return Ok(()) };
+        let Some(t) = w.find(&self.process.targets, target) else { return Ok(()) };
         self.process.count_phases(&mut sync.counted, t);
-        Poll::Ready(self.process.end_flush_local(t, sync.call))
+        self.process.end_flush_local(t, sync.call)
     }
 
     pub(super) fn poll_flush_local_all(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
-        let Some(w) = self.windows.get_mut(sync.window) else {
-            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
-        };
+        let Some(w) = self.windows.get_mut(sync.window) else { return gone(sync) };
         self.process.cleanup_ops_win(w);
-        let mut result = Ok(());
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             if !self.process.targets[index].is_locally_complete() {
                 self.process.insist_win(w, Sync::Issue);
-                return Poll::Pending;
+                return self.keep_watch(sync);
             }
             t = w.slots.next(&self.process.targets, index);
         }
+        Poll::Ready(self.end_all_locally(sync))
+    }
+
+    /// The same of all targets.
+    pub(super) fn end_all_locally(&mut self, sync: &mut SyncCall) -> Result<(), RmaError> {
+        let Some(w) = self.windows.get_mut(sync.window) else { return Ok(()) };
         self.process.count_phases_win(w, &mut sync.counted);
+        let mut result = Ok(());
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             let ended = self.process.end_flush_local(index, sync.call);
             result = result.and(ended);
             t = w.slots.next(&self.process.targets, index);
         }
-        Poll::Ready(result)
+        result
     }
+}
+
+/// The window was freed meanwhile.
+#[cold]
+fn gone(sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+    Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }))
+}
+
+/// Whether the flush of several targets with this number is about this one. A later call of another thread may have taken
+/// a target over: it is waited for, too.
+pub(super) fn is_meant(te: &TargetElement, group: u32) -> bool {
+    te.flush_group != 0 && !is_before(te.flush_group, group)
 }
 
 impl<R> Window<R> {

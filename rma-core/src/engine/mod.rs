@@ -6,6 +6,7 @@ mod agreement;
 mod assist;
 mod at_once;
 mod attributes;
+mod bounded;
 mod direct;
 mod dynamic;
 mod enqueue;
@@ -45,6 +46,7 @@ use crate::window::Window;
 
 pub use crate::table::{Change, Notification};
 pub use attributes::WindowAttributes;
+use bounded::{Scope, Watch};
 pub use fence::FenceAssert;
 pub use operation::Operation;
 pub use pscw::{PostAssert, StartAssert};
@@ -86,6 +88,7 @@ enum Stage {
     Notification { disp: u64, until: u64 },
     FlushLocal { target: Rank },
     FlushLocalAll,
+    Watched { scope: Scope, watch: Watch },
     FenceComplete { assert: FenceAssert },
     FenceBegin { assert: FenceAssert },
     FenceBarrier { assert: FenceAssert, sequence: u32 },
@@ -121,6 +124,7 @@ impl SyncCall {
             Stage::Unlock { target }
             | Stage::Flush { target }
             | Stage::FlushLocal { target }
+            | Stage::Watched { scope: Scope::One(target) | Scope::OneLocally(target), .. }
             | Stage::AtOnce { target } => target,
             _ => Rank::NULL,
         }
@@ -142,6 +146,8 @@ impl SyncCall {
             Stage::Flush { .. } | Stage::FlushAll | Stage::FlushTargets { .. } => "remote completion",
             Stage::Notification { .. } => "a notification",
             Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
+            Stage::Watched { scope: Scope::OneLocally(_) | Scope::AllLocally, .. } => "local completion",
+            Stage::Watched { .. } => "remote completion",
             Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
             Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => "the other ranks to reach the fence",
             Stage::Complete => "the targets' posts, or completion of the operations",
@@ -426,6 +432,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::FlushTargets { group } => self.poll_flush_targets(sync, group),
             Stage::FlushLocal { target } => self.poll_flush_local(sync, target),
             Stage::FlushLocalAll => self.poll_flush_local_all(sync),
+            Stage::Watched { scope, watch } => self.poll_watched(sync, scope, watch),
             Stage::FenceComplete { assert } => self.poll_fence_complete(sync, assert),
             Stage::FenceBegin { assert } => self.poll_fence_begin(sync, assert),
             Stage::FenceBarrier { assert, sequence } => self.poll_fence_barrier(sync, assert, sequence),

@@ -67,6 +67,12 @@ impl Marks {
         self.count += 1;
     }
 
+    /// Whether one more says no more than what it is opened for, and shares none that others go on to move.
+    pub(crate) fn has_room(&self, boundary: u32, is_local: bool) -> bool {
+        let says_as_much = |last: &Mark| last.boundary == boundary && (is_local || !last.is_local);
+        self.count < MARKS_MAX || self.iter().last().is_some_and(says_as_much)
+    }
+
     /// Closes those that are over.
     pub(crate) fn close(&mut self, is_over: impl Fn(&Mark) -> bool) {
         let mut kept = 0;

@@ -6,7 +6,7 @@ use rma_core::engine::FenceAssert;
 use rma_core::ids::Rank;
 use rma_core::lock::LockType;
 
-use crate::platform::{Arc, Mutex};
+use crate::platform::{Arc, AtomicBool, Mutex, Ordering};
 use crate::{check, job, job_of, Part, Rig};
 
 /// Schedules of each program.
@@ -106,6 +106,36 @@ fn operation_and_flush() {
         });
         passive(vec![poster, flusher], |rig| assert_eq!([rig.own(0), rig.own(1)], [4, 4]));
     });
+}
+
+/// A thread posts without pause until another one's flush is over, which so cannot wait for what comes later.
+///
+/// Shows: MPI_Win_flush, ours: flush_targets, MPI-4.1 13.5.4, seed: PUT/GET/ACC + WIN_FLUSH.
+#[test]
+fn flush_beside_who_never_stops() {
+    for kind in 0..4 {
+        check(SCHEDULES / 12, move || {
+            let is_over = Arc::new(AtomicBool::new(false));
+            let seen = Arc::clone(&is_over);
+            let poster = part(move |rig| {
+                while !seen.load(Ordering::SeqCst) {
+                    rig.put(1, 1, 3);
+                    rig.add(1, 0);
+                }
+            });
+            let flusher = part(move |rig| {
+                rig.add(1, 0);
+                match kind {
+                    0 => rig.flush(1).unwrap(),
+                    1 => rig.flush_all(),
+                    2 => rig.flush_targets(&BOTH),
+                    _ => rig.flush_local(1),
+                }
+                is_over.store(true, Ordering::SeqCst);
+            });
+            passive(vec![poster, flusher], |rig| assert!(rig.own(0) > 0));
+        });
+    }
 }
 
 /// Threads flush one target at the same time, each after an operation of its own, and a third one posts: each

@@ -25,6 +25,7 @@ fn start<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId, k
         0 => engine.start_flush(window, Rank(1)),
         1 => engine.start_flush_all(window),
         2 => engine.start_flush_local(window, Rank(1)),
+        4 => engine.start_flush_targets(window, &[Rank(1)]),
         _ => engine.start_flush_local_all(window),
     }
     .unwrap()
@@ -58,6 +59,43 @@ pub fn operation_between_two_flushes<E: Endpoint, B: Bootstrap>(make: &impl Make
             expected += 2;
             assert_eq!(world.word(1, window, 0), expected);
         }
+    }
+    let started = world.engines[0].start_unlock_all(window);
+    world.wait(0, started).unwrap();
+    world.check_idle();
+}
+
+/// A flush ends when what was posted before it is complete, although another thread posts to the same rank again each
+/// time that the flush looks, and never stops before the flush is over.
+///
+/// Shows: MPI_Win_flush, MPI_Win_flush_all, MPI_Win_flush_local, MPI_Win_flush_local_all, ours: flush_targets, MPI-4.1 13.5.4.
+pub fn a_flush_ends_while_others_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    const LOOKS_MAX: usize = 5_000;
+    let mut world = make(Spec::ranks(2));
+    let window = world.allocate(4096);
+    let (one, block) = (1u64.to_le_bytes(), [7; 1024]);
+    let mut expected = 0;
+    let started = world.engines[0].start_lock_all(window, false);
+    world.wait(0, started).unwrap();
+    for kind in 0..5 {
+        add(&mut world, window, 1, &one);
+        world.put(0, window, 1, 1024, &block).unwrap();
+        expected += 1;
+        let mut call = start(&mut world, window, kind);
+        let mut looks = 0;
+        while world.engines[0].poll(&mut call).is_pending() {
+            world.step();
+            add(&mut world, window, 1, &one);
+            world.put(0, window, 1, 2048, &block).unwrap();
+            expected += 1;
+            looks += 1;
+            assert!(looks < LOOKS_MAX, "flush {kind} waits for what comes later");
+        }
+        if ![2, 3].contains(&kind) {
+            assert!(world.word(1, window, 0) > 0 && world.memory(1, window)[1024..2048] == block);
+        }
+        world.flush(0, window, 1).unwrap();
+        assert_eq!(world.word(1, window, 0), expected);
     }
     let started = world.engines[0].start_unlock_all(window);
     world.wait(0, started).unwrap();
