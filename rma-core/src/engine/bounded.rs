@@ -15,7 +15,7 @@ use crate::provider::Endpoint;
 use crate::table::TargetElement;
 
 /// Looks after which a flush asks whether anything was posted since it asked last.
-const LOOKS: u16 = 64;
+const LOOKS: u8 = 64;
 
 /// Which targets a flush is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,6 @@ impl Scope {
 /// What a flush that waits has seen so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Watch {
-    looks: u16,
     /// What was posted by then.
     posted: u32,
     /// The ticket of its marks; 0: there are none yet.
@@ -53,36 +52,33 @@ pub(super) struct Watch {
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// A flush has looked and is not over.
-    #[inline(never)]
+    #[inline]
     pub(super) fn keep_watch(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
-        let scope = match sync.stage {
-            Stage::Flush { target } => Scope::One(target),
-            Stage::FlushAll => Scope::All,
-            Stage::FlushTargets { group } => Scope::Several { group },
-            Stage::FlushLocal { target } => Scope::OneLocally(target),
-            Stage::FlushLocalAll => Scope::AllLocally,
-            Stage::Watched { scope, watch } => {
-                let watch = self.look_again(sync.window, scope, watch);
-                sync.stage = Stage::Watched { scope, watch };
-                return Poll::Pending;
-            }
-            _ => return Poll::Pending,
-        };
-        sync.stage = Stage::Watched { scope, watch: Watch { looks: 0, posted: self.posted(), mark: 0 } };
+        sync.looks = sync.looks.wrapping_add(1);
+        if sync.looks % LOOKS == 0 {
+            self.look_around(sync);
+        }
         Poll::Pending
     }
 
-    fn look_again(&mut self, window: WindowId, scope: Scope, watch: Watch) -> Watch {
-        let looks = watch.looks + 1;
-        if looks < LOOKS || watch.mark != 0 {
-            return Watch { looks: looks.min(LOOKS), ..watch };
-        }
+    /// Opens the marks of a flush if anything was posted since it was here before. Where one has no room for them, they
+    /// are opened another time.
+    #[cold]
+    #[inline(never)]
+    fn look_around(&mut self, sync: &mut SyncCall) {
         let posted = self.posted();
-        let is_alone = posted == watch.posted;
-        let mark = if is_alone { 0 } else { self.open_marks(window, scope) };
-        // Where there was no room for them, it asks again at the next look.
-        let looks = if is_alone { 0 } else { looks };
-        Watch { looks, posted: if is_alone { posted } else { watch.posted }, mark }
+        let (scope, before) = match sync.stage {
+            Stage::Flush { target } => (Scope::One(target), None),
+            Stage::FlushAll => (Scope::All, None),
+            Stage::FlushTargets { group } => (Scope::Several { group }, None),
+            Stage::FlushLocal { target } => (Scope::OneLocally(target), None),
+            Stage::FlushLocalAll => (Scope::AllLocally, None),
+            Stage::Watched { scope, watch: Watch { posted, mark: 0 } } => (scope, Some(posted)),
+            _ => return,
+        };
+        let is_alone = before.is_none_or(|before| before == posted);
+        let mark = if is_alone { 0 } else { self.open_marks(sync.window, scope) };
+        sync.stage = Stage::Watched { scope, watch: Watch { posted, mark } };
     }
 
     /// A number that changes with each operation that leaves.
@@ -142,6 +138,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// A flush that has looked in vain before.
+    #[cold]
+    #[inline(never)]
     pub(super) fn poll_watched(
         &mut self,
         sync: &mut SyncCall,

@@ -60,6 +60,8 @@ pub struct SyncCall {
     call: Call,
     window: WindowId,
     counted: u8,
+    /// How often a flush has looked in vain, modulo 256.
+    looks: u8,
     stage: Stage,
     /// The group of a start that waits for what is left of the window's last epoch.
     group: Option<Group>,
@@ -105,7 +107,7 @@ impl SyncCall {
     const NO_WINDOW: WindowId = WindowId(u32::MAX);
 
     fn new(call: Call, window: WindowId, stage: Stage) -> Self {
-        Self { call, window, counted: 0, stage, group: None, error: None }
+        Self { call, window, counted: 0, looks: 0, stage, group: None, error: None }
     }
 
     /// The call.

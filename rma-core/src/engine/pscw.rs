@@ -275,7 +275,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// locked together.
     pub(super) fn has_leftover(&self, window: WindowId, target: Option<Rank>) -> bool {
         let Some(w) = self.windows.get(window) else { return false };
-        w.has_leftover() || self.process.has_given_up(w, target)
+        w.has_leftover() || (w.is_given_up && self.process.has_given_up(w, target))
     }
 
     /// A call that begins when nothing is left of the window's last access epoch.

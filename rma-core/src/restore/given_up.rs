@@ -95,10 +95,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Whether something that was given up has to be over before the window's next epoch: to `target`, or to anybody.
+    /// Of a window where something was given up: whether it has to be over before the window's next epoch: to `target`, or to anybody.
+    #[cold]
     pub(crate) fn has_given_up(&self, w: &Window<E::Region>, target: Option<Rank>) -> bool {
         let is_this =
             |target| w.slots.find(&self.targets, target).is_some_and(|t| self.targets[t].is_given_up);
-        w.is_given_up && (w.state() != WindowState::PerTarget || target.is_none_or(is_this))
+        w.state() != WindowState::PerTarget || target.is_none_or(is_this)
     }
 }

@@ -27,18 +27,20 @@ pub(crate) struct LateErrors {
     kept: [Option<LateError>; KEPT_MAX],
     /// The first for which there was no room.
     more: Option<(Rank, TargetError)>,
+    is_empty: bool,
 }
 
 impl LateErrors {
-    pub(crate) const NONE: Self = Self { kept: [None; KEPT_MAX], more: None };
+    pub(crate) const NONE: Self = Self { kept: [None; KEPT_MAX], more: None, is_empty: true };
 
     /// Whether there is nothing to report.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.kept[0].is_none() && self.more.is_none()
+        self.is_empty
     }
 
     fn add(&mut self, late: LateError) {
+        self.is_empty = false;
         let is_place = |place: &&mut Option<LateError>| place.is_none_or(|other| other.rank == late.rank);
         match self.kept.iter_mut().find(is_place) {
             Some(Some(known)) => (known.group, known.is_named) = (late.group, late.is_named),
@@ -61,6 +63,7 @@ impl LateErrors {
                 left += 1;
             }
         }
+        self.is_empty = left == 0 && self.more.is_none();
         first
     }
 
@@ -131,6 +134,12 @@ impl<R> Window<R> {
         if self.late.is_empty() {
             return None;
         }
+        self.take_everybodys()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_everybodys(&mut self) -> Option<(Rank, TargetError)> {
         let first = self.late.first();
         self.late = LateErrors::NONE;
         self.remember_flushes(self.remembers_flushes);

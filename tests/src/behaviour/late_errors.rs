@@ -192,6 +192,8 @@ pub fn errors_of_many_ranks<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
             false => (1..14).for_each(|target| world.lock(0, window, target, Shared).unwrap()),
         }
         put_nowhere(&mut world, window, &mut regions, &BAD);
+        // All of them are there, so that they are more than are kept apart.
+        world.settle();
         for target in BAD {
             assert_eq!(class(world.flush(0, window, target)), ErrorClass::RmaRange, "{target}");
         }

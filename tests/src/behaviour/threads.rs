@@ -70,7 +70,7 @@ pub fn operation_between_two_flushes<E: Endpoint, B: Bootstrap>(make: &impl Make
 ///
 /// Shows: MPI_Win_flush, MPI_Win_flush_all, MPI_Win_flush_local, MPI_Win_flush_local_all, ours: flush_targets, MPI-4.1 13.5.4.
 pub fn a_flush_ends_while_others_post<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    const LOOKS_MAX: usize = 5_000;
+    const LOOKS_MAX: usize = 50_000;
     let mut world = make(Spec::ranks(2));
     let window = world.allocate(4096);
     let (one, block) = (1u64.to_le_bytes(), [7; 1024]);
