@@ -174,7 +174,6 @@ impl FabricOptions {
             outstanding: self.outstanding,
             pages: rma_shm::Pages { reserve: self.shm_reserve, huge: self.shm_huge_pages },
             reach: if self.shm_attach { None } else { Some(rma_shm::Reach::Allocated) },
-            ..defaults
         }
     }
 }
