@@ -230,6 +230,17 @@ mod tests {
     }
 
     #[test]
+    fn thresholds_reach_their_fields() {
+        let Config { piggyback_threshold, small_bytes_max, native_block_bytes_min, .. } = options(&[
+            ("RMA_PIGGYBACK_THRESHOLD", "2"),
+            ("RMA_SINGLE_OP_THRESHOLD", "100"),
+            ("RMA_NATIVE_BLOCK_BYTES", "11"),
+        ])
+        .config;
+        assert_eq!((piggyback_threshold, small_bytes_max, native_block_bytes_min), (2, 100, 11));
+    }
+
+    #[test]
     fn every_setting_reaches_its_field() {
         let options = options(&[
             ("RMA_SINGLE_OP_LOCK", "0"),
@@ -242,9 +253,6 @@ mod tests {
             ("RMA_CHECK", "1"),
             ("RMA_MEMORY_MODEL", "separate"),
             ("RMA_LOCK_PROTOCOL", "nic"),
-            ("RMA_PIGGYBACK_THRESHOLD", "2"),
-            ("RMA_SINGLE_OP_THRESHOLD", "100"),
-            ("RMA_NATIVE_BLOCK_BYTES", "11"),
             ("RMA_SLOTS", "3"),
             ("RMA_OPERATION_POOL", "4"),
             ("RMA_OPERATION_POOL_GLOBAL", "5"),
@@ -272,9 +280,6 @@ mod tests {
             check: true,
             memory_model: MemoryModel::Separate,
             lock_protocol: LockProtocol::Nic,
-            piggyback_threshold: 2,
-            small_bytes_max: 100,
-            native_block_bytes_min: 11,
             slots: 3,
             operation_pool: 4,
             operation_pool_global: 5,
