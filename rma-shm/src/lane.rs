@@ -45,7 +45,8 @@ pub(crate) fn claim(head: &Head, me: Identity, bell: Pipe) -> Option<usize> {
 fn take_over(head: &Head, lane: usize, me: Identity) -> Option<(usize, u16)> {
     let mut last = None;
     let taken = take(head, lane, me, |claim| {
-        last = Some(claim.by);
+        // Who has closed it lives on, and may have taken a turn elsewhere.
+        last = (claim.state == ClaimState::Open).then_some(claim.by);
         let is_left = match claim.state {
             ClaimState::Closed => true,
             ClaimState::Open => !head.is_sender_running(lane, claim),

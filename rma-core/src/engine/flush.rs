@@ -286,10 +286,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.process.targets, index);
-            if is_meant(&self.process.targets[index], group) {
+            let te = &self.process.targets[index];
+            if te.flush_group == group {
                 self.process.count_phases(&mut sync.counted, index);
                 let ended = self.process.end_flush(w, index, sync.call);
                 result = result.and(ended);
+            } else if let (true, Some(error), Ok(())) = (is_meant(te, group), te.error, &result) {
+                // It stays for the later call.
+                result = Err(error.report(sync.call, te.rank));
             }
         }
         result

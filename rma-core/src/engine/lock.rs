@@ -265,7 +265,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.process.count_phases(&mut sync.counted, t);
         let result = self.process.take_error(t, sync.call);
-        let late = late_error(w, sync.call, target);
+        let late = self.process.late_error(w, sync.call, target);
         self.process.free_target(w, t);
         if own {
             self.process.release_self(w);
@@ -275,15 +275,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 }
 
-/// An error that came when its target had no element, or after a complete had returned; the last lock's unlock
-/// reports it whosever it is.
-fn late_error<R>(w: &mut Window<R>, call: Call, target: Rank) -> Result<(), RmaError> {
-    let is_last = w.remote_locks() == 1;
-    let late = if is_last { w.take_all_late() } else { w.take_late(target) };
-    late.map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)))
-}
-
 impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
+    /// An error that came when its target had no element, or after a complete had returned; the last lock's unlock
+    /// reports it whosever it is. Locks that were given up are nobody's to unlock.
+    fn late_error(&self, w: &mut Window<E::Region>, call: Call, target: Rank) -> Result<(), RmaError> {
+        let given_up = if w.is_given_up { self.count_given_up(w) } else { 0 };
+        let is_last = w.remote_locks() == 1 + given_up;
+        let late = if is_last { w.take_all_late() } else { w.take_late(target) };
+        late.map_or(Ok(()), |(rank, error)| Err(error.report(call, rank)))
+    }
+
     /// Opens the epoch of a lock on another rank: with an element if there is one, without if not. Whoever posts to
     /// the rank waits for one then.
     #[inline]
@@ -310,7 +311,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             self.want_unlock(w, t);
             return Poll::Ready(Ok(Some(t)));
         }
-        let late = late_error(w, call, target);
+        let late = self.late_error(w, call, target);
         w.parked.remove(target);
         self.leave_per_target(w);
         Poll::Ready(late.map(|()| None))

@@ -321,7 +321,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.process.failure.is_some() {
             return None;
         }
-        let mut windows = self.windows.iter().filter(|w| !w.is_given_up);
+        let is_open = |w: &&Window<E::Region>| !w.is_given_up || !self.process.has_only_given_up(w);
+        let mut windows = self.windows.iter().filter(is_open);
         windows.find_map(|w| Some((w.id, open_state(w, false)?)))
     }
 

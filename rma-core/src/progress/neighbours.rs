@@ -277,14 +277,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Whether neighbours have told something that was not taken in yet. Who wants to sleep asks when whoever tells would
-    /// wake it.
+    /// Whether neighbours have told something that was not taken in yet, or that an operation has taken in since progress was
+    /// made last. Who wants to sleep asks when whoever tells would wake it.
     pub(crate) fn has_been_told(&mut self, windows: &mut Windows<E::Region>) -> bool {
-        let before = self.steps_at_once;
         for w in windows.iter_mut() {
             self.advance_barrier(w);
             self.hear_epochs(w);
         }
-        self.steps_at_once != before
+        self.steps_at_once != 0
     }
 }

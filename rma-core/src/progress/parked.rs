@@ -190,6 +190,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     return None;
                 }
             }
+            WindowState::LockAllGranted if w.is_closing => return None,
             WindowState::FenceGranted | WindowState::LockAllGranted => {}
             WindowState::Unset | WindowState::FenceIssued | WindowState::LockAllIssued => return None,
         }

@@ -9,7 +9,7 @@ use crate::progress::Process;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::Shortcut;
-use crate::window::{Walk, Window};
+use crate::window::{SelfLock, Walk, Window};
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Gives up the lock of a target that has been asked for it.
@@ -93,6 +93,25 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             (w.walk, w.is_given_up) = (Walk::None, false);
             self.leave_per_target(w);
         }
+    }
+
+    /// Locks of other ranks that were given up, and are not back yet.
+    #[cold]
+    pub(crate) fn count_given_up(&self, w: &Window<E::Region>) -> u32 {
+        let mut count = 0;
+        let mut t = w.slots.next(&self.targets, NONE);
+        while let Some(index) = t {
+            count += u32::from(self.targets[index].is_given_up);
+            t = w.slots.next(&self.targets, index);
+        }
+        count
+    }
+
+    /// Of a window where something was given up: whether nothing else is open there.
+    #[cold]
+    pub(crate) fn has_only_given_up(&self, w: &Window<E::Region>) -> bool {
+        w.state() != WindowState::PerTarget
+            || w.self_lock == SelfLock::None && w.remote_locks() == self.count_given_up(w)
     }
 
     /// Of a window where something was given up: whether it has to be over before the window's next epoch: to `target`, or to anybody.

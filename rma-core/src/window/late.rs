@@ -43,7 +43,13 @@ impl LateErrors {
         self.is_empty = false;
         let is_place = |place: &&mut Option<LateError>| place.is_none_or(|other| other.rank == late.rank);
         match self.kept.iter_mut().find(is_place) {
-            Some(Some(known)) => (known.group, known.is_named) = (late.group, late.is_named),
+            Some(Some(known)) => {
+                // Whichever call comes last is still to see it.
+                if known.group == 0 || late.group != 0 && is_before(known.group, late.group) {
+                    known.group = late.group;
+                }
+                known.is_named &= late.is_named;
+            }
             Some(place) => *place = Some(late),
             None => {
                 self.more.get_or_insert((late.rank, late.error));
@@ -65,6 +71,14 @@ impl LateErrors {
         }
         self.is_empty = left == 0 && self.more.is_none();
         first
+    }
+
+    /// What the call about several targets with this number is to report. What it has named, and no later call, is taken out.
+    fn take_of(&mut self, group: u32) -> Option<(Rank, TargetError)> {
+        let is_meant = |late: &&LateError| late.group != 0 && !is_before(late.group, group);
+        let taken = self.take_where(|late| late.is_named && late.group == group);
+        let mut others = self.kept.iter().flatten().filter(is_meant);
+        taken.or_else(|| others.next().map(|late| (late.rank, late.error))).or(self.more)
     }
 
     /// What is known of this rank, or may be its own for want of room; it stays.
@@ -119,13 +133,12 @@ impl<R> Window<R> {
         taken.or(self.late.more)
     }
 
-    /// The error that the call about several targets with this number is to report. What may be another rank's stays.
+    /// The error that the call about several targets with this number is to report. What may be another rank's, or is a later
+    /// call's, too, stays.
     pub(crate) fn take_late_of(&mut self, group: u32) -> Option<(Rank, TargetError)> {
-        let is_meant = |late: &LateError| late.group != 0 && !is_before(late.group, group);
-        let taken = self.late.take_where(|late| late.is_named && is_meant(late));
+        let error = self.late.take_of(group);
         self.remember_flushes(self.remembers_flushes);
-        let mut others = self.late.kept.iter().flatten().filter(|late| is_meant(late));
-        taken.or_else(|| others.next().map(|late| (late.rank, late.error))).or(self.late.more)
+        error
     }
 
     /// The error that a call about all ranks is to report: the first, and none is left.
@@ -185,5 +198,25 @@ mod tests {
         assert_eq!(errors.first().map(|(rank, _)| rank), Some(Rank(7)), "the others stay in order");
         errors.take_where(|_| true);
         assert!(!errors.is_empty(), "what found no room is not forgotten");
+    }
+
+    #[test]
+    fn calls_about_several_targets_leave_what_later_ones_are_about() {
+        let mut errors = LateErrors::NONE;
+        errors.add(late(1, 5, true));
+        errors.add(late(2, 6, true));
+        let rank_of = |errors: &mut LateErrors, group| errors.take_of(group).map(|(rank, _)| rank.0);
+        assert_eq!(rank_of(&mut errors, 5), Some(1));
+        assert_eq!(rank_of(&mut errors, 5), Some(2), "told, and kept");
+        assert_eq!((rank_of(&mut errors, 7), rank_of(&mut errors, 6)), (None, Some(2)));
+        assert!(errors.is_empty());
+        // An element that no such call was about fails behind an error that one may be about.
+        errors.add(late(3, 8, false));
+        errors.add(late(3, 0, true));
+        assert_eq!(
+            (rank_of(&mut errors, 8), rank_of(&mut errors, 8)),
+            (Some(3), Some(3)),
+            "the rank's own call is to come"
+        );
     }
 }

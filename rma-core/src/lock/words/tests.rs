@@ -321,7 +321,11 @@ fn who_no_longer_waits_leaves_when_the_turn_comes() {
 
 /// Looks of a rank that waits, until it knows that nobody will let it in. `None`: it goes on waiting.
 fn looks_until_lost(line: &mut Line, rank: u32, dead: u32) -> Option<u32> {
-    for look in 1..=10 {
+    looks_until_lost_in(10, line, rank, dead)
+}
+
+fn looks_until_lost_in(looks: u32, line: &mut Line, rank: u32, dead: u32) -> Option<u32> {
+    for look in 1..=looks {
         line.act_mourning(rank, Word::Tickets, true);
         line.act_mourning(rank, Word::Holder, true);
         line.locks[rank as usize].on_time(WordLock::PATIENCE);
@@ -374,6 +378,30 @@ fn looks_are_no_time() {
     line.release(1);
     (0..3).for_each(|_| line.step(2));
     assert!(line.is_held(2));
+}
+
+/// A dead holder's ticket does not move because others come and go under lock_all.
+#[test]
+fn lock_all_is_no_sign_of_life_of_who_has_a_ticket() {
+    let mut line = Line::new(0, 3);
+    line.ask(0, Claim::Shared);
+    line.step(0);
+    line.ask(1, Claim::Exclusive);
+    (0..3).for_each(|_| line.step(1));
+    for _ in 0..4 {
+        for is_coming in [true, false] {
+            if is_coming {
+                line.ask(2, Claim::Everywhere);
+            } else {
+                line.release(2);
+            }
+            line.step(2);
+            if looks_until_lost_in(1, &mut line, 1, 0).is_some() {
+                return;
+            }
+        }
+    }
+    panic!("it is waited for without end");
 }
 
 /// Even one that is known to live is not waited for without end: it may have given up itself.

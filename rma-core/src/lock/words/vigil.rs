@@ -68,8 +68,9 @@ impl Vigil {
         }
         self.has_seen = [false; 2];
         let [tickets, holder] = self.seen;
-        let now = [if waits_for_turn { tickets } else { 0 }, holder];
         let alone = holder_of(holder);
+        // Those who come and go under lock_all are not who has the tickets.
+        let now = if waits_for_turn { [tickets, holder >> 32] } else { [0, holder] };
         if alone.is_some_and(is_alive) {
             (self.last, self.age) = (None, 0);
             return Verdict::Waits;
