@@ -124,15 +124,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let mut t = w.slots.next(&process.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&process.targets, index);
-            if !scope.covers(&process.targets[index]) {
-                continue;
+            if scope.covers(&process.targets[index]) {
+                is_over &= process.is_behind_mark(w, index, ticket);
             }
-            if process.targets[index].marks.has(ticket) {
-                process.make_rma_progress_target(w, index);
-                process.settle_marks(index);
-            }
-            let te = &process.targets[index];
-            is_over &= !te.marks.has(ticket) && (!te.is_dead() || process.sync_phase(index).is_none());
         }
         is_over
     }

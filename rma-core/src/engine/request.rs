@@ -212,12 +212,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if target != Rank::NULL && target != rank {
                 continue;
             }
-            if process.targets[index].marks.has(ticket) {
-                process.make_rma_progress_target(w, index);
-                process.settle_marks(index);
-            }
+            is_over &= process.is_behind_mark(w, index, ticket);
             let te = &process.targets[index];
-            is_over &= !te.marks.has(ticket) && (!te.is_dead() || process.sync_phase(index).is_none());
             if let (Some(error), false) = (te.error, is_local && !te.is_dead()) {
                 result = result.and_then(|()| Err(error.report(call, rank)));
             }

@@ -32,6 +32,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.make_rma_progress_target(w, t);
     }
 
+    /// Lets what is before a target's mark leave. Whether all of that is complete, and if the target is dead, at rest.
+    pub(crate) fn is_behind_mark(&mut self, w: &mut Window<E::Region>, t: u32, ticket: u32) -> bool {
+        if self.targets[t].marks.has(ticket) {
+            self.make_rma_progress_target(w, t);
+            self.settle_marks(t);
+        }
+        let te = &self.targets[t];
+        !te.marks.has(ticket) && (!te.is_dead() || self.sync_phase(t).is_none())
+    }
+
     /// Closes the marks behind which everything is complete.
     pub(crate) fn settle_marks(&mut self, t: u32) {
         let te = &self.targets[t];

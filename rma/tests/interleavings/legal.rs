@@ -108,7 +108,9 @@ fn operation_and_flush() {
     });
 }
 
-/// A thread posts without pause until another one's flush is over, which so cannot wait for what comes later.
+/// A thread posts without pause until another one's flush is over. Schedules at random let it catch its breath, so that even a flush
+/// which waited for what comes later would end (that it does not, the behaviour `a_flush_ends_while_others_post` shows);
+/// here no order of steps may hang or lose an operation.
 ///
 /// Shows: MPI_Win_flush, ours: flush_targets, MPI-4.1 13.5.4, seed: PUT/GET/ACC + WIN_FLUSH.
 #[test]
