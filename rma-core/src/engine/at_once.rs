@@ -71,7 +71,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.words.is_some() && w.usable && !w.has_leftover() && self.failure.is_none()
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn lock_by_words(&mut self, w: &mut Window<E::Region>, target: Rank, lock_type: LockType) -> bool {
         let is_idle = matches!(w.state(), WindowState::Unset | WindowState::PerTarget);
         let is_other = target.0 < self.size && target != self.rank;
@@ -92,7 +92,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         true
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn unlock_by_words(&mut self, w: &mut Window<E::Region>, target: Rank) -> bool {
         if w.state() != WindowState::PerTarget || target == self.rank || !w.late.is_empty() {
             return false;

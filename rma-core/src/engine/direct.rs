@@ -150,6 +150,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 return Poll::Ready(Ok(()));
             }
         }
+        if self.process.called == (window, target) {
+            // SAFETY: the caller's promise.
+            if unsafe { self.put_called(window, target, disp, origin, len) } {
+                return Poll::Ready(Ok(()));
+            }
+        }
         // SAFETY: the caller's promise.
         if unsafe { self.put_direct(window, target, disp, origin, len) } {
             return Poll::Ready(Ok(()));

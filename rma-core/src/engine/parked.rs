@@ -8,12 +8,42 @@ use crate::lock::words::Memo;
 use crate::lock::LockType;
 use crate::path::Path;
 use crate::pool::NONE;
-use crate::progress::{DoneAtOnce, Process};
+use crate::progress::{DoneAtOnce, Process, NOTHING_CALLED};
 use crate::provider::Endpoint;
+use crate::state::WindowState;
 use crate::table::{Direct, ParkedLock};
 use crate::window::{NearTarget, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// A put to the rank whose lock was called last, if that was all that happened to it, and the lock with it. `false`: as
+    /// for [`Engine::put_parked`], which is to be asked next.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(always)]
+    pub(super) unsafe fn put_called(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> bool {
+        let process = &mut self.process;
+        process.called = NOTHING_CALLED;
+        let Some(w) = self.windows.get_mut(window) else { return false };
+        if !w.direct_put || !process.is_one_message(len) || w.state() != WindowState::PerTarget {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        let is_put = unsafe { process.lock_and_put(w, target, disp, (origin, len)) };
+        if is_put {
+            w.fence_active = true;
+            process.count_put(len);
+        }
+        is_put
+    }
+
     /// A put to a neighbour without an element. `false`: not possible so, nothing happened but that the lock may be
     /// held.
     ///
@@ -32,15 +62,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let process = &mut self.process;
         if !w.direct_put || !process.is_one_message(len) {
             return false;
-        }
-        if process.is_only_called(w, target) {
-            // SAFETY: the caller's promise.
-            let is_put = unsafe { process.lock_and_put(w, target, disp, (origin, len)) };
-            if is_put {
-                w.fence_active = true;
-                process.count_put(len);
-                return true;
-            }
         }
         let Some(near) = process.near_way(w, target) else { return false };
         let Some(at) = near.locate(disp, len) else { return false };
@@ -181,6 +202,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let is_near = near.is_some_and(|near| near.place.is_some());
         if is_near {
             w.parked.insert_called(target, lock_type);
+            self.called = (w.id, target);
         }
         is_near
     }

@@ -35,6 +35,6 @@ mod words;
 pub(crate) use burst::DoneAtOnce;
 pub(crate) use control::NO_WINDOW;
 pub(crate) use peers::Place;
-pub(crate) use process::{Failure, Process, TargetNews, NO_ADDRESS, REDUCE_VALUES};
+pub(crate) use process::{Failure, Process, TargetNews, NOTHING_CALLED, NO_ADDRESS, REDUCE_VALUES};
 pub(crate) use tag::TagKind;
 pub(crate) use windows::Windows;

@@ -10,7 +10,7 @@ use super::burst::DoneAtOnce;
 use super::near::change;
 use super::tag::LockSeat;
 use super::waiters::NearWords;
-use super::Process;
+use super::{Process, NOTHING_CALLED};
 use crate::bootstrap::Bootstrap;
 use crate::counters::Counters;
 use crate::ids::Rank;
@@ -213,13 +213,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Whether the target's lock was only called: the next operation there is the first of its epoch.
-    #[inline(always)]
-    pub(crate) fn is_only_called(&self, w: &Window<E::Region>, target: Rank) -> bool {
-        let is_called = w.parked.find(target).is_some_and(ParkedLock::is_only_called);
-        is_called && w.state() == WindowState::PerTarget
-    }
-
     /// Takes a lock that was only called, if nobody is in the way, and does the put that wants it. `false`: nothing was put, but the lock may be
     /// held.
     ///
@@ -240,7 +233,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let (me, forgotten) = (self.rank, self.peers.forgotten());
         let Some(near) = w.near.as_mut().and_then(|near| near.find(target, forgotten)) else { return false };
         let (Some(place), Some(at)) = (near.place, near.locate(disp, from.1)) else { return false };
-        let Some(lock) = w.parked.find_mut(target) else { return false };
+        let Some(lock) = w.parked.find_mut(target).filter(|lock| lock.is_only_called()) else { return false };
         self.steps_at_once += 1;
         let (lock_type, by) = (lock.lock_type, (&mut self.endpoint, &mut self.counters));
         // SAFETY: the caller's promise.
@@ -299,13 +292,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Ends the epoch of a lock without element, if what is held can be given back at once. `false`: the lock is as it was,
     /// or as much of it as is left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn leave_parked(&mut self, w: &mut Window<E::Region>, target: Rank) -> bool {
         if self.is_mourning() {
             return false;
         }
         let Some(lock) = w.parked.find(target).filter(|lock| !lock.is_closing) else { return false };
         self.shortcut.forget_rank(w.id, target);
+        self.called = NOTHING_CALLED;
         let claim = Claim::of(lock.lock_type, w.state().is_lock_all());
         match (lock.lock, lock.words) {
             // Nothing was done, and nothing was locked.

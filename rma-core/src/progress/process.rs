@@ -18,7 +18,7 @@ use crate::counters::Counters;
 use crate::epoch::Dissemination;
 use crate::error::{Call, FabricCode, RmaError};
 use crate::ghost::{self, Ghost};
-use crate::ids::{PeerAddr, Rank};
+use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::info::WindowOptions;
 use crate::mutation::Mutation;
 use crate::pool::{Arena, NONE};
@@ -85,6 +85,9 @@ pub(crate) enum TargetNews {
     Free,
 }
 
+/// No lock was called.
+pub(crate) const NOTHING_CALLED: (WindowId, Rank) = (WindowId(NONE), Rank(NONE));
+
 /// This process's side of the fabric.
 #[derive(Debug)]
 pub(crate) struct Process<E: Endpoint, B> {
@@ -100,6 +103,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) targets: Arena<TargetElement>,
     /// The way of operations to the target used last.
     pub(crate) shortcut: Shortcut,
+    /// The lock that was called last: an operation there may be the first of its epoch. A hint, which has to be looked up.
+    pub(crate) called: (WindowId, Rank),
     pub(crate) target_news: TargetNews,
     /// What the fabric needs for locks that are words: of the target elements, and of the windows' seats.
     pub(crate) lock_cells: LockCells,
@@ -163,6 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             operations: OperationArena::new(config.operation_pool_global),
             targets: Arena::new(config.target_pool_global),
             shortcut: Shortcut::NONE,
+            called: NOTHING_CALLED,
             target_news: TargetNews::None,
             lock_cells: LockCells::new(),
             seat_cells: LockCells::new(),

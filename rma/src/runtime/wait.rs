@@ -275,7 +275,10 @@ impl Core {
     ) -> Result<()> {
         let mut guarded = self.enter_anyway();
         if guarded.phase == Phase::AtWork && at_once(&mut guarded.engine) {
-            self.posted(&mut guarded);
+            // A lock only says what is to come; its end makes progress for both.
+            if call != Call::Lock {
+                self.posted(&mut guarded);
+            }
             self.hand_over(&mut guarded);
             return Ok(());
         }

@@ -19,6 +19,7 @@ use crate::{Spec, World};
 /// Everything here that needs no rank to die.
 pub fn all<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     an_epoch_takes_no_packet(make);
+    a_lock_is_taken_once(make);
     tickets_are_served_in_order(make);
     tickets_begin_again(make);
     the_protocol_is_agreed(make);
@@ -74,6 +75,36 @@ pub fn an_epoch_takes_no_packet<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
         }
     }
     world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Whichever operation is the first of its epoch takes the lock, and the next ones find it taken: also where another lock was
+/// called meanwhile. What is taken twice would not be free for others behind one unlock.
+pub fn a_lock_is_taken_once<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(spec(4));
+    let window = world.allocate(64);
+    for (round, lock_type) in (1..=3_u64).flat_map(|round| [(2 * round, Shared), (2 * round + 1, Exclusive)])
+    {
+        let (value, mut seen) = (round.to_le_bytes(), [0; 8]);
+        world.lock(0, window, 1, lock_type).unwrap();
+        world.get(0, window, 1, 0, &mut seen).unwrap();
+        world.put(0, window, 1, 0, &value).unwrap();
+        world.lock(0, window, 2, lock_type).unwrap();
+        world.put(0, window, 1, 8, &value).unwrap();
+        world.lock(0, window, 3, lock_type).unwrap();
+        world.put(0, window, 2, 0, &value).unwrap();
+        world.put(0, window, 3, 0, &value).unwrap();
+        for target in 1..=3 {
+            world.unlock(0, window, target).unwrap();
+        }
+        for target in 1..=3 {
+            let mut found = [0; 8];
+            world.lock(3, window, target, Exclusive).unwrap();
+            world.get(3, window, target, 0, &mut found).unwrap();
+            world.unlock(3, window, target).unwrap();
+            assert_eq!(found, value, "round {round} at rank {target}, {lock_type:?}");
+        }
+    }
     world.check_idle();
 }
 
