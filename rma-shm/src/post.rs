@@ -85,6 +85,50 @@ impl ShmEndpoint {
         self.operate(to, tag, |peer| unsafe { transfer::one(peer, direction, local, found) })
     }
 
+    /// The same, by what is known of the region already, and complete when this returns. `false`: nothing has happened that
+    /// the same put or get would not do again.
+    ///
+    /// # Safety
+    /// As for [`ShmEndpoint::transfer`].
+    #[inline]
+    unsafe fn now(&mut self, to: PeerAddr, direction: Direction, local: LocalPiece, at: RemoteAddr) -> bool {
+        // SAFETY: by the caller's promise.
+        let is_done =
+            self.present(to).is_some_and(|peer| unsafe { transfer::now(peer, direction, local, at) });
+        // SAFETY: as above.
+        is_done || unsafe { self.now_attached(to, direction, local, at) }
+    }
+
+    /// The same of memory that is not mapped here.
+    ///
+    /// # Safety
+    /// As for [`ShmEndpoint::transfer`].
+    #[inline(never)]
+    unsafe fn now_attached(
+        &mut self,
+        to: PeerAddr,
+        direction: Direction,
+        local: LocalPiece,
+        at: RemoteAddr,
+    ) -> bool {
+        let Some(found) = self.present(to).and_then(|peer| transfer::find_attached(peer, at, local.len))
+        else {
+            return false;
+        };
+        let (known, base) = found;
+        if (1..=BYTES_MAX).contains(&local.len) {
+            // SAFETY: by the caller's promise.
+            match unsafe { self.ask_for_copy(to, direction, local, (known, base)) } {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(_) => return false,
+            }
+        }
+        let place = (known, Place::Attached(base));
+        // SAFETY: by the caller's promise, of the place that was found.
+        self.present(to).is_some_and(|peer| unsafe { transfer::one(peer, direction, local, place) }.is_ok())
+    }
+
     #[inline]
     fn check_transfer(&self, len: usize) -> Result<(), PostError> {
         if self.reach == Reach::Packets {
@@ -263,14 +307,14 @@ unsafe impl Endpoint for ShmEndpoint {
     unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
         let local = LocalPiece { base: src.cast_mut(), len };
         // SAFETY: the source is readable, by the caller's promise.
-        self.present(to).is_some_and(|peer| unsafe { transfer::now(peer, Direction::Put, local, at) })
+        unsafe { self.now(to, Direction::Put, local, at) }
     }
 
     #[inline]
     unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
         let local = LocalPiece { base: dst, len };
         // SAFETY: the destination is writable, by the caller's promise.
-        self.present(to).is_some_and(|peer| unsafe { transfer::now(peer, Direction::Get, local, at) })
+        unsafe { self.now(to, Direction::Get, local, at) }
     }
 
     #[inline]
@@ -301,7 +345,11 @@ unsafe impl Endpoint for ShmEndpoint {
     ) -> Option<(Swapped, bool)> {
         let local = LocalPiece { base: src.cast_mut(), len };
         // SAFETY: the source is readable, by the caller's promise.
-        unsafe { atomics::swap_and_put(self.present(to)?, swaps, local, at) }
+        let (swapped, is_put) = unsafe { atomics::swap_and_put(self.present(to)?, swaps, local, at) }?;
+        // SAFETY: as above.
+        let is_put =
+            is_put || swapped.count == N && unsafe { self.now_attached(to, Direction::Put, local, at) };
+        Some((swapped, is_put))
     }
 
     unsafe fn put_vector(

@@ -60,6 +60,15 @@ pub(crate) unsafe fn now(peer: &mut Peer, direction: Direction, local: LocalPiec
     })
 }
 
+/// Where bytes are that are not mapped here, of a region that was looked up before.
+pub(crate) fn find_attached(peer: &Peer, at: RemoteAddr, len: usize) -> Option<(Known, u64)> {
+    let known = peer.known.iter().find(|known| known.key == at.key)?;
+    match known.at(at.addr, len) {
+        Ok(Place::Attached(base)) => Some((*known, base)),
+        _ => None,
+    }
+}
+
 /// Where a remote piece is.
 #[inline]
 pub(crate) fn find(peer: &mut Peer, remote: RemotePiece) -> Result<(Known, Place), FabricCode> {

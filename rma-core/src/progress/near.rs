@@ -139,7 +139,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Whether puts to a peer are loads and stores of this process there.
+    /// Whether puts to a place of a peer's are over when their call returns, by what is known of it already.
     #[inline(never)]
     pub(super) fn is_reached(&mut self, peer: PeerAddr, at: RemoteAddr) -> bool {
         // SAFETY: nobody reads a byte of none.

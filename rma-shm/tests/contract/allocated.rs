@@ -173,6 +173,60 @@ pub(crate) fn line_16_what_is_done_now_is_done_and_else_nothing(reach: Reach) {
     drop(mapping);
 }
 
+/// The same of a program's memory, which the kernel copies, as nobody polls for the peer here: puts and gets of what was looked
+/// up before, also behind a swap of words in memory that is mapped.
+pub(crate) fn line_16_copies_of_a_programs_memory_are_done_now() {
+    let mut world = World::new(vec![open(Reach::Attached), open(Reach::Attached)]);
+    let Allocation::Here { base, mapping } = world.nodes[1].ep.allocate(LEN, ALIGNMENT) else {
+        panic!("no memory")
+    };
+    // SAFETY: the mapping is dropped behind the region.
+    let words = unsafe { world.nodes[1].ep.register(base, LEN, RemoteKey(5)) }.unwrap();
+    let mut heap = vec![0_u8; LEN];
+    let start = NonNull::new(heap.as_mut_ptr()).unwrap();
+    // SAFETY: the vector is dropped behind the region, and nobody has a reference to its bytes meanwhile.
+    let region = unsafe { world.nodes[1].ep.register(start, LEN, RemoteKey(6)) }.unwrap();
+    let at = |offset: u64| RemoteAddr { addr: region.remote_base() + offset, key: region.remote_key() };
+    let (peer, ep) = (world.nodes[0].peers[1], &mut world.nodes[0].ep);
+    let nothing = NonNull::<u8>::dangling().as_ptr();
+    // SAFETY: nobody reads a byte of none.
+    assert!(!unsafe { ep.put_now(peer, nothing, 0, at(0)) }, "it has to be looked up first");
+    // SAFETY: the bytes are there during the call; so for all of these.
+    assert_eq!(unsafe { ep.put(peer, [7_u8; 8].as_ptr(), 8, at(0), Tag(1)) }, Ok(Accepted::Complete));
+    for len in [0, 1, 8, 2048, 2049, 9000] {
+        let (bytes, mut back) = (vec![len as u8 | 1; len], vec![0; len]);
+        // SAFETY: as above.
+        assert!(unsafe { ep.put_now(peer, bytes.as_ptr(), len, at(64)) }, "{len} bytes");
+        // SAFETY: as above.
+        assert!(unsafe { ep.get_now(peer, back.as_mut_ptr(), len, at(64)) }, "{len} bytes");
+        assert_eq!(back, bytes);
+    }
+    let word = RemoteAddr { addr: words.remote_base(), key: words.remote_key() };
+    let beside = RemoteAddr { addr: word.addr + 8, ..word };
+    // SAFETY: as above. The words are looked up.
+    assert_eq!(unsafe { ep.put(peer, [0_u8; 16].as_ptr(), 16, word, Tag(2)) }, Ok(Accepted::Complete));
+    for (from, there, is_put) in [(0, at(16), true), (1, at(24), true), (2, at(LEN as u64), false)] {
+        let swaps = [word, beside].map(|at| WordSwap { at, from, into: from + 1 });
+        // SAFETY: as above.
+        let done = unsafe { ep.swap_and_put_now(peer, swaps, ([3_u8; 8].as_ptr(), 8), there) };
+        assert_eq!(done, Some((Swapped { count: 2, other: 0 }, is_put)));
+    }
+    let refused = [word, beside].map(|at| WordSwap { at, from: 9, into: 10 });
+    // SAFETY: as above.
+    let done = unsafe { ep.swap_and_put_now(peer, refused, ([99_u8; 8].as_ptr(), 8), at(16)) };
+    assert_eq!(done, Some((Swapped { count: 0, other: 3 }, false)));
+    let gone = at(16);
+    drop(region);
+    // SAFETY: as above.
+    assert!(!unsafe { ep.put_now(peer, [99_u8; 8].as_ptr(), 8, gone) }, "the region is gone");
+    // SAFETY: as above.
+    assert!(!unsafe { ep.get_now(peer, [0_u8; 8].as_mut_ptr(), 8, gone) }, "the region is gone");
+    assert_eq!((&heap[..16], &heap[16..32]), (&[[7; 8], [0; 8]].concat()[..], &[3; 16][..]));
+    assert!(!heap.contains(&99), "something was done");
+    drop(words);
+    drop(mapping);
+}
+
 /// Swaps words and puts behind them. The words are as they were then; where something is put that must not be are bytes of 99.
 fn swaps_with_puts<'a>(
     world: &mut World<ShmEndpoint>,

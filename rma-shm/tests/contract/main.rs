@@ -133,6 +133,11 @@ fn line_16_what_is_done_now_is_done_and_else_nothing() {
 }
 
 #[test]
+fn line_16_copies_of_a_programs_memory_are_done_now() {
+    allocated::line_16_copies_of_a_programs_memory_are_done_now();
+}
+
+#[test]
 fn other_memory_is_refused_where_it_is_not_reached() {
     allocated::other_memory_is_refused_where_it_is_not_reached();
 }
