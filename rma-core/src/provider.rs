@@ -47,7 +47,8 @@
 //!     says; what was not done when the call returns never is. Packets that were sent before may come later. Nobody waits for a
 //!     peer that does not look, nor, once it has ended, for one that has begun.
 //! 16. What [`Endpoint::put_now`] and its like say that they have done is complete as
-//!     line 12 says, and line 7's orders hold for it; otherwise nothing has happened, whatever the reason. Before what an
+//!     line 12 says, and line 7's orders hold for it; otherwise nothing has happened, whatever the reason, that the same call,
+//!     or the put or get itself, would not do again. Before what an
 //!     atomic or a swap has changed is seen, everything is seen that the process has done before, and everything that it
 //!     does afterwards is behind a full fence.
 //! 17. What [`Endpoint::register_near`] registers at peers of whom [`Endpoint::completes_at_once`] says so, by the same wish,
@@ -492,8 +493,8 @@ pub unsafe trait Endpoint: Send {
         false
     }
 
-    /// [`Endpoint::put`], if it is complete when this returns. `false`: nothing has happened, which is the default; the
-    /// same put may be complete at once all the same.
+    /// [`Endpoint::put`], if it is complete when this returns. `false`, which is the default: nothing has happened that
+    /// this put would not do again; it may be complete at once all the same.
     ///
     /// # Safety
     /// `src` is readable for `len` bytes.

@@ -79,6 +79,8 @@ fn store(to: *mut u64, value: u64) {
     unsafe { to.write_volatile(value) };
 }
 
+// A frame of its own, which ci/races.txt names.
+#[inline(never)]
 fn load(from: *mut u64) -> u64 {
     // SAFETY: as in `store`.
     unsafe { from.read_volatile() }

@@ -1,6 +1,7 @@
 //! A small job in one process, driven by one thread.
 
 use std::any::Any;
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use rma_core::engine::{Engine, FenceAssert, Operation, PostAssert, StartAssert, 
 use rma_core::error::{Call, RmaError};
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
+use rma_core::info::Flavor;
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
@@ -82,6 +84,8 @@ pub struct World<E: Endpoint, B: Bootstrap> {
     pub engines: Vec<Engine<E, B>>,
     driver: Box<dyn Driver>,
     kept: Box<dyn Any>,
+    /// Memory of windows, where it is the program's; until the engines are gone.
+    given: Option<Vec<Box<[UnsafeCell<u64>]>>>,
 }
 
 impl<E: Endpoint, B: Bootstrap> fmt::Debug for World<E, B> {
@@ -96,12 +100,25 @@ pub(crate) const STEPS_MAX: usize = 20_000_000;
 impl<E: Endpoint, B: Bootstrap> World<E, B> {
     /// A world of engines that were opened, and what moves their fabric.
     pub fn new(engines: Vec<Engine<E, B>>, driver: impl Driver + 'static) -> Self {
-        Self { engines, driver: Box::new(driver), kept: Box::new(()) }
+        Self { engines, driver: Box::new(driver), kept: Box::new(()), given: None }
     }
 
     /// The same, and something that is to last as long as the world.
     pub fn keeping(self, kept: impl Any) -> Self {
         Self { kept: Box::new((kept, self.kept)), ..self }
+    }
+
+    /// The same, where windows are not allocated, but made over memory that the program gives (`MPI_Win_create`).
+    pub fn over_programs_memory(self) -> Self {
+        Self { given: Some(Vec::new()), ..self }
+    }
+
+    /// Of which kind the windows of [`World::allocate`] are.
+    pub fn flavor(&self) -> Flavor {
+        match self.given {
+            Some(_) => Flavor::Create,
+            None => Flavor::Allocate,
+        }
     }
 
     /// All ranks.
@@ -368,12 +385,23 @@ impl<E: Endpoint, B: Bootstrap> World<E, B> {
         self.post(rank, window, &swap)
     }
 
+    /// One rank's part of a window.
+    fn start_window(&mut self, rank: u32, len: usize, unit: u32) -> Result<(WindowId, SyncCall), RmaError> {
+        let engine = &mut self.engines[rank as usize];
+        let Some(given) = &mut self.given else { return engine.start_allocate(len, unit) };
+        let words: Box<[_]> = (0..len.div_ceil(size_of::<u64>())).map(|_| UnsafeCell::new(0)).collect();
+        let base = UnsafeCell::raw_get(words.as_ptr()).cast();
+        given.push(words);
+        // SAFETY: of so many bytes, which are kept until the engines are gone; nobody else accesses them.
+        unsafe { engine.start_create(base, len, unit) }
+    }
+
     /// One allocated window, `len(rank)` bytes at each rank, displacements in `unit(rank)` bytes.
     pub fn allocate_uneven(&mut self, len: impl Fn(u32) -> usize, unit: impl Fn(u32) -> u32) -> WindowId {
         let mut calls = Vec::new();
         let mut id = None;
         for rank in self.ranks() {
-            let started = self.engines[rank as usize].start_allocate(len(rank), unit(rank));
+            let started = self.start_window(rank, len(rank), unit(rank));
             let (window, sync) = started.expect("memory can be had");
             assert!(id.is_none_or(|id| id == window), "all ranks give it the same number");
             id = Some(window);

@@ -93,6 +93,11 @@ suite!(pairs_locks, Both, |spec| world(by_choice(spec), "net", in_pairs), differ
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
     locked_or_exposed, ranges_known_late, order_among_packets_is_free);
+// The same over memory that a program gives.
+suite!(pairs_given, Both, |spec| world(by_choice(spec), "net", in_pairs).over_programs_memory(), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    locked_or_exposed, ranges_known_late, order_among_packets_is_free);
 // Puts to other hosts carry data, those to neighbours do not.
 suite!(turns_data, Both, |spec: Spec| {
     world(spec.with(|config| config.put_data = true), "net", by_turns)

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use rma_conformance::behaviour::word_locks;
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
 use rma_core::info::LockProtocol;
@@ -49,5 +50,18 @@ suite!(allocated_locks, ShmWorld, |spec| world(by_choice(spec), Reach::Allocated
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
     locked_or_exposed, ranges_known_late);
+// The same over memory that a program gives, which is not mapped by others.
+suite!(given_locks, ShmWorld, |spec| world(by_choice(spec), Reach::Attached, |_| ()).over_programs_memory(), differ:
+    order_among_packets_is_free, single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    locked_or_exposed, ranges_known_late);
+suite!(given, ShmWorld, |spec| world(spec, Reach::Attached, |_| ()).over_programs_memory(), differ: ranges_known_late);
 suite!(packets, ShmWorld, |spec| world(spec, Reach::Packets, |options| options.ring_bytes = 1 << 18));
 suite!(scarce_packets, ShmWorld, |spec| world(spec, Reach::Packets, scarce), differ: large_puts);
+
+/// Of windows over a program's memory the locks are words that are mapped, and what is copied is over at once, too.
+#[test]
+fn locks_are_words_over_a_programs_memory() {
+    let make = |spec| world(spec, Reach::Attached, |_| ()).over_programs_memory();
+    word_locks::all(&make);
+}

@@ -164,6 +164,12 @@ fn peers_that_poll_do_small_copies_themselves() {
             let get = unsafe { node.ep.get(peer, brought.as_mut_ptr().cast(), len, at, Tag(2)) };
             assert_eq!((put, get), (Ok(Accepted::Complete), Ok(Accepted::Complete)));
             assert!(brought[..len / 8].iter().all(|&word| word == round), "round {round}");
+            let other = vec![!round; 256];
+            // SAFETY: as above; so for both.
+            assert!(unsafe { node.ep.put_now(peer, other.as_ptr().cast(), len, at) }, "round {round}");
+            // SAFETY: as above.
+            assert!(unsafe { node.ep.get_now(peer, brought.as_mut_ptr().cast(), len, at) }, "round {round}");
+            assert!(brought[..len / 8].iter().all(|&word| word == !round), "round {round}");
             served.fetch_add(node.ep.poll(&mut batch), Ordering::Relaxed);
             assert!(batch.is_empty());
         }

@@ -275,7 +275,7 @@ impl Core {
     ) -> Result<()> {
         let mut guarded = self.enter_anyway();
         if guarded.phase == Phase::AtWork && at_once(&mut guarded.engine) {
-            // A lock only says what is to come; its end makes progress for both.
+            // A lock only says what is to come; what follows makes progress now and then.
             if call != Call::Lock {
                 self.posted(&mut guarded);
             }

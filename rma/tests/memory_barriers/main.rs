@@ -49,11 +49,14 @@ fn on_one_host(name: &str, sizes: &[u32], body: impl FnOnce(&Job) -> Done) {
     }
 }
 
+// Frames of their own, which ci/races.txt names; so for `load`.
+#[inline(never)]
 fn store(to: *mut u64, value: u64) {
     // SAFETY: the tests pass words of a window's memory; volatile, as others access them.
     unsafe { to.write_volatile(value) };
 }
 
+#[inline(never)]
 fn load(from: *mut u64) -> u64 {
     // SAFETY: as in `store`.
     unsafe { from.read_volatile() }

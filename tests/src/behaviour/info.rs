@@ -178,7 +178,7 @@ pub fn allocated_memory_is_aligned<E: Endpoint, B: Bootstrap>(make: &impl Make<E
 /// Shows: mpi_accumulate_granularity, MPI-4.1 13.2.1.
 pub fn coarse_accumulates_are_messages<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let mut world = make(Spec::ranks(2));
-    let plain = world.allocate(64);
+    let plain = world.allocate_with(64, &DEFAULT);
     for (granularity, is_coarse) in [(0, false), (1, false), (8, false), (9, true), (4096, true)] {
         let options = WindowOptions { accumulate_granularity: granularity, ..DEFAULT };
         let window = world.allocate_with(64, &options);
@@ -207,7 +207,7 @@ pub fn attributes_are_what_was_given<E: Endpoint, B: Bootstrap>(make: &impl Make
     for (rank, engine) in (0u32..).zip(&world.engines) {
         let attributes = engine.window_attributes(window).unwrap();
         assert_eq!((attributes.len, attributes.disp_unit), (64 * rank as usize, 1 + rank));
-        assert_eq!((attributes.flavor, attributes.model), (Flavor::Allocate, MemoryModel::Unified));
+        assert_eq!((attributes.flavor, attributes.model), (world.flavor(), MemoryModel::Unified));
         assert_eq!(attributes.base.is_null(), rank == 0);
     }
     let part = world.create_over(window, 0, 0);
