@@ -423,6 +423,7 @@ fn who_is_not_told_of_neighbours_says_so() {
 fn a_death_is_an_error_of_the_others() {
     const DEAD: Rank = Rank(1);
     const SURVIVED: &str = "came to the end";
+    static ONE: u64 = 1;
     let name = "a_death_is_an_error_of_the_others";
     if is_rank() {
         let job = Job::init().unwrap();
@@ -441,10 +442,9 @@ fn a_death_is_an_error_of_the_others() {
             unsafe { libc::raise(libc::SIGKILL) };
         }
         // He may be dead before he has answered.
-        let one = Box::leak(Box::new(1u64));
         let _ = window.lock(LockType::Shared, DEAD, false).and_then(|()| {
-            // SAFETY: the word is leaked.
-            let put = unsafe { window.put((&raw const *one).cast(), 8, DEAD, job.rank().0.into()) };
+            // SAFETY: the word is always there.
+            let put = unsafe { window.put((&raw const ONE).cast(), 8, DEAD, job.rank().0.into()) };
             window.unlock(DEAD).and(put)
         });
         let error = RawWindow::allocate_shared(&job, 64, 8, &DEFAULT).map(drop).unwrap_err();
