@@ -204,7 +204,7 @@ second_libfabric
 export FI_OFI_RXM_MSG_RX_SIZE=256
 lane test 2700 cargo test --locked --workspace --no-fail-fast
 lane test-features 600 cargo test --locked -p rma --features tracing --test events
-lane sim 900 cargo run --locked --release -p rma-sim -- run --seeds 2000
+lane sim 900 cargo run --locked --release -p rma-sim -- run --seeds 20000
 lane sim-deaths 900 cargo run --locked --release -p rma-sim -- run --deaths --seeds 500
 # Every interleaving of the small programs of two, three and four ranks, and where it was looked up what engines do,
 # that they do it (docs/model-checking.md).

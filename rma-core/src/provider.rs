@@ -211,7 +211,7 @@ pub unsafe trait Endpoint: Send {
     }
 
     /// The same of peers to whom all is complete at once ([`Endpoint::completes_at_once`]), where they can do more than
-    /// all peers can.
+    /// all peers can. This rank is such a peer itself, then.
     fn native_near(&self) -> &NativeOps {
         self.native_allocated()
     }

@@ -221,6 +221,53 @@ fn deaths_where_locks_are_words_for_some() {
     chosen_locks::deaths_of_both_kinds(&make, &kill);
 }
 
+/// What of a lock was drawn, or given back, before the fabric took no more is not drawn or given back again.
+#[test]
+fn refused_steps_of_a_lock_are_done_once() {
+    for seed in 0..200 {
+        let spec = locked_by_words(Spec::ranks(4));
+        let mut world = world(spec, |config| {
+            beside_a_network(config);
+            config.near_ranks = 4;
+            (config.seed, config.faults.again_per_mille) = (seed, 300);
+        });
+        let window = world.allocate(64);
+        for round in 0..8_u64 {
+            let value = round.to_le_bytes();
+            // Alone, while another one comes; then two that come while all are locked, of which the first was the last.
+            world.lock(2, window, 1, Exclusive).unwrap();
+            world.put(2, window, 1, 0, &value).unwrap();
+            world.flush(2, window, 1).unwrap();
+            world.lock(3, window, 1, Exclusive).unwrap();
+            world.put(3, window, 1, 8, &value).unwrap();
+            world.unlock(2, window, 1).unwrap();
+            world.unlock(3, window, 1).unwrap();
+            for disp in [8, 24] {
+                world.lock(3, window, 1, Exclusive).unwrap();
+                world.put(3, window, 1, disp, &value).unwrap();
+                world.unlock(3, window, 1).unwrap();
+            }
+            let started = world.engines[0].start_lock_all(window, false);
+            world.wait(0, started).unwrap();
+            world.put(0, window, 1, 16, &value).unwrap();
+            world.flush(0, window, 1).unwrap();
+            for (rank, disp) in [(3, 24), (2, 32)] {
+                world.lock(rank, window, 1, Exclusive).unwrap();
+                world.put(rank, window, 1, disp, &value).unwrap();
+            }
+            let started = world.engines[0].start_unlock_all(window);
+            world.wait(0, started).unwrap();
+            let unlock =
+                |rank: u32| (rank, world.engines[rank as usize].start_unlock(window, Rank(1)).unwrap());
+            let both = [2, 3].map(unlock);
+            world.wait_all(Vec::from(both)).unwrap();
+            assert_eq!(world.memory(1, window)[..40], value.repeat(5), "seed {seed}");
+        }
+        world.free(window).unwrap();
+        world.check_idle();
+    }
+}
+
 /// More ranks than a window remembers places of: they are asked for again.
 #[test]
 fn places_of_words_are_forgotten() {

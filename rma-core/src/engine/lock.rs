@@ -178,7 +178,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             // Others may have been told of it: it counts, as one that was given up in its barrier does, and what follows
             // belongs to the next epoch.
             Stage::FenceComplete { .. } => self.process.give_up_begun(w),
-            Stage::LockGrant { target } if w.parked.find(target).is_some_and(|lock| !lock.is_held()) => {
+            Stage::LockGrant { target } if w.parked.find(target).is_some_and(|lock| !lock.is_known()) => {
                 w.parked.remove(target);
                 self.process.leave_per_target(w);
             }
@@ -305,7 +305,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         call: Call,
         target: Rank,
     ) -> Poll<Result<Option<u32>, RmaError>> {
-        if w.parked.find(target).is_some_and(|lock| lock.is_held()) {
+        if w.parked.find(target).is_some_and(|lock| lock.is_known()) {
             let Some(t) = self.poll_target_element(w, target) else { return Poll::Pending };
             self.adopt_target(w, t, false);
             self.want_unlock(w, t);

@@ -127,10 +127,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        let is_called = w.parked.find(target).is_some_and(|lock| lock.lock == TargetLockState::Called);
+        let is_awaited = w.parked.find(target).is_some_and(|lock| lock.lock != TargetLockState::Granted);
         let t = match w.find(&self.process.targets, target) {
             Some(t) => t,
-            None if is_called => {
+            None if is_awaited => {
                 let Some(t) = self.process.poll_target_element(w, target) else { return Poll::Pending };
                 self.process.adopt_target(w, t, false);
                 t

@@ -30,7 +30,8 @@ const TRIES: usize = 2;
 enum Taken {
     All,
     Nothing,
-    /// A ticket, whose turn has come; but somebody has locked all ranks.
+    /// A ticket, whose turn has come; but somebody has locked all ranks. It is kept for the element that is made now: who
+    /// gave it back would have to draw another one, and be behind whoever has come meanwhile.
     Ticket,
 }
 
@@ -204,10 +205,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match (lock.lock, lock.words) {
             (TargetLockState::Granted, Memo::Held) => Some(()),
             _ if lock.is_only_called() => {
-                let lock_type = lock.lock_type;
-                self.take_at_once(w, target, Claim::of(lock_type, false))?;
-                w.parked.find_mut(target)?.on_taken();
-                Some(())
+                let claim = Claim::of(lock.lock_type, false);
+                let taken = self.take_at_once(w, target, claim);
+                let lock = w.parked.find_mut(target)?;
+                match taken {
+                    Taken::All => lock.on_taken(),
+                    Taken::Ticket => lock.on_drawn(),
+                    Taken::Nothing => {}
+                }
+                matches!(taken, Taken::All).then_some(())
             }
             _ => None,
         }
@@ -243,9 +249,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 is_put
             }
             Some(Err(1..)) => {
-                let words = NearWords { peer: near.peer, at: place };
-                let rest = WordLock::leaving(Claim::of(lock_type, false), me, [true, false]);
-                self.leave_rest(w, words, rest);
+                lock.on_drawn();
                 false
             }
             Some(Err(0)) | None => false,
@@ -264,30 +268,26 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.words.is_none() || !w.parked.has_room() {
             return None;
         }
-        self.take_at_once(w, target, Claim::Everywhere)?;
+        if !matches!(self.take_at_once(w, target, Claim::Everywhere), Taken::All) {
+            return None;
+        }
         let called = ParkedLock::called(target, LockType::Shared, true);
         w.parked.insert(ParkedLock { words: Memo::Held, ..called });
         Some(())
     }
 
     #[inline(never)]
-    fn take_at_once(&mut self, w: &mut Window<E::Region>, target: Rank, claim: Claim) -> Option<()> {
+    fn take_at_once(&mut self, w: &mut Window<E::Region>, target: Rank, claim: Claim) -> Taken {
         if w.words.as_ref().is_none_or(|words| words.has_far()) && self.is_far(w, target) {
-            return None;
+            return Taken::Nothing;
         }
-        let near = w.near.as_mut()?.find(target, self.peers.forgotten())?;
-        let place = near.place?;
+        let near = w.near.as_mut().and_then(|near| near.find(target, self.peers.forgotten()));
+        let Some((near, place)) = near.and_then(|near| near.place.map(|place| (near, place))) else {
+            return Taken::Nothing;
+        };
         self.steps_at_once += 1;
         let me = self.rank;
-        match take((&mut self.endpoint, &mut self.counters), near, place, (claim, me)) {
-            Taken::All => Some(()),
-            Taken::Nothing => None,
-            Taken::Ticket => {
-                let words = NearWords { peer: near.peer, at: place };
-                self.leave_rest(w, words, WordLock::leaving(claim, me, [true, false]));
-                None
-            }
-        }
+        take((&mut self.endpoint, &mut self.counters), near, place, (claim, me))
     }
 
     /// Ends the epoch of a lock without element, if what is held can be given back at once. `false`: the lock is as it was,
@@ -312,8 +312,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let (me, forgotten) = (self.rank, self.peers.forgotten());
         let near = w.near.as_mut().and_then(|near| near.find(target, forgotten));
-        let Some((near, place)) = near.and_then(|near| Some(near.place).flatten().map(|place| (near, place)))
-        else {
+        let Some((near, place)) = near.and_then(|near| near.place.map(|place| (near, place))) else {
             return false;
         };
         self.steps_at_once += 1;
@@ -322,7 +321,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Some(Ok(())) => self.on_full_fence(),
             Some(Err(count)) => {
                 let words = NearWords { peer: near.peer, at: place };
-                if !self.leave_rest(w, words, WordLock::leaving(claim, me, [count == 0, true])) {
+                let held = if count == 0 { Memo::Held } else { Memo::Noted };
+                let left = self.leave_rest(w, words, (claim, held));
+                if left != Memo::None {
+                    if let Some(lock) = w.parked.find_mut(target) {
+                        lock.words = left;
+                    }
                     return false;
                 }
             }
@@ -350,9 +354,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match found {
             Some(Ok(None)) => return Poll::Pending,
             Some(Ok(Some(words))) if self.endpoint.completes_at_once(words.peer) => {
-                let lock = WordLock::leaving(Claim::Everywhere, self.rank, [true; 2]);
+                let left = self.leave_rest(w, words, (Claim::Everywhere, Memo::Held));
                 // What was refused is done later, but where the rank is gone.
-                if !self.leave_rest(w, words, lock) && !self.is_mourning() {
+                if left != Memo::None && !self.is_mourning() {
                     return Poll::Pending;
                 }
             }
@@ -363,10 +367,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         Poll::Ready(())
     }
 
-    /// Gives back what is left of a lock, and wakes whose turn comes. Whether that could be done at once.
+    /// Gives back what is held of a lock, and wakes whose turn comes. Returns what is held still, as the fabric did not take
+    /// it at once.
     #[cold]
     #[inline(never)]
-    fn leave_rest(&mut self, w: &Window<E::Region>, near: NearWords, mut lock: WordLock) -> bool {
+    fn leave_rest(&mut self, w: &Window<E::Region>, near: NearWords, (claim, held): (Claim, Memo)) -> Memo {
+        let mut lock = WordLock::resumed(claim, self.rank, held);
+        lock.release();
         loop {
             let Self { endpoint, counters, .. } = self;
             let ran = lock.run(|word, atomic| {
@@ -374,12 +381,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 change(endpoint, near, word, atomic, LockSeat::Waiters.tag(Word::Tickets, 0))
             });
             match ran {
-                Ran::Over => return lock.is_idle(),
+                Ran::Over => return lock.memo(),
                 Ran::LetIn(ticket) => self.wake_waiter(w, near, ticket),
-                // Its target has died.
+                // Of a target that has died it may have been taken, and fails, which whoever does it again finds out.
                 Ran::Refused(_, _, posted) => {
                     self.on_refused_word(posted);
-                    return false;
+                    return lock.memo();
                 }
             }
         }

@@ -124,6 +124,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         word: Word,
         turn: Turn,
     ) -> Result<bool, Again> {
+        if !self.resolve(w, t) {
+            return Err(Again);
+        }
         let te = &self.targets[t];
         let Some(peer) = te.peer else { return Err(Again) };
         let Some(place) = w.words.as_ref().and_then(|words| words.place_of(te.rank, self.rank)) else {

@@ -249,7 +249,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if lock.words == Memo::Lost {
             te.error = Some(TargetError::LockLost);
         }
-        if te.lock == TargetLockState::Granted {
+        if te.lock != TargetLockState::Called {
             self.resolve(w, t);
         }
     }

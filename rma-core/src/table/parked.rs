@@ -13,8 +13,8 @@ pub(crate) struct ParkedLock {
     pub(crate) rank: Rank,
     pub(crate) lock_type: LockType,
     pub(crate) no_check: bool,
-    /// Called: no packet has gone out. Granted: it is held, or none is needed. Never issued: its answer needs
-    /// the element.
+    /// Called: no packet has gone out. Granted: it is held, or none is needed. Issued: a ticket was drawn, and nothing is
+    /// under way; an answer would need the element.
     pub(crate) lock: TargetLockState,
     /// What is held of the target's words.
     pub(crate) words: Memo,
@@ -56,9 +56,15 @@ impl ParkedLock {
         (self.lock, self.words, self.no_check) = (TargetLockState::Granted, Memo::Held, true);
     }
 
+    /// Of its words a ticket was drawn whose turn has come, and no more could be had.
+    #[cold]
+    pub(crate) fn on_drawn(&mut self) {
+        (self.lock, self.words, self.no_check) = (TargetLockState::Issued, Memo::Drawn, true);
+    }
+
     /// Whether the target, or its words, know of the lock, so that its end must be told.
-    pub(crate) fn is_held(&self) -> bool {
-        self.lock == TargetLockState::Granted && (!self.no_check || self.words != Memo::None)
+    pub(crate) fn is_known(&self) -> bool {
+        self.words != Memo::None || (self.lock == TargetLockState::Granted && !self.no_check)
     }
 }
 
@@ -199,10 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_target_knows_of_is_held() {
+    fn the_end_is_told_where_the_target_or_its_words_know_of_the_lock() {
         let called = ParkedLock::called(Rank(1), Exclusive, false);
-        assert!(!called.is_held() && !ParkedLock::called(Rank(1), Exclusive, true).is_held());
-        assert!(ParkedLock { lock: TargetLockState::Granted, ..called }.is_held());
+        assert!(!called.is_known() && !ParkedLock::called(Rank(1), Exclusive, true).is_known());
+        assert!(ParkedLock { lock: TargetLockState::Granted, ..called }.is_known());
+        let ends: [fn(&mut ParkedLock); 2] = [ParkedLock::on_taken, ParkedLock::on_drawn];
+        for end in ends {
+            let mut lock = called;
+            end(&mut lock);
+            assert!(lock.is_known() && !lock.is_only_called());
+        }
     }
 
     #[test]

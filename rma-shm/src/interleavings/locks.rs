@@ -9,7 +9,7 @@ use loom::sync::atomic::{fence, AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 use rma_core::ids::Rank;
-use rma_core::lock::words::{take_everywhere, Atomic, Claim, Ran, Swap, Tickets, Word, WordLock};
+use rma_core::lock::words::{take_everywhere, Atomic, Claim, Memo, Ran, Swap, Tickets, Word, WordLock};
 
 use super::{check, check_with, Door};
 use crate::bell;
@@ -160,12 +160,13 @@ impl Lock {
         };
         if count == all {
             // Given back by the machine, which knows as much of it.
-            return WordLock::resumed(claim, me, rma_core::lock::words::Memo::Held);
+            return WordLock::resumed(claim, me, Memo::Held);
         }
-        if count > 0 {
-            self.run(&mut WordLock::leaving(claim, me, [true, false]));
-        }
-        let mut lock = WordLock::asked(claim, me);
+        let mut lock = match count {
+            0 => WordLock::asked(claim, me),
+            // The ticket, whose turn has come, is kept.
+            _ => WordLock::resumed(claim, me, Memo::Drawn),
+        };
         self.run(&mut lock);
         while !(lock.is_held() && lock.is_settled()) {
             thread::yield_now();

@@ -63,7 +63,8 @@ pub struct FabricConfig {
     /// those of a host do that share memory; 0: nobody. Not with [`Faults::split_atomics`]: what a processor does comes
     /// between the steps of such an atomic.
     pub near_ranks: u32,
-    /// Such ranks have, whatever `native` says, the atomics by which they lock each other's windows ([`native_locks`]).
+    /// Such ranks have, whatever `native` says, the atomics by which they lock each other's windows ([`native_locks`]). Not
+    /// where `near_ranks` is 0: each is a neighbour of its own at least.
     pub near_locks: bool,
     /// Of a thousand times that such a rank is asked to do an atomic by itself, how many it does it.
     pub assist_per_mille: u32,

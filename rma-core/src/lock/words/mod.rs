@@ -144,25 +144,32 @@ impl WordLock {
         Self { phase: Phase::Waiting, claim, me, ..Self::NONE }
     }
 
-    /// A lock that `me` holds, of which [`WordLock::memo`] was kept.
+    /// A lock of `me`'s, of which [`WordLock::memo`] was kept.
     pub fn resumed(claim: Claim, me: Rank, memo: Memo) -> Self {
         let phase = match memo {
             Memo::None => Phase::Idle,
-            Memo::Held | Memo::LastTicket => Phase::Held,
+            Memo::Held | Memo::LastTicket | Memo::Noted => Phase::Held,
+            Memo::Drawn => Phase::Waiting,
             Memo::Lost => Phase::Lost,
         };
-        let ticket = if memo == Memo::LastTicket { Tickets::LAST } else { 0 };
-        let ticket = (claim != Claim::Everywhere).then_some(ticket);
-        let is_noted = claim != Claim::Shared;
-        Self { phase, ticket, has_turn: true, has_passed: true, is_noted, ..Self::asked(claim, me) }
+        let ticket = match memo {
+            Memo::LastTicket => Some(Tickets::LAST),
+            Memo::Noted => None,
+            _ => (claim != Claim::Everywhere).then_some(0),
+        };
+        let (is_noted, has_tried) = (claim != Claim::Shared && memo != Memo::Drawn, memo == Memo::Drawn);
+        let new = Self::asked(claim, me);
+        Self { phase, ticket, has_turn: true, has_passed: true, is_noted, has_tried, ..new }
     }
 
-    /// What has to be remembered of a lock that is [settled](WordLock::is_settled).
+    /// What has to be remembered of a lock that is [settled](WordLock::is_settled), or of one that is being given back and
+    /// of which nothing is under way.
     pub fn memo(&self) -> Memo {
-        match self.ticket {
-            _ if self.phase != Phase::Held => Memo::None,
-            Some(Tickets::LAST) => Memo::LastTicket,
-            _ => Memo::Held,
+        match (self.phase, self.ticket) {
+            (Phase::Held | Phase::Leaving, Some(Tickets::LAST)) => Memo::LastTicket,
+            (Phase::Held | Phase::Leaving, None) if self.claim == Claim::Exclusive => Memo::Noted,
+            (Phase::Held | Phase::Leaving, _) => Memo::Held,
+            _ => Memo::None,
         }
     }
 
@@ -513,6 +520,10 @@ pub enum Memo {
     Held,
     /// One is held, and its ticket was the last before they begin again.
     LastTicket,
+    /// To be alone the turn has come, but not the word of whom is: somebody has locked all ranks.
+    Drawn,
+    /// Of one that was held alone the ticket was given back, and the word names this rank still.
+    Noted,
     /// It will never be held.
     Lost,
 }

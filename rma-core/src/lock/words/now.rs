@@ -3,7 +3,7 @@
 //! way of the [machine](super::WordLock).
 
 use super::line::{alone, holder_of, Tickets};
-use super::{Claim, Memo, Phase, Word, WordLock};
+use super::Word;
 use crate::ids::Rank;
 use crate::mutation::Mutation;
 
@@ -60,15 +60,4 @@ pub fn take_everywhere(holder: u64) -> Option<[Swap; 1]> {
 #[inline]
 pub fn leave_everywhere(holder: u64) -> [Swap; 1] {
     [(Word::Holder, holder, holder.wrapping_sub(1))]
-}
-
-impl WordLock {
-    /// What is left to be given back of a lock that was to be taken, or given back, in one go: of its two words those of
-    /// `left`.
-    pub fn leaving(claim: Claim, me: Rank, left: [bool; 2]) -> Self {
-        let held = Self::resumed(claim, me, Memo::Held);
-        let [has_ticket, is_noted] = left;
-        let (ticket, is_noted) = (held.ticket.filter(|_| has_ticket), held.is_noted && is_noted);
-        Self { phase: Phase::Leaving, ticket, is_noted, ..held }
-    }
 }

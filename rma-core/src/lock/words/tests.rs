@@ -302,6 +302,53 @@ fn what_is_remembered_is_enough_to_leave() {
     assert!(WordLock::resumed(Claim::Shared, Rank(0), WordLock::NONE.memo()).is_idle());
 }
 
+/// Wherever giving back stops, what is remembered then is what is left to be given back.
+#[test]
+fn what_is_remembered_of_half_a_release_is_the_other_half() {
+    for ticket in [0, Tickets::LAST] {
+        for (claim, allowed) in
+            [(Claim::Shared, 0), (Claim::Everywhere, 0), (Claim::Exclusive, 0), (Claim::Exclusive, 1)]
+        {
+            let mut line = Line::new(ticket, 1);
+            line.ask(0, claim);
+            line.step(0);
+            line.step(0);
+            let lock = &mut line.locks[0];
+            lock.release();
+            let mut left = allowed;
+            let ran = lock.run::<()>(|word, atomic| {
+                left = u32::checked_sub(left, 1).ok_or(())?;
+                Ok(change(&mut line.words, word, atomic))
+            });
+            assert!(matches!(ran, Ran::Refused(..)), "{claim:?}");
+            let memo = lock.memo();
+            assert_eq!(memo == Memo::Noted, allowed == 1);
+            line.locks[0] = WordLock::resumed(claim, Rank(0), memo);
+            assert!(line.is_held(0) && line.locks[0].is_settled() && line.locks[0].memo() == memo);
+            line.release(0);
+            let gone = u32::from(claim != Claim::Everywhere);
+            assert_eq!(line.words, [Tickets::free((ticket + gone) & Tickets::LAST).0, 0]);
+        }
+    }
+}
+
+/// Who draws a ticket, and finds that somebody has locked all, waits with it.
+#[test]
+fn a_ticket_is_remembered() {
+    let mut line = Line::new(3, 2);
+    line.ask(1, Claim::Everywhere);
+    line.step(1);
+    line.words[0] = line.words[0].wrapping_add(Tickets::DRAW);
+    line.locks[0] = WordLock::resumed(Claim::Exclusive, Rank(0), Memo::Drawn);
+    (0..3).for_each(|_| line.step(0));
+    assert!(line.locks[0].is_waiting() && line.is_held(1));
+    line.release(1);
+    line.step(0);
+    assert!(line.is_held(0));
+    line.release(0);
+    assert_eq!(line.words, [Tickets::free(4).0, 0]);
+}
+
 #[test]
 fn who_no_longer_waits_leaves_when_the_turn_comes() {
     let mut line = Line::new(0, 3);
