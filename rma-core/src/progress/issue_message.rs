@@ -39,6 +39,8 @@ struct Packed {
     ends_with_result: bool,
     /// Operations without result are among them.
     writes: bool,
+    /// A notification that the fabric makes is to follow one of them.
+    is_followed: bool,
     /// The section of the first, as to order.
     section: u32,
 }
@@ -125,7 +127,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 return Ok(issued);
             }
             let te = &self.targets[t];
-            let last = packed.count == te.pending.count && packed.piece.is_none() && te.notes == 0;
+            let is_last = packed.count == te.pending.count && packed.piece.is_none();
+            let last = is_last && te.notes == 0 && !packed.is_followed;
             let flags = self.piggyback_flags(w, t, &packed, last);
             self.send_packed(w, t, peer, flags, packed)?;
             self.note_messages(t, packed.section);
@@ -291,7 +294,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         // The notification travels with the last bytes, unless it is the fabric's.
         let is_last = element.posted + len == element.len;
-        let note = element.notify.filter(|_| is_last && !notes_are_native);
+        let note = element.notify.filter(|_| is_last);
+        packed.is_followed |= notes_are_native && note.is_some();
+        let note = note.filter(|_| !notes_are_native);
         let mut table = RunTable::new();
         if let Some(layout) = &element.layouts.target {
             if !fill_table(&mut table, layout, element.posted, element.posted + len) {
