@@ -132,7 +132,8 @@ macro_rules! suite {
                 flushes: a_flush_that_nobody_waits_for, what_is_repeated_ends_with_its_epoch,
                     what_is_repeated_overtakes_nothing, later_operations_delay_nothing, many_flushes_under_way,
                     flushes_of_all_and_local, flushes_of_nothing, flush_requests_outlive_their_epoch,
-                    flushes_with_few_elements, targets_are_flushed_together, flush_requests_report_errors;
+                    flushes_with_few_elements, targets_are_flushed_together, targets_of_others_are_not_waited_for,
+                    flush_requests_report_errors;
                 pscw: lectures_program, start_never_waits, puts_wait_for_the_post, weak_synchronization,
                     received_between_post_and_wait, weak_epochs_in_a_row, each_target_when_it_posts,
                     nobody_in_the_group, no_operations_are_a_match_too, oneself_in_the_group,

@@ -5,14 +5,13 @@
 
 use core::task::Poll;
 
-use super::flush::is_meant;
 use super::{Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::RmaError;
 use crate::ids::{Rank, WindowId};
 use crate::pool::NONE;
 use crate::provider::Endpoint;
-use crate::table::TargetElement;
+use crate::table::{FlushGroups, TargetElement};
 
 /// Looks after which a flush asks whether anything was posted since it asked last.
 const LOOKS: u8 = 64;
@@ -22,7 +21,7 @@ const LOOKS: u8 = 64;
 pub(super) enum Scope {
     One(Rank),
     All,
-    Several { group: u32 },
+    Several { group: FlushGroups },
     OneLocally(Rank),
     AllLocally,
 }
@@ -36,7 +35,7 @@ impl Scope {
         match self {
             Self::One(target) | Self::OneLocally(target) => te.rank == target,
             Self::All | Self::AllLocally => true,
-            Self::Several { group } => is_meant(te, group),
+            Self::Several { group } => te.flush_groups.has(group),
         }
     }
 }

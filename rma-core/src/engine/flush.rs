@@ -11,7 +11,7 @@ use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::{is_before, Sync, TargetElement};
+use crate::table::{FlushGroups, Sync};
 use crate::window::{SelfLock, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -127,12 +127,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.check_flush(call, window, Some(target))?;
         }
         self.order_stores(window);
-        let group = self.next_ticket(window);
+        let w = self.windows.get_mut(window).ok_or(RmaError::Window { call, window })?;
+        let group = w.flushes.begin();
         for &target in targets {
-            let Some(w) = self.windows.get_mut(window) else { continue };
             w.name_late(target, group);
             if let Some(t) = w.find(&self.process.targets, target) {
-                self.process.targets[t].flush_group = group;
+                self.process.targets[t].flush_groups.add(group);
                 self.process.want_flush(w, t, false);
             }
         }
@@ -260,7 +260,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub(super) fn poll_flush_targets(
         &mut self,
         sync: &mut SyncCall,
-        group: u32,
+        group: FlushGroups,
     ) -> Poll<Result<(), RmaError>> {
         let Some(w) = self.windows.get_mut(sync.window) else { return gone(sync) };
         // Elements that were given up meanwhile, or before.
@@ -269,7 +269,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
-            if is_meant(&self.process.targets[index], group) && self.process.sync_phase(index).is_some() {
+            if self.process.targets[index].flush_groups.has(group) && self.process.sync_phase(index).is_some()
+            {
                 self.process.insist(w, index, Sync::Flush);
                 return self.keep_watch(sync);
             }
@@ -279,24 +280,46 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// The same of several targets.
-    pub(super) fn end_several(&mut self, sync: &mut SyncCall, group: u32) -> Result<(), RmaError> {
+    pub(super) fn end_several(&mut self, sync: &mut SyncCall, group: FlushGroups) -> Result<(), RmaError> {
         let Some(w) = self.windows.get_mut(sync.window) else { return Ok(()) };
-        let late = w.take_late_of(group);
+        let is_last = w.flushes.end(group);
+        let late = w.take_late_of(group, is_last);
         let mut result = late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank)));
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.process.targets, index);
-            let te = &self.process.targets[index];
-            if te.flush_group == group {
+            let te = &mut self.process.targets[index];
+            if !te.flush_groups.has(group) {
+                continue;
+            }
+            if is_last {
+                te.flush_groups.remove(group);
+            }
+            if te.flush_groups.is_empty() {
                 self.process.count_phases(&mut sync.counted, index);
                 let ended = self.process.end_flush(w, index, sync.call);
                 result = result.and(ended);
-            } else if let (true, Some(error), Ok(())) = (is_meant(te, group), te.error, &result) {
-                // It stays for the later call.
+            } else if let (Some(error), Ok(())) = (te.error, &result) {
+                // It stays for the other calls.
                 result = Err(error.report(sync.call, te.rank));
             }
         }
         result
+    }
+
+    /// Nobody waits for the call about several targets any more. What it has not told stays for who asks for the ranks.
+    #[cold]
+    pub(super) fn leave_several(&mut self, window: WindowId, group: FlushGroups) {
+        let Some(w) = self.windows.get_mut(window) else { return };
+        if !w.flushes.end(group) {
+            return;
+        }
+        w.late.forget(group);
+        let mut t = w.slots.next(&self.process.targets, NONE);
+        while let Some(index) = t {
+            self.process.targets[index].flush_groups.remove(group);
+            t = w.slots.next(&self.process.targets, index);
+        }
     }
 
     pub(super) fn poll_flush_local(
@@ -357,12 +380,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 #[cold]
 fn gone(sync: &SyncCall) -> Poll<Result<(), RmaError>> {
     Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }))
-}
-
-/// Whether the flush of several targets with this number is about this one. A later call of another thread may have taken
-/// a target over: it is waited for, too.
-pub(super) fn is_meant(te: &TargetElement, group: u32) -> bool {
-    te.flush_group != 0 && !is_before(te.flush_group, group)
 }
 
 impl<R> Window<R> {

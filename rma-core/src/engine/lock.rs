@@ -2,6 +2,7 @@
 
 use core::task::Poll;
 
+use super::bounded::Scope;
 use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
@@ -188,6 +189,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 }
             }
             Stage::LockAllGrant | Stage::OwnGrant => self.process.give_up_lock_all(w),
+            Stage::FlushTargets { group } | Stage::Watched { scope: Scope::Several { group }, .. } => {
+                self.leave_several(sync.window, group);
+            }
             // May be called again, and goes on; ranks that were asked already have given the lock back.
             Stage::UnlockWalk => w.is_closing = false,
             // May be called again.

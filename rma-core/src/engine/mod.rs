@@ -41,7 +41,7 @@ use crate::pool::{Arena, NONE};
 use crate::progress::{Failure, Place, Process, TargetNews, Windows, NO_ADDRESS};
 use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
-use crate::table::{OperationArena, TargetElement, TargetError};
+use crate::table::{FlushGroups, OperationArena, TargetElement, TargetError};
 use crate::window::Window;
 
 pub use crate::table::{Change, Notification};
@@ -86,7 +86,7 @@ enum Stage {
     UnlockWalk,
     Flush { target: Rank },
     FlushAll,
-    FlushTargets { group: u32 },
+    FlushTargets { group: FlushGroups },
     Notification { disp: u64, until: u64 },
     FlushLocal { target: Rank },
     FlushLocalAll,

@@ -221,9 +221,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let te = &self.targets[t];
         let rank = te.rank;
         if let Some(error) = te.error {
-            let group = te.flush_group;
+            let groups = te.flush_groups;
             self.shortcut.note_posted();
-            w.keep_error(rank, error, group);
+            w.keep_error(rank, error, groups);
         }
         if is_locked {
             // The unlock of what is dead is to meet that again, should there be no room for its error.

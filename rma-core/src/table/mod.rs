@@ -2,6 +2,7 @@
 
 mod arena;
 mod cells;
+mod flush_group;
 mod mark;
 mod op;
 mod parked;
@@ -11,6 +12,7 @@ mod target;
 
 pub(crate) use arena::OperationArena;
 pub(crate) use cells::{CellPlace, LockCells};
+pub(crate) use flush_group::{FlushGroups, OpenFlushes};
 pub(crate) use mark::{is_before, Covered, Mark, Marks, Order};
 pub use op::{Change, Notification};
 pub(crate) use op::{List, OperationElement, OperationState, NOTE_BYTES, NOTE_PAYLOAD_BYTES};

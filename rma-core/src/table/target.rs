@@ -1,6 +1,6 @@
 //! Target elements: what an origin knows of one target while it communicates with it.
 
-use super::{List, Marks, Order};
+use super::{FlushGroups, List, Marks, Order};
 use crate::error::{Call, FabricCode, RmaError, Rule};
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::words::WordLock;
@@ -162,8 +162,8 @@ pub(crate) struct TargetElement {
     /// Flushes of the provider, posted and complete.
     pub(crate) flushes_posted: u32,
     pub(crate) flushes_done: u32,
-    /// The call about several targets that wants this one flushed.
-    pub(crate) flush_group: u32,
+    /// The calls about several targets that want this one flushed.
+    pub(crate) flush_groups: FlushGroups,
     /// Native puts that a notification has to follow.
     pub(crate) notes: u32,
     pub(crate) marks: Marks,
@@ -223,7 +223,7 @@ impl TargetElement {
             tracked_pieces: 0,
             flushes_posted: 0,
             flushes_done: 0,
-            flush_group: 0,
+            flush_groups: FlushGroups::NONE,
             notes: 0,
             marks: Marks::NONE,
             order: Order::NONE,

@@ -1,7 +1,7 @@
 //! Errors of targets that have no element which could keep them, until a call that covers the target reports them.
 
 use crate::ids::Rank;
-use crate::table::{is_before, TargetError};
+use crate::table::{FlushGroups, TargetError};
 
 use super::Window;
 
@@ -13,9 +13,9 @@ const KEPT_MAX: usize = 8;
 struct LateError {
     rank: Rank,
     error: TargetError,
-    /// The last call about several targets that covers it, or may do so.
-    group: u32,
-    /// That call has named the rank, or the element that was given up with the error.
+    /// The calls about several targets that cover it, or may do so, and have not been told.
+    groups: FlushGroups,
+    /// They have named the rank, or the element that was given up with the error.
     is_named: bool,
 }
 
@@ -44,10 +44,7 @@ impl LateErrors {
         let is_place = |place: &&mut Option<LateError>| place.is_none_or(|other| other.rank == late.rank);
         match self.kept.iter_mut().find(is_place) {
             Some(Some(known)) => {
-                // Whichever call comes last is still to see it.
-                if known.group == 0 || late.group != 0 && is_before(known.group, late.group) {
-                    known.group = late.group;
-                }
+                known.groups.add(late.groups);
                 known.is_named &= late.is_named;
             }
             Some(place) => *place = Some(late),
@@ -73,12 +70,23 @@ impl LateErrors {
         first
     }
 
-    /// What the call about several targets with this number is to report. What it has named, and no later call, is taken out.
-    fn take_of(&mut self, group: u32) -> Option<(Rank, TargetError)> {
-        let is_meant = |late: &&LateError| late.group != 0 && !is_before(late.group, group);
-        let taken = self.take_where(|late| late.is_named && late.group == group);
-        let mut others = self.kept.iter().flatten().filter(is_meant);
-        taken.or_else(|| others.next().map(|late| (late.rank, late.error))).or(self.more)
+    /// What this call about several targets is to report. What it has named, and none that is under way, is taken out if it
+    /// `is_last` in its place.
+    fn take_of(&mut self, call: FlushGroups, is_last: bool) -> Option<(Rank, TargetError)> {
+        let mut kept = self.kept.iter().flatten();
+        let first = kept.find(|late| late.groups.has(call)).map(|late| (late.rank, late.error));
+        if is_last {
+            self.take_where(|late| late.is_named && late.groups == call);
+            self.forget(call);
+        }
+        first.or(self.more)
+    }
+
+    /// The call is not to be told any more.
+    pub(crate) fn forget(&mut self, call: FlushGroups) {
+        for late in self.kept.iter_mut().flatten() {
+            late.groups.remove(call);
+        }
     }
 
     /// What is known of this rank, or may be its own for want of room; it stays.
@@ -94,11 +102,11 @@ impl LateErrors {
 }
 
 impl<R> Window<R> {
-    /// Keeps the error of an element that is given up, which the call with this number was about last.
+    /// Keeps the error of an element that is given up, which these calls are about.
     #[cold]
-    pub(crate) fn keep_error(&mut self, rank: Rank, error: TargetError, group: u32) {
+    pub(crate) fn keep_error(&mut self, rank: Rank, error: TargetError, groups: FlushGroups) {
         self.may_skip_flush = false;
-        self.late.add(LateError { rank, error, group, is_named: true });
+        self.late.add(LateError { rank, error, groups, is_named: true });
     }
 
     /// Keeps an error that has come when its rank had no element: a call about several targets that is under way may be
@@ -106,13 +114,14 @@ impl<R> Window<R> {
     #[cold]
     pub(crate) fn keep_late_error(&mut self, rank: Rank, error: TargetError) {
         self.may_skip_flush = false;
-        self.late.add(LateError { rank, error, group: self.ticket, is_named: false });
+        self.late.add(LateError { rank, error, groups: self.flushes.all(), is_named: false });
     }
 
     /// A call about several targets, of which this is one.
-    pub(crate) fn name_late(&mut self, rank: Rank, group: u32) {
+    pub(crate) fn name_late(&mut self, rank: Rank, call: FlushGroups) {
         for late in self.late.kept.iter_mut().flatten().filter(|late| late.rank == rank) {
-            (late.group, late.is_named) = (group, true);
+            late.groups.add(call);
+            late.is_named = true;
         }
     }
 
@@ -133,10 +142,10 @@ impl<R> Window<R> {
         taken.or(self.late.more)
     }
 
-    /// The error that the call about several targets with this number is to report. What may be another rank's, or is a later
-    /// call's, too, stays.
-    pub(crate) fn take_late_of(&mut self, group: u32) -> Option<(Rank, TargetError)> {
-        let error = self.late.take_of(group);
+    /// The error that this call about several targets is to report. What may be another rank's, or is another call's, too,
+    /// stays.
+    pub(crate) fn take_late_of(&mut self, call: FlushGroups, is_last: bool) -> Option<(Rank, TargetError)> {
+        let error = self.late.take_of(call, is_last);
         self.remember_flushes(self.remembers_flushes);
         error
     }
@@ -169,9 +178,12 @@ impl<R> Window<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::OpenFlushes;
 
-    fn late(rank: u32, group: u32, is_named: bool) -> LateError {
-        LateError { rank: Rank(rank), error: TargetError::LockLost, group, is_named }
+    const NONE: FlushGroups = FlushGroups::NONE;
+
+    fn late(rank: u32, groups: FlushGroups, is_named: bool) -> LateError {
+        LateError { rank: Rank(rank), error: TargetError::LockLost, groups, is_named }
     }
 
     #[test]
@@ -179,12 +191,12 @@ mod tests {
         let mut errors = LateErrors::NONE;
         assert!(errors.is_empty());
         for rank in 0..KEPT_MAX as u32 {
-            errors.add(late(rank, 0, true));
-            errors.add(late(rank, 0, true));
+            errors.add(late(rank, NONE, true));
+            errors.add(late(rank, NONE, true));
         }
         assert_eq!((errors.of(Rank(7)), errors.of(Rank(8))), (Some((Rank(7), TargetError::LockLost)), None));
-        errors.add(late(20, 0, true));
-        errors.add(late(21, 0, true));
+        errors.add(late(20, NONE, true));
+        errors.add(late(21, NONE, true));
         assert_eq!(errors.of(Rank(3)).map(|(rank, _)| rank), Some(Rank(3)));
         for rank in [8, 20, 21] {
             assert_eq!(
@@ -201,22 +213,25 @@ mod tests {
     }
 
     #[test]
-    fn calls_about_several_targets_leave_what_later_ones_are_about() {
-        let mut errors = LateErrors::NONE;
-        errors.add(late(1, 5, true));
-        errors.add(late(2, 6, true));
-        let rank_of = |errors: &mut LateErrors, group| errors.take_of(group).map(|(rank, _)| rank.0);
-        assert_eq!(rank_of(&mut errors, 5), Some(1));
-        assert_eq!(rank_of(&mut errors, 5), Some(2), "told, and kept");
-        assert_eq!((rank_of(&mut errors, 7), rank_of(&mut errors, 6)), (None, Some(2)));
-        assert!(errors.is_empty());
+    fn calls_about_several_targets_leave_what_others_are_about() {
+        let (mut errors, mut open) = (LateErrors::NONE, OpenFlushes::NONE);
+        let (first, second) = (open.begin(), open.begin());
+        let mut both = first;
+        both.add(second);
+        errors.add(late(1, first, true));
+        errors.add(late(2, both, true));
+        let rank_of = |errors: &mut LateErrors, call| errors.take_of(call, true).map(|(rank, _)| rank.0);
+        assert_eq!(rank_of(&mut errors, first), Some(1));
+        assert_eq!(rank_of(&mut errors, first), None, "it was told, and the second rank's is kept");
+        assert_eq!((rank_of(&mut errors, second), errors.is_empty()), (Some(2), true));
+        // Of two that share a place the last one ends for both.
+        errors.add(late(4, first, true));
+        assert_eq!(errors.take_of(first, false).map(|(rank, _)| rank.0), Some(4));
+        assert_eq!((rank_of(&mut errors, first), errors.is_empty()), (Some(4), true));
         // An element that no such call was about fails behind an error that one may be about.
-        errors.add(late(3, 8, false));
-        errors.add(late(3, 0, true));
-        assert_eq!(
-            (rank_of(&mut errors, 8), rank_of(&mut errors, 8)),
-            (Some(3), Some(3)),
-            "the rank's own call is to come"
-        );
+        errors.add(late(3, second, false));
+        errors.add(late(3, NONE, true));
+        assert_eq!((rank_of(&mut errors, second), rank_of(&mut errors, second)), (Some(3), None));
+        assert_eq!(errors.of(Rank(3)).map(|(rank, _)| rank.0), Some(3), "the rank's own call is to come");
     }
 }

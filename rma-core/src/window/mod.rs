@@ -33,7 +33,7 @@ use crate::mutation::Mutation;
 use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
 use crate::state::WindowState;
-use crate::table::{OperationArena, ParkedLocks, Slots, TargetElement};
+use crate::table::{OpenFlushes, OperationArena, ParkedLocks, Slots, TargetElement};
 use crate::wire::{BatchFlags, Metadata};
 
 /// This process's lock on its own window.
@@ -146,6 +146,8 @@ pub(crate) struct Window<R> {
     pub(crate) has_ordered: bool,
     /// The number of the last call that flushes without waiting, or flushes several targets.
     pub(crate) ticket: u32,
+    /// Calls about several targets that are under way.
+    pub(crate) flushes: OpenFlushes,
     /// Errors of targets that have no element.
     pub(crate) late: LateErrors,
     /// The target element being won back.
@@ -220,6 +222,7 @@ impl<R> Window<R> {
             ordered_detached: false,
             has_ordered: false,
             ticket: 0,
+            flushes: OpenFlushes::NONE,
             late: LateErrors::NONE,
             restore_victim: NONE,
         }

@@ -378,6 +378,42 @@ pub fn targets_are_flushed_together<E: Endpoint, B: Bootstrap>(make: &impl Make<
     world.check_idle();
 }
 
+/// A flush of some targets waits for no other, though another thread has come to flush that: its lock may be to come only when
+/// what the first one has locked is given back.
+///
+/// Shows: ours: flush_targets.
+pub fn targets_of_others_are_not_waited_for<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(4));
+    let window = world.allocate(64);
+    let value = 6u64.to_le_bytes();
+    world.lock(3, window, 2, Exclusive).unwrap();
+    world.put(3, window, 2, 0, &value).unwrap();
+    world.flush(3, window, 2).unwrap();
+    for target in [1, 2] {
+        world.lock(0, window, target, Exclusive).unwrap();
+        world.put(0, window, target, 8, &value).unwrap();
+    }
+    let one = world.engines[0].start_flush_targets(window, &[Rank(1)]);
+    let mut other = world.engines[0].start_flush_targets(window, &[Rank(2)]).unwrap();
+    world.wait(0, one).unwrap();
+    assert_eq!(world.word(1, window, 8), 6);
+    // The same target by two, of which one is given up.
+    world.put(0, window, 1, 16, &value).unwrap();
+    let left = world.engines[0].start_flush_targets(window, &[Rank(1), Rank(2)]).unwrap();
+    let one = world.engines[0].start_flush_targets(window, &[Rank(1)]);
+    world.engines[0].abandon(&left);
+    world.wait(0, one).unwrap();
+    assert!(world.engines[0].poll(&mut other).is_pending(), "the lock is another's");
+    world.unlock(0, window, 1).unwrap();
+    world.unlock(3, window, 2).unwrap();
+    world.wait(0, Ok(other)).unwrap();
+    let words = [(1, 8), (1, 16), (2, 0), (2, 8)].map(|(target, disp)| world.word(target, window, disp));
+    assert_eq!(words, [6; 4]);
+    world.unlock(0, window, 2).unwrap();
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
 /// Errors: outside of lock epochs, of unlocked ranks, and what an operation met.
 ///
 /// Shows: ours: iflush, ours: flush_targets, MPI_ERR_RMA_SYNC, MPI_ERR_RMA_RANGE.
