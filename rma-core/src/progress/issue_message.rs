@@ -39,7 +39,7 @@ struct Packed {
     ends_with_result: bool,
     /// Operations without result are among them.
     writes: bool,
-    /// A notification that the fabric makes is to follow one of them.
+    /// Notifications follow that are the fabric's: what ends the epoch must not come before them.
     is_followed: bool,
     /// The section of the first, as to order.
     section: u32,
@@ -127,8 +127,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 return Ok(issued);
             }
             let te = &self.targets[t];
-            let is_last = packed.count == te.pending.count && packed.piece.is_none();
-            let last = is_last && te.notes == 0 && !packed.is_followed;
+            let last = packed.count == te.pending.count && packed.piece.is_none() && te.notes == 0;
             let flags = self.piggyback_flags(w, t, &packed, last);
             self.send_packed(w, t, peer, flags, packed)?;
             self.note_messages(t, packed.section);
@@ -157,7 +156,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut flags = BatchFlags::default();
         if last && self.config.piggyback {
             if let Some(closing) = te.closing() {
-                if self.may_close_behind_natives(t) {
+                if !packed.is_followed && self.may_close_behind_natives(t) {
                     flags |= closing | self.done_for_errors(w, t, closing, packed.writes);
                 }
             } else if te.wants_done() && (te.needs_done || packed.writes) {
@@ -279,7 +278,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     fn pack_record(&mut self, w: &Window<E::Region>, op: u32, len: u64, packed: &mut Packed) -> bool {
-        let notes_are_native = self.notes_are_native(w);
         let element = &self.operations[op];
         let record = Record {
             kind: element.kind,
@@ -294,9 +292,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         // The notification travels with the last bytes, unless it is the fabric's.
         let is_last = element.posted + len == element.len;
-        let note = element.notify.filter(|_| is_last);
-        packed.is_followed |= notes_are_native && note.is_some();
-        let note = note.filter(|_| !notes_are_native);
+        let note = match element.notify.filter(|_| is_last) {
+            Some(_) if self.notes_are_native(w) => {
+                packed.is_followed = true;
+                None
+            }
+            note => note,
+        };
         let mut table = RunTable::new();
         if let Some(layout) = &element.layouts.target {
             if !fill_table(&mut table, layout, element.posted, element.posted + len) {

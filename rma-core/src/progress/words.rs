@@ -124,7 +124,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         word: Word,
         turn: Turn,
     ) -> Result<bool, Again> {
-        if !self.resolve(w, t) {
+        // Of a lock that was remembered half taken it may not be known yet.
+        if self.targets[t].peer.is_none() && !self.resolve(w, t) {
             return Err(Again);
         }
         let te = &self.targets[t];
