@@ -122,7 +122,8 @@ macro_rules! suite {
                     words_that_are_refused_at_once,
                     notifications_without_data, notifications_with_few_elements, notifications_under_all_switches,
                     notifications_in_a_fence_epoch, notifications_and_marks, notifications_wait_for_the_lock,
-                    notifications_without_data_keep_their_turn, notified_puts_are_left_behind_by_complete;
+                    notifications_without_data_keep_their_turn, notified_puts_are_left_behind_by_complete,
+                    the_end_of_an_epoch_is_behind_its_notifications;
                 words: words_are_aligned_by_address, bases_that_are_alike_are_judged_at_once, words_of_shared_parts,
                     words_of_regions;
                 ordering: accumulates_of_one_origin_are_ordered, large_accumulates_are_ordered,

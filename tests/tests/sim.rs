@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
-use rma_conformance::behaviour::{chosen_locks, word_locks};
+use rma_conformance::behaviour::{chosen_locks, notify, word_locks};
 use rma_conformance::{simulated, suite, Spec, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
@@ -337,6 +337,26 @@ fn single_reductions_are_native() {
         world.free(window).unwrap();
     }
     world.check_idle();
+}
+
+/// Puts are packets, and their notifications the fabric's atomics, whose completion says nothing of the target.
+#[test]
+fn notifications_are_native_behind_packets() {
+    for order in [Order::default(), Order { put_before_send: true, ..Order::default() }] {
+        let make = |spec: Spec| {
+            world(spec, |config| {
+                (config.native.put, config.native.get) = (false, false);
+                (config.limits.put_completes, config.limits.order) = (CompletionScope::Local, order);
+            })
+        };
+        notify::data_before_their_notification(&make);
+        notify::notifications_keep_their_order(&make);
+        notify::notified_puts_are_left_behind_by_complete(&make);
+        notify::the_end_of_an_epoch_is_behind_its_notifications(&make);
+        notify::notifications_under_all_switches(&make);
+        notify::notifications_and_marks(&make);
+        notify::notifications_wait_for_the_lock(&make);
+    }
 }
 
 #[test]

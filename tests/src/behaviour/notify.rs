@@ -194,6 +194,35 @@ pub fn notified_puts_are_left_behind_by_complete<E: Endpoint, B: Bootstrap>(make
     world.check_idle();
 }
 
+/// Small notified puts that are kept until the post, or the lock: what ends the epoch comes behind their notifications,
+/// and the target that is told of the end has them.
+///
+/// Shows: ours: put_notify, MPI_Win_complete, MPI_Win_wait, MPI_Win_unlock.
+pub fn the_end_of_an_epoch_is_behind_its_notifications<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    for last in [8, 0] {
+        let mut world = make(Spec::ranks(2));
+        let window = window(&mut world);
+        let data = pattern(8, 5);
+        for round in 1..=4 {
+            world.start(0, window, &[1]).unwrap();
+            world.put_notify(0, window, 1, 0, &data, &add(1)).unwrap();
+            world.put_notify(0, window, 1, 64, &data[..last], &add(1)).unwrap();
+            let complete = world.engines[0].start_complete(window).unwrap();
+            world.expose(1, window, &[0]).unwrap();
+            world.wait_exposed(1, window).unwrap();
+            assert_eq!(world.word(1, window, WORD as usize), 4 * round - 2, "{last} bytes last");
+            world.wait_all(vec![(0, complete)]).unwrap();
+            world.lock(0, window, 1, Exclusive).unwrap();
+            world.put_notify(0, window, 1, 0, &data, &add(1)).unwrap();
+            world.put_notify(0, window, 1, 64, &data[..last], &add(1)).unwrap();
+            world.unlock(0, window, 1).unwrap();
+            assert_eq!(world.word(1, window, WORD as usize), 4 * round, "{last} bytes last");
+        }
+        world.free(window).unwrap();
+        world.check_idle();
+    }
+}
+
 /// A counter that many origins raise.
 ///
 /// Shows: ours: put_notify, ours: wait_notification.
