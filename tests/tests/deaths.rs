@@ -10,19 +10,25 @@ use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 /// A body that kills rank 2 by its argument.
 type Body = fn(&mut World<SimEndpoint, SimBootstrap>, Box<dyn FnOnce()>);
 
+/// How a rank dies.
+type Kill = fn(&SimFabric, u32);
+
 /// Runs a body with so many ranks on each kind of fabric.
 fn everywhere(ranks: u32, change: fn(&mut Config), body: Body) {
+    dying(&[SimFabric::kill, SimFabric::kill_silently], ranks, change, body);
+}
+
+fn dying(kills: &[Kill], ranks: u32, change: fn(&mut Config), body: Body) {
     let puts_and_gets = NativeOps { put: true, get: true, ..NativeOps::default() };
     for native in [NativeOps::default(), puts_and_gets, rma_sim::native_all()] {
         for put_completes in [CompletionScope::Remote, CompletionScope::Local] {
-            for is_silent in [false, true] {
+            for &kill in kills {
                 let mut fabric_config = FabricConfig { native, ..FabricConfig::unit(ranks) };
                 fabric_config.limits.put_completes = put_completes;
                 let fabric = SimFabric::new(fabric_config);
                 let mut config = Config::default();
                 change(&mut config);
                 let mut world = simulated::world(&fabric, ranks, &config, |endpoint, _| endpoint);
-                let kill = if is_silent { SimFabric::kill_silently } else { SimFabric::kill };
                 body(&mut world, Box::new(move || kill(&fabric, 2)));
             }
         }
@@ -44,12 +50,23 @@ each! {
     deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
         every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
         who_frees_early, who_frees_and_goes_on;
-    deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows;
+    deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows,
+        own_operations_behind_an_order;
 }
 
 #[test]
 fn window_protocol() {
     everywhere(3, deaths_calls::one_element, deaths_calls::window_protocol);
+}
+
+#[test]
+fn calls_behind_a_fence_that_failed() {
+    let announced: Kill = |fabric, rank| {
+        fabric.kill(rank);
+        fabric.announce_death(rank);
+    };
+    let kills = [announced, SimFabric::kill_silently];
+    dying(&kills, 8, |_| (), deaths_late::calls_behind_a_fence_that_failed);
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.process.sync_phase_win(w).is_some() && !Mutation::FenceSkipsFlush.is_on() {
             self.process.insist_win(w, Sync::Flush);
             self.process.begin_barrier_behind_puts(w);
-            return if w.state() == WindowState::FenceIssued { self.fail_fence(sync) } else { Poll::Pending };
+            return if w.state() == WindowState::FenceIssued { self.miss_fence(sync) } else { Poll::Pending };
         }
         let mut result = self.process.take_late_error(w, sync.call);
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
@@ -114,7 +114,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         let Some(sequence) = w.fence_begun.take().or_else(|| w.barrier.start([])) else {
-            return self.process.failure(sync.call);
+            let failed = self.process.failure(sync.call);
+            if failed.is_ready() {
+                w.barrier.miss();
+            }
+            return failed;
         };
         w.barrier.release(sequence);
         let state = w.state();
@@ -175,6 +179,17 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.shortcut = Shortcut::NONE;
         }
         Poll::Ready(sync.error.take().map_or(Ok(()), Err))
+    }
+
+    /// The fence before is not over, and its operations have not left: both fail when a rank has died, this one before its
+    /// barrier.
+    #[cold]
+    fn miss_fence(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+        let failed = self.fail_fence(sync);
+        if let (Poll::Ready(_), Some(w)) = (&failed, self.windows.get_mut(sync.window)) {
+            w.barrier.miss();
+        }
+        failed
     }
 
     /// The barrier is not complete, and fails when a rank has died. What the fence keeps is given up with it: its

@@ -182,8 +182,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             // After start, direct access waits for the own post.
             let rank = operation.target;
             let waits_for_post = w.state().is_pscw() && w.access.contains(rank) && !w.access.is_granted(rank);
-            if waits_for_post || !self.process.self_may_go(w) {
+            if waits_for_post {
                 return Poll::Pending;
+            }
+            if !self.process.self_may_go(w) {
+                return self.process.wait_to_begin(w.state(), operation.call);
             }
             // SAFETY: the caller's promise; the operation is complete on return.
             let done = unsafe { self.post_to_self(window, operation, layouts) };
@@ -197,7 +200,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let t = match self.process.find_or_make_target(w, operation, layouts) {
             Poll::Ready(Ok(t)) => t,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => return self.process.wait_for_room(w.state(), operation.call),
+            Poll::Pending => return self.process.wait_to_begin(w.state(), operation.call),
         };
         if operation.len == 0 {
             w.fence_active = true;
@@ -217,7 +220,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Ok(Posted::Counted));
         }
         let Some(op) = self.process.poll_operation_element(w, t) else {
-            return self.process.wait_for_room(w.state(), operation.call);
+            return self.process.wait_to_begin(w.state(), operation.call);
         };
         if self.process.targets[t].is_dead() {
             // Found out just now, by what was issued to win the element back.
@@ -359,10 +362,10 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         len.wrapping_sub(1) < self.limits.message_bytes_max
     }
 
-    /// No element is free for an operation. In a fence epoch that a death keeps from its beginning none ever comes
-    /// back, as nothing leaves.
+    /// No element is free for an operation, or one on the own window has to wait for those before an order call. In a
+    /// fence epoch that a death keeps from its beginning none ever comes back, as nothing leaves.
     #[cold]
-    fn wait_for_room<T>(&mut self, state: WindowState, call: Call) -> Poll<Result<T, RmaError>> {
+    fn wait_to_begin<T>(&mut self, state: WindowState, call: Call) -> Poll<Result<T, RmaError>> {
         let is_cut_off = self.is_cut_off();
         match &self.failure {
             Some(failure) if is_cut_off => Poll::Ready(Err(failure.report(call))),

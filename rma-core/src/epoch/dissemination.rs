@@ -43,6 +43,8 @@ pub struct Dissemination<const K: usize> {
     rank: u32,
     size: u32,
     rounds: u16,
+    /// A call did not begin the sequence that was its own.
+    is_out_of_step: bool,
     /// How many sequences were started, and how many of them are complete. Packets name a sequence by the lower half.
     started: u64,
     completed: u64,
@@ -62,6 +64,7 @@ impl<const K: usize> Dissemination<K> {
             rank: rank.0,
             size,
             rounds,
+            is_out_of_step: false,
             started: 0,
             completed: 0,
             slots: [Self::EMPTY; SLOTS],
@@ -70,9 +73,10 @@ impl<const K: usize> Dissemination<K> {
         }
     }
 
-    /// Begins the next sequence with this rank's numbers, and names it; `None` while too many run.
+    /// Begins the next sequence with this rank's numbers, and names it; `None` while too many run, and for ever when this
+    /// rank is out of step.
     pub fn start(&mut self, values: [u64; K]) -> Option<u32> {
-        if self.running() >= IN_FLIGHT_MAX {
+        if self.running() >= IN_FLIGHT_MAX || self.is_out_of_step {
             return None;
         }
         self.started += 1;
@@ -87,6 +91,12 @@ impl<const K: usize> Dissemination<K> {
         let sequence = self.start(values)?;
         self.held = Some(sequence);
         Some(sequence)
+    }
+
+    /// The call that would have begun the next sequence has failed before it could. Others may have begun theirs: what they
+    /// tell of it must not be taken for news of a later call.
+    pub fn miss(&mut self) {
+        self.is_out_of_step = true;
     }
 
     /// Rounds of the sequence are held back no longer.
@@ -265,6 +275,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Nobody's sequence is taken for another's.
+    #[test]
+    fn a_rank_that_has_missed_a_sequence_begins_none() {
+        let mut rank = Dissemination::<0>::new(Rank(1), 2);
+        let sequence = rank.start([]).unwrap();
+        rank.miss();
+        assert!(rank.on_round(sequence, 0, []) && rank.on_round(sequence + 1, 0, []));
+        rank.on_sent(sequence);
+        assert!(rank.is_complete(sequence), "what was begun goes on");
+        assert_eq!(rank.start([]), None);
+        assert!(!rank.is_complete(sequence + 1));
     }
 
     #[test]

@@ -4,10 +4,12 @@
 use std::task::Poll;
 
 use rma_core::bootstrap::Bootstrap;
-use rma_core::engine::{PostAssert, StartAssert};
+use rma_core::dtype::Dtype;
+use rma_core::engine::{FenceAssert, PostAssert, StartAssert};
 use rma_core::ids::{Rank, WindowId};
 use rma_core::info::WindowOptions;
 use rma_core::lock::LockType::{Exclusive, Shared};
+use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
 
 use super::deaths::names_the_dead;
@@ -16,6 +18,9 @@ use super::shared::shared;
 use crate::World;
 
 const WITHOUT_NOTICES: PostAssert = PostAssert { no_check: true, no_store: false, no_put: false };
+
+/// Enough for what is under way to arrive.
+const STEPS: usize = 200;
 
 /// Rank 0 updates rank 1, alone.
 fn is_lockable<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
@@ -171,4 +176,73 @@ pub fn one_of_many_sharers<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, k
     let started = world.engines[0].start_unlock(window, Rank(1));
     bounded(world, 0, started).unwrap();
     assert_eq!(world.memory(1, window)[0], 2);
+}
+
+/// What was ordered in a fence that never ends keeps nobody waiting, who goes on with his own window.
+///
+/// Shows: ours: order, MPI_Win_fence.
+pub fn own_operations_behind_an_order<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    kill: impl FnOnce(),
+) {
+    let window = world.allocate(64);
+    kill();
+    let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
+    let started = world.engines[0].start_fence(window, open);
+    bounded(world, 0, started).unwrap();
+    world.accumulate(0, window, 0, 0, &1u64.to_le_bytes(), Dtype::U64, ReduceOp::Sum).unwrap();
+    world.engines[0].order(window, Rank(0)).unwrap();
+    // Where the fabric does the accumulate, that has not left.
+    if let Err(error) = world.put(0, window, 0, 8, &[1; 8]) {
+        names_the_dead(Err(error));
+    }
+    let started = world.engines[0].start_fence(window, FenceAssert::default());
+    names_the_dead(bounded(world, 0, started));
+    is_freed(world, window);
+}
+
+/// A fence that fails before it has begun its barrier: what others have told of theirs is not taken for a later call's, to
+/// which the dead never comes. Of eight ranks, rank 5 is told by others than rank 2, and tells others. Everybody is told of
+/// the death.
+///
+/// Shows: MPI_Win_fence, MPI_Win_free.
+pub fn calls_behind_a_fence_that_failed<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    kill: impl FnOnce(),
+) {
+    let windows = [world.allocate(64), world.allocate(64)];
+    let open = FenceAssert { no_precede: true, ..FenceAssert::default() };
+    for rank in [5, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 6, 6, 7, 7] {
+        for window in windows {
+            let started = world.engines[rank as usize].start_fence(window, open);
+            bounded(world, rank, started).unwrap();
+            if rank == 5 {
+                // It stays here until all have come.
+                world.put(5, window, 0, 0, &[1; 8]).unwrap();
+            }
+        }
+        if rank == 5 {
+            world.settle();
+        }
+    }
+    // Rank 5 does not look while all of it arrives.
+    for rank in [0, 1, 2, 3, 4, 6, 7].repeat(STEPS) {
+        world.step_alone(rank);
+    }
+    kill();
+    world.engines[5].hear_of_losses();
+    for window in windows {
+        let started = world.engines[5].start_fence(window, FenceAssert::default());
+        names_the_dead(bounded(world, 5, started));
+    }
+    world.settle();
+    let started = world.engines[5].start_fence(windows[0], FenceAssert::default());
+    names_the_dead(bounded(world, 5, started));
+    for rank in [5, 0, 1, 3, 4, 6, 7] {
+        for window in windows {
+            let started = world.engines[rank as usize].start_free(window);
+            names_the_dead(bounded(world, rank, started));
+            assert!(world.engines[rank as usize].window_memory(window).is_none(), "it is still there");
+        }
+    }
 }
