@@ -66,6 +66,7 @@ fn calls_behind_a_fence_that_failed() {
         fabric.announce_death(rank);
     };
     let kills = [announced, SimFabric::kill_silently];
+    dying(&kills, 8, |_| (), deaths_late::a_free_behind_a_fence_that_failed);
     dying(&kills, 8, |_| (), deaths_late::calls_behind_a_fence_that_failed);
 }
 

@@ -89,7 +89,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.process.sync_phase_win(w).is_some() && !Mutation::FenceSkipsFlush.is_on() {
             self.process.insist_win(w, Sync::Flush);
             self.process.begin_barrier_behind_puts(w);
-            return if w.state() == WindowState::FenceIssued { self.miss_fence(sync) } else { Poll::Pending };
+            return if w.state() == WindowState::FenceIssued { self.fail_fence(sync) } else { Poll::Pending };
         }
         let mut result = self.process.take_late_error(w, sync.call);
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
@@ -114,11 +114,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         let Some(sequence) = w.fence_begun.take().or_else(|| w.barrier.start([])) else {
-            let failed = self.process.failure(sync.call);
-            if failed.is_ready() {
-                w.barrier.miss();
-            }
-            return failed;
+            return self.leave_barrier(sync);
         };
         w.barrier.release(sequence);
         let state = w.state();
@@ -178,16 +174,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let _ = w.transition(|state| state.on_fence_no_succeed());
             self.process.shortcut = Shortcut::NONE;
         }
+        if let Some(RmaError::Peer { .. }) = sync.error {
+            w.barrier.leave();
+        }
         Poll::Ready(sync.error.take().map_or(Ok(()), Err))
     }
 
-    /// The fence before is not over, and its operations have not left: both fail when a rank has died, this one before its
-    /// barrier.
+    /// The fence fails when a rank has died, perhaps before it has begun its barrier, and the caller may leave out those that
+    /// follow: no later call on the window is a barrier.
     #[cold]
-    fn miss_fence(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
-        let failed = self.fail_fence(sync);
+    fn leave_barrier(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+        let failed = self.process.failure(sync.call);
         if let (Poll::Ready(_), Some(w)) = (&failed, self.windows.get_mut(sync.window)) {
-            w.barrier.miss();
+            w.barrier.leave();
         }
         failed
     }
@@ -200,7 +199,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let (Some(w), Some(Failure::Peer(_, code))) =
             (self.windows.get_mut(sync.window), &self.process.failure)
         else {
-            return self.process.failure(sync.call);
+            return self.leave_barrier(sync);
         };
         let code = *code;
         w.fence_sequence = None;
@@ -212,6 +211,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
             self.process.free_target(w, t);
         }
-        self.process.failure(sync.call)
+        self.leave_barrier(sync)
     }
 }

@@ -43,8 +43,8 @@ pub struct Dissemination<const K: usize> {
     rank: u32,
     size: u32,
     rounds: u16,
-    /// A call did not begin the sequence that was its own.
-    is_out_of_step: bool,
+    /// No sequence is begun here any more.
+    is_left: bool,
     /// How many sequences were started, and how many of them are complete. Packets name a sequence by the lower half.
     started: u64,
     completed: u64,
@@ -64,7 +64,7 @@ impl<const K: usize> Dissemination<K> {
             rank: rank.0,
             size,
             rounds,
-            is_out_of_step: false,
+            is_left: false,
             started: 0,
             completed: 0,
             slots: [Self::EMPTY; SLOTS],
@@ -74,9 +74,9 @@ impl<const K: usize> Dissemination<K> {
     }
 
     /// Begins the next sequence with this rank's numbers, and names it; `None` while too many run, and for ever when this
-    /// rank is out of step.
+    /// rank has left.
     pub fn start(&mut self, values: [u64; K]) -> Option<u32> {
-        if self.running() >= IN_FLIGHT_MAX || self.is_out_of_step {
+        if self.running() >= IN_FLIGHT_MAX || self.is_left {
             return None;
         }
         self.started += 1;
@@ -93,10 +93,10 @@ impl<const K: usize> Dissemination<K> {
         Some(sequence)
     }
 
-    /// The call that would have begun the next sequence has failed before it could. Others may have begun theirs: what they
-    /// tell of it must not be taken for news of a later call.
-    pub fn miss(&mut self) {
-        self.is_out_of_step = true;
+    /// A call has failed because a rank died, and nobody knows whether this rank still begins as many as the others: what
+    /// they tell of one call must not be taken for news of another. What has begun goes on; this rank begins no more.
+    pub fn leave(&mut self) {
+        self.is_left = true;
     }
 
     /// Rounds of the sequence are held back no longer.
@@ -279,10 +279,10 @@ mod tests {
 
     /// Nobody's sequence is taken for another's.
     #[test]
-    fn a_rank_that_has_missed_a_sequence_begins_none() {
+    fn who_has_left_begins_none() {
         let mut rank = Dissemination::<0>::new(Rank(1), 2);
         let sequence = rank.start([]).unwrap();
-        rank.miss();
+        rank.leave();
         assert!(rank.on_round(sequence, 0, []) && rank.on_round(sequence + 1, 0, []));
         rank.on_sent(sequence);
         assert!(rank.is_complete(sequence), "what was begun goes on");

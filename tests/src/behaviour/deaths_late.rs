@@ -246,3 +246,47 @@ pub fn calls_behind_a_fence_that_failed<E: Endpoint, B: Bootstrap>(
         }
     }
 }
+
+/// The same after one that has begun it, of a caller who makes no more fences. Rank 5 has told all that the others wait
+/// for, and what rank 1 tells it last comes behind the death.
+///
+/// Shows: MPI_Win_fence, MPI_Win_free.
+pub fn a_free_behind_a_fence_that_failed<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    kill: impl FnOnce(),
+) {
+    let window = world.allocate(64);
+    let begin = |world: &mut World<E, B>, rank: u32| {
+        let engine = &mut world.engines[rank as usize];
+        let mut sync = engine.start_fence(window, FenceAssert::default()).unwrap();
+        // Done already if it is the last to come; polled again it says so again.
+        let _ = engine.poll(&mut sync);
+        sync
+    };
+    let mut late = begin(world, 5);
+    let mut others: Vec<_> = [0, 1, 2, 3, 4, 6].map(|rank| (rank, begin(world, rank))).into();
+    world.settle();
+    others.push((7, begin(world, 7)));
+    // Rank 5 does not look from here on.
+    for step in 0..2 * STEPS {
+        others.retain_mut(|(rank, sync)| world.engines[*rank as usize].poll(sync).is_pending());
+        if step == STEPS {
+            assert_eq!(others.len(), 0, "the others have passed the fence");
+            others.extend([0, 1, 2, 3, 4, 6, 7].map(|rank| (rank, begin(world, rank))));
+        }
+        [0, 1, 2, 3, 4, 6, 7].into_iter().for_each(|rank| world.step_alone(rank));
+    }
+    assert_eq!(others.len(), 7, "rank 5 has not come");
+    kill();
+    world.engines[5].hear_of_losses();
+    let Poll::Ready(failed) = world.engines[5].poll(&mut late) else { panic!("the fence goes on") };
+    names_the_dead(failed);
+    world.settle();
+    let started = world.engines[5].start_free(window);
+    names_the_dead(bounded(world, 5, started));
+    for (rank, sync) in others.into_iter().filter(|(rank, _)| *rank != 2) {
+        names_the_dead(bounded(world, rank, Ok(sync)));
+        let started = world.engines[rank as usize].start_free(window);
+        names_the_dead(bounded(world, rank, started));
+    }
+}
