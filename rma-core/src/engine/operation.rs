@@ -182,10 +182,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             // After start, direct access waits for the own post.
             let rank = operation.target;
             let waits_for_post = w.state().is_pscw() && w.access.contains(rank) && !w.access.is_granted(rank);
-            if waits_for_post {
-                return Poll::Pending;
-            }
-            if !self.process.self_may_go(w) {
+            if waits_for_post || !self.process.self_may_go(w) {
                 return self.process.wait_to_begin(w.state(), operation.call);
             }
             // SAFETY: the caller's promise; the operation is complete on return.
