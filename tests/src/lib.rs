@@ -100,7 +100,8 @@ macro_rules! suite {
                     small_regions_take_messages, native_accesses_stay_in_one_region, a_region_goes_half_way,
                     regions_with_few_elements, regions_of_two_windows, regions_detached_by_all_at_once;
                 regions_epochs: regions_under_fences, regions_under_post_and_start, notified_puts_to_regions,
-                    requests_to_regions, regions_wait_for_the_lock, regions_under_all_switches;
+                    requests_to_regions, regions_wait_for_the_lock, regions_under_all_switches,
+                    regions_detached_behind_puts;
                 checker: two_puts_in_a_fence_epoch, two_puts_between_post_and_wait, no_put_is_promised_by_fence,
                     no_put_ends_with_an_empty_epoch, no_put_is_promised_by_post, notified_data_are_the_targets,
                     one_rank_conflicts_with_itself, accumulates_meet_accumulates,

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
-use rma_conformance::behaviour::{chosen_locks, notify, word_locks};
+use rma_conformance::behaviour::{chosen_locks, notify, regions_epochs, word_locks};
 use rma_conformance::{simulated, suite, Spec, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
@@ -297,6 +297,27 @@ fn places_of_words_are_forgotten() {
     assert!(asked > u64::from(RANKS), "{asked}: each once, and some again");
     world.free(window).unwrap();
     world.check_idle();
+}
+
+/// Where completion is local and what ends an epoch follows puts: as a packet, or as data of the last of them. The
+/// pieces of a put take each its time, and answers pass them.
+#[test]
+fn what_follows_puts_closes_no_region_before_them() {
+    let kinds = [(true, 0, 64), (true, 4, 64), (false, 4, 64), (true, 0, 4096), (false, 4, 4096)];
+    for (put_before_send, data_bytes, message_bytes_max) in kinds {
+        for seed in 0..16 {
+            regions_epochs::regions_detached_behind_puts(&|spec: Spec| {
+                world(spec.with(|config| config.put_data = data_bytes > 0), |config| {
+                    puts_and_gets(config);
+                    config.limits.put_completes = CompletionScope::Local;
+                    config.limits.order.put_before_send = put_before_send;
+                    config.limits.message_bytes_max = message_bytes_max;
+                    (config.seed, config.data_bytes) = (seed, data_bytes);
+                    (config.faults.late_per_mille, config.faults.late_ns) = (300, 20_000);
+                })
+            });
+        }
+    }
 }
 
 /// Who promises that reductions do not meet gets those that the fabric has, without a packet: the fabric of this

@@ -115,7 +115,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Whether native operations allow UNLOCK or COMPLETE to leave: it must not overtake them.
-    pub(crate) fn may_close_behind_natives(&self, t: u32) -> bool {
+    pub(crate) fn may_close_behind_natives(&self, w: &Window<E::Region>, t: u32) -> bool {
         let te = &self.targets[t];
         if Mutation::UnlockOvertakesPuts.is_on() {
             return true;
@@ -124,7 +124,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         let puts_arrived = te.native_puts == 0 && !te.unflushed;
-        puts_arrived || (self.config.piggyback && self.limits.order.put_before_send)
+        let is_behind = self.config.piggyback && self.limits.order.put_before_send;
+        puts_arrived || (is_behind && !self.completes_when_flushed(w, t))
+    }
+
+    /// Whether COMPLETE waits for puts that are complete only locally: nobody acknowledges it, and the records of regions
+    /// must not be given back before they have arrived.
+    pub(crate) fn completes_when_flushed(&self, w: &Window<E::Region>, t: u32) -> bool {
+        w.dynamic.is_some() && self.puts_need_flush && self.targets[t].sync == Sync::Complete
     }
 
     /// DONE, UNLOCK or COMPLETE in a packet of their own, and the provider's flush, where they are needed.
@@ -134,7 +141,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(());
         }
         let closing = te.closing();
-        let closing_follows = closing.is_some() && self.may_close_behind_natives(t);
+        let closing_follows = closing.is_some() && self.may_close_behind_natives(w, t);
         if !closing_follows && self.targets[t].unflushed && !self.targets[t].flush_outstanding {
             self.post_flush(w, t)?;
         }

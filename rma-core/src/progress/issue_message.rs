@@ -156,7 +156,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut flags = BatchFlags::default();
         if last && self.config.piggyback {
             if let Some(closing) = te.closing() {
-                if !packed.is_followed && self.may_close_behind_natives(t) {
+                if !packed.is_followed && self.may_close_behind_natives(w, t) {
                     flags |= closing | self.done_for_errors(w, t, closing, packed.writes);
                 }
             } else if te.wants_done() && (te.needs_done || packed.writes) {

@@ -150,11 +150,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let (element, te) = (&self.operations[op], &self.targets[t]);
         let is_last = element.kind == OpKind::Put && te.pending.count == 1 && te.notes == 0;
-        if !(is_last && element.notify.is_none() && self.config.piggyback) {
+        let may_close = self.config.piggyback && !self.completes_when_flushed(w, t);
+        if !(is_last && element.notify.is_none() && may_close) {
             return None;
         }
         let flags = te.closing().filter(|_| !te.sync_sent)?;
-        let is_behind_all = self.may_close_behind_natives(t) || Mutation::DataOvertakePuts.is_on();
+        let is_behind_all = self.may_close_behind_natives(w, t) || Mutation::DataOvertakePuts.is_on();
         // What a packet would have to say besides that.
         let is_all = w.checker.is_none() && self.done_for_errors(w, t, flags, false) == BatchFlags::default();
         if !(is_behind_all && is_all) {

@@ -8,7 +8,7 @@ use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
 use crate::mutation::Mutation;
 use crate::provider::{Endpoint, PostError};
-use crate::table::{is_before, Question};
+use crate::table::{is_before, Question, Sync};
 use crate::window::{Owed, Window};
 use crate::wire::{Header, Metadata, PacketKind, Reader, RegionQuery, RegionRecord, WireError, Writer};
 
@@ -231,7 +231,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             // What does not leave now is tried again.
             let _ = self.post_flush(w, t);
         }
-        self.targets[t].has_natives()
+        // An UNLOCK that left behind puts, or as the data of one, was to say that they have arrived; the answer to
+        // the revoke would pass both.
+        let te = &self.targets[t];
+        let is_unlocking =
+            te.sync_sent && te.sync == Sync::Unlock && !te.unlock_acked && self.puts_need_flush;
+        te.has_natives() || is_unlocking
     }
 
     /// A rank has given its records up.

@@ -3,7 +3,7 @@
 use rma_core::bootstrap::Bootstrap;
 use rma_core::dtype::Dtype;
 use rma_core::engine::{Change, FenceAssert, Notification, Operation};
-use rma_core::error::{Call, ErrorClass};
+use rma_core::error::{Call, ErrorClass, RmaError};
 use rma_core::ids::Rank;
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
@@ -14,6 +14,7 @@ use super::dynamic::{attach, class, dynamic, Region};
 use super::regions::{lock_all, spec, unlock_all};
 use super::{pattern, Make};
 use crate::world::operation;
+use crate::World;
 
 const LAST: FenceAssert = FenceAssert { no_precede: false, no_succeed: true, no_store: false, no_put: false };
 
@@ -195,4 +196,81 @@ pub fn regions_under_all_switches<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
         world.free(window).unwrap();
         world.check_idle();
     }
+}
+
+/// Where the end of an epoch follows its puts without waiting for them, they have arrived all the same, or are refused,
+/// before detach closes the region.
+///
+/// Shows: MPI_Win_detach, MPI_Win_unlock, MPI_Win_complete.
+pub fn regions_detached_behind_puts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    for steps in 0..8 {
+        for is_exposed in [false, true] {
+            detach_behind_puts(&mut make(spec(3)), is_exposed, steps);
+        }
+    }
+}
+
+/// Ranks 0 and 2 put to a half each of what rank 1 detaches after so many steps.
+fn detach_behind_puts<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, is_exposed: bool, steps: usize) {
+    const ORIGINS: [u32; 2] = [0, 2];
+    let window = dynamic(world);
+    let mut region = Region::new(2048);
+    attach(world, 1, window, region.base(), 2048).unwrap();
+    let disps = [region.address(), region.address() + 1024];
+    for (origin, disp) in ORIGINS.into_iter().zip(disps) {
+        // What fits goes with the lock; and from the large put on the origin has a record.
+        world.lock(origin, window, 1, Shared).unwrap();
+        world.put(origin, window, 1, disp, &[1; 8]).unwrap();
+        world.flush(origin, window, 1).unwrap();
+        world.put(origin, window, 1, disp, &pattern(1024, 1)).unwrap();
+        world.unlock(origin, window, 1).unwrap();
+    }
+    let data = pattern(2048, 2);
+    for (origin, disp) in ORIGINS.into_iter().zip(disps) {
+        if is_exposed {
+            world.start(origin, window, &[1]).unwrap();
+        } else {
+            world.lock(origin, window, 1, Shared).unwrap();
+            world.put(origin, window, 1, disp, &[1; 8]).unwrap();
+            world.flush(origin, window, 1).unwrap();
+        }
+        let first = (disp - disps[0]) as usize;
+        world.put(origin, window, 1, disp, &data[first..first + 1024]).unwrap();
+    }
+    let ends = ORIGINS.map(|origin| {
+        let engine = &mut world.engines[origin as usize];
+        let ended =
+            if is_exposed { engine.start_complete(window) } else { engine.start_unlock(window, Rank(1)) };
+        (origin, ended.unwrap())
+    });
+    if is_exposed {
+        // Until now the puts have waited.
+        world.expose(1, window, &ORIGINS).unwrap();
+    }
+    for _ in 0..steps {
+        world.step();
+    }
+    let detach = (1, world.engines[1].start_detach(window, region.base()).unwrap());
+    let results = world.wait_each(ends.into_iter().chain([detach]).collect());
+    let left = region.bytes();
+    for (result, half) in results.iter().zip([0..1024, 1024..2048]) {
+        assert!(*result == Ok(()) || is_refused(result), "{results:?}");
+        // To complete an access epoch says nothing of the target.
+        let is_there = left[half.clone()] == data[half];
+        assert!(is_exposed || result.is_err() || is_there, "a put was complete that had not arrived");
+    }
+    assert_eq!(results[2], Ok(()));
+    if is_exposed {
+        world.wait_exposed(1, window).unwrap();
+    }
+    world.settle();
+    assert!(region.bytes() == left, "the memory was touched after detach");
+    // What complete could not know is an error of the next call.
+    let freed = world.free(window);
+    assert!(freed == Ok(()) || is_exposed && is_refused(&freed), "{freed:?}");
+    world.check_idle();
+}
+
+fn is_refused(result: &Result<(), RmaError>) -> bool {
+    result.as_ref().is_err_and(|error| error.class() == ErrorClass::RmaRange)
 }
