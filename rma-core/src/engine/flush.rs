@@ -146,12 +146,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
     }
 
-    /// A number for a call that several targets have to know.
+    /// A number for a call that opens marks.
     pub(super) fn next_ticket(&mut self, window: WindowId) -> u32 {
-        let Some(w) = self.windows.get_mut(window) else { return 0 };
-        // 0 is no call's.
-        w.ticket = w.ticket.wrapping_add(1).max(1);
-        w.ticket
+        self.windows.get_mut(window).map_or(0, |w| w.flushes.next_ticket())
     }
 
     /// Whether a flush of the target, or of all, fits the epoch; the target's element.

@@ -38,24 +38,33 @@ impl FlushGroups {
     }
 }
 
-/// Those under way in one window.
+/// Those under way in one window, and the numbers of those that are known by their marks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenFlushes {
     taken: FlushGroups,
     /// How many share the last place.
     sharing: u32,
+    /// The number of the last one that has opened marks.
+    ticket: u32,
 }
 
 impl OpenFlushes {
     /// None.
-    pub(crate) const NONE: Self = Self { taken: FlushGroups::NONE, sharing: 0 };
+    pub(crate) const NONE: Self = Self { taken: FlushGroups::NONE, sharing: 0, ticket: 0 };
 
-    /// All of them.
+    /// A number for one that opens marks.
+    pub(crate) fn next_ticket(&mut self) -> u32 {
+        // 0 is no call's.
+        self.ticket = self.ticket.wrapping_add(1).max(1);
+        self.ticket
+    }
+
+    /// All those about several targets.
     pub(crate) fn all(&self) -> FlushGroups {
         self.taken
     }
 
-    /// One more.
+    /// One more about several targets.
     pub(crate) fn begin(&mut self) -> FlushGroups {
         let free = self.taken.0.trailing_ones().min(CALLS_MAX - 1);
         let call = FlushGroups(1 << free);

@@ -144,9 +144,7 @@ pub(crate) struct Window<R> {
     pub(crate) ordered_detached: bool,
     /// There was an order call since the last fence: where conflicts are looked for, not those of one origin.
     pub(crate) has_ordered: bool,
-    /// The number of the last call that flushes without waiting, or flushes several targets.
-    pub(crate) ticket: u32,
-    /// Calls about several targets that are under way.
+    /// Flushes that targets have to know, and are under way.
     pub(crate) flushes: OpenFlushes,
     /// Errors of targets that have no element.
     pub(crate) late: LateErrors,
@@ -221,7 +219,6 @@ impl<R> Window<R> {
             acks: FewRanks::default(),
             ordered_detached: false,
             has_ordered: false,
-            ticket: 0,
             flushes: OpenFlushes::NONE,
             late: LateErrors::NONE,
             restore_victim: NONE,
