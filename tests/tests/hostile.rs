@@ -229,6 +229,30 @@ fn nobody_waits_for_two_shares() {
     }
 }
 
+/// Who asks whether a window is exposed may hear the notice first, and free the window before the answer is there: that is
+/// no packet without sense, unlike a notice of such a window, or an answer about one that never was.
+#[test]
+fn an_answer_may_come_when_its_window_is_gone() {
+    let fabric = SimFabric::new(FabricConfig::unit(2));
+    let mut world = simulated::world(&fabric, 2, &Config::default(), |endpoint, _| endpoint);
+    let window = world.allocate(64);
+    world.free(window).expect("it is free");
+    // Its part is played by an endpoint alone from now on.
+    drop(world.engines.pop());
+    let mut other = fabric.open(1).expect("the endpoint opens");
+    let peer = other.connect(&world.engines[0].endpoint().address()).expect("the rank is there");
+    let notice = PostFlags::default();
+    for (flags, window, count) in
+        [(PostFlags::ANSWER, window, 0), (notice, window, 1), (PostFlags::ANSWER, WindowId(9), 2)]
+    {
+        let header =
+            Header { kind: PacketKind::Post, flags: flags.0, count: 0, window, sender: Rank(1), token: 1 };
+        other.send(peer, &header.encode(), &[], SendClass::Reply).expect("there is room");
+        world.settle();
+        assert_eq!(world.counters(0).malformed_packets, count, "{flags:?} of {window:?}");
+    }
+}
+
 fn nearly_right(random: &mut Random) -> Vec<u8> {
     if random.chance(60) {
         return nearly_right_data(random);

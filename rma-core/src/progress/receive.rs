@@ -11,7 +11,7 @@ use crate::ids::{PeerAddr, Tag};
 use crate::provider::{Completion, Endpoint, ReceivedPacket};
 use crate::table::Sync;
 use crate::window::Window;
-use crate::wire::{decode_data, is_data, BatchFlags, Header, PacketKind, Reader, WireError};
+use crate::wire::{decode_data, is_data, BatchFlags, Header, PacketKind, PostFlags, Reader, WireError};
 
 /// Rounds of cleanup and issue in one call, while there is something to do.
 const ROUNDS_MAX: usize = 4;
@@ -312,6 +312,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
         }
         let Some(w) = windows.get_mut(header.window) else {
+            // The notice was faster, and with it the epoch and the window are over.
+            if is_answer_to_query(&header) && windows.has_had(header.window) {
+                return Ok(());
+            }
             self.answer_gone(&header);
             return Err(WireError::Length(header.window.0));
         };
@@ -362,6 +366,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 /// that its ghost serves.
 fn is_mere_complete(header: &Header) -> bool {
     header.flags == BatchFlags::COMPLETE.0 && header.count == 0
+}
+
+/// Whether it answers a question for a post, which nobody waits for where the notice has come meanwhile.
+fn is_answer_to_query(header: &Header) -> bool {
+    header.kind == PacketKind::Post && PostFlags(header.flags).has(PostFlags::ANSWER)
 }
 
 /// What the data of a put stand for, if that is what the bytes are.
