@@ -18,7 +18,7 @@ use rma_core::op::ReduceOp;
 use rma_core::path::Path;
 use rma_core::provider::{CompletionScope, Endpoint, NativeOps, Order};
 use rma_core::wire::PacketKind;
-use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
+use rma_sim::{FabricConfig, Faults, SimBootstrap, SimEndpoint, SimFabric};
 
 type SimWorld = World<SimEndpoint, SimBootstrap>;
 
@@ -266,6 +266,40 @@ fn refused_steps_of_a_lock_are_done_once() {
         world.free(window).unwrap();
         world.check_idle();
     }
+}
+
+/// Who cannot give a neighbour's lock back, as the fabric takes nothing, says that it has done nothing: it would else go on
+/// and on in the place of what makes room.
+#[test]
+fn what_is_refused_is_no_step() {
+    let mut config = FabricConfig::unit(2);
+    beside_a_network(&mut config);
+    let fabric = SimFabric::new(config);
+    let spec = locked_by_words(Spec::ranks(2));
+    let mut world = simulated::world(&fabric, 2, &spec.config, |endpoint, _| endpoint);
+    let window = world.allocate(64);
+    for round in 1..=3_u8 {
+        let started = world.engines[0].start_lock_all(window, false);
+        world.wait(0, started).unwrap();
+        world.put(0, window, 1, 0, &[round; 8]).unwrap();
+        if round == 3 {
+            assert_eq!(world.engines[0].elements_in_use(), (0, 0), "its lock is remembered without one");
+            fabric.set_faults(Faults { again_per_mille: 1000, ..Faults::default() });
+        }
+        let mut unlock = world.engines[0].start_unlock_all(window).unwrap();
+        // What the epoch has done counts once.
+        world.engines[0].progress();
+        for _ in 0..10 {
+            let is_refused = world.engines[0].poll(&mut unlock).is_pending();
+            let steps = world.engines[0].progress();
+            assert!(!is_refused || steps == 0, "{steps} steps in round {round}");
+        }
+        fabric.set_faults(Faults::default());
+        world.wait(0, Ok(unlock)).unwrap();
+        assert_eq!(world.memory(1, window)[..8], [round; 8]);
+    }
+    world.free(window).unwrap();
+    world.check_idle();
 }
 
 /// More ranks than a window remembers places of: they are asked for again.

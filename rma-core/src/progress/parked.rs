@@ -315,14 +315,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some((near, place)) = near.and_then(|near| near.place.map(|place| (near, place))) else {
             return false;
         };
-        self.steps_at_once += 1;
         match leave((&mut self.endpoint, &mut self.counters), near, place, (claim, me)) {
             // A swap is a full fence.
-            Some(Ok(())) => self.on_full_fence(),
+            Some(Ok(())) => {
+                self.steps_at_once += 1;
+                self.on_full_fence();
+            }
             Some(Err(count)) => {
                 let words = NearWords { peer: near.peer, at: place };
                 let held = if count == 0 { Memo::Held } else { Memo::Noted };
                 let left = self.leave_rest(w, words, (claim, held));
+                // What is refused as a whole is no step: who counts those does nothing else.
+                self.steps_at_once += usize::from(count > 0 || left != held);
                 if left != Memo::None {
                     if let Some(lock) = w.parked.find_mut(target) {
                         lock.words = left;
