@@ -293,11 +293,57 @@ fn what_is_refused_is_no_step() {
             let is_refused = world.engines[0].poll(&mut unlock).is_pending();
             let steps = world.engines[0].progress();
             assert!(!is_refused || steps == 0, "{steps} steps in round {round}");
+            assert!(is_refused || round < 3, "it was not refused");
         }
         fabric.set_faults(Faults::default());
         world.wait(0, Ok(unlock)).unwrap();
         assert_eq!(world.memory(1, window)[..8], [round; 8]);
     }
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// A ticket that was drawn, for which there is no element that would see that its lock can be had, is in nobody's way.
+#[test]
+fn a_ticket_without_an_element_is_given_back() {
+    let few = |config: &mut Config| (config.target_pool, config.target_pool_global) = (2, 0);
+    let mut world = world(locked_by_words(Spec::ranks(5)).with(few), |config| {
+        beside_a_network(config);
+        config.near_ranks = 5;
+    });
+    let window = world.allocate(64);
+    for _ in 0..3 {
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.put(0, window, 1, 0, &[1; 8]).unwrap();
+        world.unlock(0, window, 1).unwrap();
+    }
+    // One has locked rank 2, for which rank 0 waits with an element; another one all, with rank 1.
+    world.lock(3, window, 2, Exclusive).unwrap();
+    world.put(3, window, 2, 0, &[3; 8]).unwrap();
+    world.flush(3, window, 2).unwrap();
+    let started = world.engines[4].start_lock_all(window, false);
+    world.wait(4, started).unwrap();
+    world.put(4, window, 1, 8, &[4; 8]).unwrap();
+    world.flush(4, window, 1).unwrap();
+    world.lock(0, window, 2, Exclusive).unwrap();
+    world.put(0, window, 2, 8, &[2; 8]).unwrap();
+    world.lock(0, window, 1, Exclusive).unwrap();
+    let value = [2_u8; 8];
+    // SAFETY: the bytes are there until the end of the epoch.
+    let put = unsafe { world.engines[0].put(window, Rank(1), 16, value.as_ptr(), 8) };
+    assert!(put.is_pending(), "the last element is for who has its lock");
+    let started = world.engines[4].start_unlock_all(window);
+    world.wait(4, started).unwrap();
+    world.lock(3, window, 1, Exclusive).unwrap();
+    world.put(3, window, 1, 24, &[3; 8]).unwrap();
+    world.unlock(3, window, 1).unwrap();
+    world.unlock(3, window, 2).unwrap();
+    world.put(0, window, 1, 16, &value).unwrap();
+    for target in [1, 2] {
+        world.unlock(0, window, target).unwrap();
+    }
+    assert_eq!(world.memory(1, window)[..32], [[1; 8], [4; 8], [2; 8], [3; 8]].concat());
+    assert_eq!(world.memory(2, window)[..16], [[3; 8], [2; 8]].concat());
     world.free(window).unwrap();
     world.check_idle();
 }

@@ -45,7 +45,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// A put to a neighbour without an element. `false`: not possible so, nothing happened but that the lock may be
-    /// held.
+    /// held, or its ticket drawn.
     ///
     /// # Safety
     /// As for [`Engine::put`].

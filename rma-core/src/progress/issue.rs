@@ -125,13 +125,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let puts_arrived = te.native_puts == 0 && !te.unflushed;
         let is_behind = self.config.piggyback && self.limits.order.put_before_send;
-        puts_arrived || (is_behind && !self.completes_when_flushed(w, t))
+        puts_arrived || (is_behind && !self.closes_when_flushed(w))
     }
 
-    /// Whether COMPLETE waits for puts that are complete only locally: nobody acknowledges it, and the records of regions
-    /// must not be given back before they have arrived.
-    pub(crate) fn completes_when_flushed(&self, w: &Window<E::Region>, t: u32) -> bool {
-        w.dynamic.is_some() && self.puts_need_flush && self.targets[t].sync == Sync::Complete
+    /// Whether what ends an epoch waits for puts that are complete only locally: the records of regions must not be given
+    /// back before they have arrived, which nobody would hear of any more.
+    pub(crate) fn closes_when_flushed(&self, w: &Window<E::Region>) -> bool {
+        w.dynamic.is_some() && self.puts_need_flush
     }
 
     /// DONE, UNLOCK or COMPLETE in a packet of their own, and the provider's flush, where they are needed.

@@ -150,7 +150,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let (element, te) = (&self.operations[op], &self.targets[t]);
         let is_last = element.kind == OpKind::Put && te.pending.count == 1 && te.notes == 0;
-        let may_close = self.config.piggyback && !self.completes_when_flushed(w, t);
+        let may_close = self.config.piggyback && !self.closes_when_flushed(w);
         if !(is_last && element.notify.is_none() && may_close) {
             return None;
         }

@@ -219,8 +219,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// Takes a lock that was only called, if nobody is in the way, and does the put that wants it. `false`: nothing was put, but the lock may be
-    /// held.
+    /// Takes a lock that was only called, if nobody is in the way, and does the put that wants it. `false`: nothing was put, but
+    /// the lock may be held, or its ticket drawn.
     ///
     /// # Safety
     /// The source is readable.
@@ -240,11 +240,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(near) = w.near.as_mut().and_then(|near| near.find(target, forgotten)) else { return false };
         let (Some(place), Some(at)) = (near.place, near.locate(disp, from.1)) else { return false };
         let Some(lock) = w.parked.find_mut(target).filter(|lock| lock.is_only_called()) else { return false };
-        self.steps_at_once += 1;
         let (lock_type, by) = (lock.lock_type, (&mut self.endpoint, &mut self.counters));
         // SAFETY: the caller's promise.
         match unsafe { take_and_put(by, near, place, (lock_type, me), (from, at)) } {
             Some(Ok(is_put)) => {
+                self.steps_at_once += 1;
                 lock.on_taken();
                 is_put
             }
@@ -285,9 +285,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some((near, place)) = near.and_then(|near| near.place.map(|place| (near, place))) else {
             return Taken::Nothing;
         };
-        self.steps_at_once += 1;
         let me = self.rank;
-        take((&mut self.endpoint, &mut self.counters), near, place, (claim, me))
+        let taken = take((&mut self.endpoint, &mut self.counters), near, place, (claim, me));
+        // What was tried in vain is no step: it is tried again by who counts those.
+        self.steps_at_once += usize::from(matches!(taken, Taken::All));
+        taken
     }
 
     /// Ends the epoch of a lock without element, if what is held can be given back at once. `false`: the lock is as it was,
@@ -378,6 +380,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     fn leave_rest(&mut self, w: &Window<E::Region>, near: NearWords, (claim, held): (Claim, Memo)) -> Memo {
         let mut lock = WordLock::resumed(claim, self.rank, held);
         lock.release();
+        self.run_rest(w, near, &mut lock);
+        lock.memo()
+    }
+
+    /// Does what can be done at once of giving a lock back, and wakes whose turn comes. Whether that is all.
+    #[cold]
+    #[inline(never)]
+    fn run_rest(&mut self, w: &Window<E::Region>, near: NearWords, lock: &mut WordLock) -> bool {
         loop {
             let Self { endpoint, counters, .. } = self;
             let ran = lock.run(|word, atomic| {
@@ -385,13 +395,30 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 change(endpoint, near, word, atomic, LockSeat::Waiters.tag(Word::Tickets, 0))
             });
             match ran {
-                Ran::Over => return lock.memo(),
+                Ran::Over => return lock.is_idle(),
                 Ran::LetIn(ticket) => self.wake_waiter(w, near, ticket),
                 // Of a target that has died it may have been taken, and fails, which whoever does it again finds out.
                 Ran::Refused(_, _, posted) => {
                     self.on_refused_word(posted);
-                    return lock.memo();
+                    return false;
                 }
+            }
+        }
+    }
+
+    /// There is no element for a lock of which a ticket was drawn: nobody would see that it could be had, and those behind it
+    /// may hold what an element waits for. What the fabric does not take is done another time.
+    #[cold]
+    pub(crate) fn forgo_drawn(&mut self, w: &mut Window<E::Region>, rank: Rank) {
+        let Some(lock) = w.parked.find(rank).filter(|lock| lock.words == Memo::Drawn) else { return };
+        let mut rest = WordLock::resumed(Claim::of(lock.lock_type, false), self.rank, Memo::Drawn);
+        rest.forgo();
+        let Some(at) = w.near.as_ref().and_then(|near| near.place_of(rank)) else { return };
+        let Ok(Some(peer)) = self.target_peer(w, rank) else { return };
+        let is_near = self.endpoint.completes_at_once(peer);
+        if is_near && self.run_rest(w, NearWords { peer, at }, &mut rest) {
+            if let Some(lock) = w.parked.find_mut(rank) {
+                lock.on_forgone();
             }
         }
     }

@@ -8,8 +8,7 @@ use crate::bootstrap::Bootstrap;
 use crate::ids::Rank;
 use crate::mutation::Mutation;
 use crate::provider::{Endpoint, PostError};
-use crate::state::TargetLockState;
-use crate::table::{is_before, Question, Sync};
+use crate::table::{is_before, Question};
 use crate::window::{Owed, Window};
 use crate::wire::{Header, Metadata, PacketKind, Reader, RegionQuery, RegionRecord, WireError, Writer};
 
@@ -232,14 +231,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             // What does not leave now is tried again.
             let _ = self.post_flush(w, t);
         }
-        // An UNLOCK that left behind puts, or as the data of one, was to say that they have arrived; the answer to
-        // the revoke would pass both. One that asks for the lock itself has no puts before it, and is answered when others
-        // give their locks back, who may wait for the revoke.
-        let te = &self.targets[t];
-        let is_held = te.lock == TargetLockState::Granted;
-        let is_closing = te.sync_sent && te.sync == Sync::Unlock && !te.unlock_acked;
-        let is_unlocking = is_held && is_closing && self.puts_need_flush;
-        te.has_natives() || is_unlocking
+        self.targets[t].has_natives()
     }
 
     /// A rank has given its records up.

@@ -44,6 +44,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let taken = self.take_target_element(w, rank).or_else(|| self.take_last_target(w, rank));
         if taken.is_none() {
             self.target_news = TargetNews::Wanted;
+            self.forgo_drawn(w, rank);
         }
         taken
     }

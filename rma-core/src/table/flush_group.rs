@@ -30,11 +30,9 @@ impl FlushGroups {
         self.0 |= others.0;
     }
 
-    /// Takes the call out. Whether it was among them.
-    pub(crate) fn remove(&mut self, call: Self) -> bool {
-        let was = self.has(call);
+    /// Takes the call out.
+    pub(crate) fn remove(&mut self, call: Self) {
         self.0 &= !call.0;
-        was
     }
 }
 

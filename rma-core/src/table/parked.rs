@@ -1,4 +1,4 @@
-//! Locks whose targets have no element: each is called or held, and nothing of its epoch is under way.
+//! Locks whose targets have no element: each is called, or held, wholly or by half, and nothing of its epoch is under way.
 
 use alloc::vec::Vec;
 
@@ -60,6 +60,11 @@ impl ParkedLock {
     #[cold]
     pub(crate) fn on_drawn(&mut self) {
         (self.lock, self.words, self.no_check) = (TargetLockState::Issued, Memo::Drawn, true);
+    }
+
+    /// The ticket was given back.
+    pub(crate) fn on_forgone(&mut self) {
+        (self.lock, self.words, self.no_check) = (TargetLockState::Called, Memo::None, false);
     }
 
     /// Whether the target, or its words, know of the lock, so that its end must be told.

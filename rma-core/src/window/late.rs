@@ -137,9 +137,11 @@ impl<R> Window<R> {
     #[cold]
     #[inline(never)]
     fn take_known(&mut self, rank: Rank) -> Option<(Rank, TargetError)> {
-        let taken = self.late.take_where(|late| late.rank == rank);
+        let first = self.late.of(rank);
+        // What other threads' calls about several targets are still to be told stays.
+        self.late.take_where(|late| late.rank == rank && late.groups.is_empty());
         self.remember_flushes(self.remembers_flushes);
-        taken.or(self.late.more)
+        first
     }
 
     /// The error that this call about several targets is to report. What may be another rank's, or is another call's, too,

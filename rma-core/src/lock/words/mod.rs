@@ -228,6 +228,13 @@ impl WordLock {
         self.release();
     }
 
+    /// Its turn has come, and is passed on: what was drawn is given back.
+    pub fn forgo(&mut self) {
+        if self.phase == Phase::Waiting && self.has_turn && !self.is_busy() {
+            self.phase = Phase::Leaving;
+        }
+    }
+
     /// Its target is gone, or whoever was to let it in.
     pub fn lose(&mut self) {
         if self.phase != Phase::Idle {

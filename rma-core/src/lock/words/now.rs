@@ -1,6 +1,6 @@
 //! Locks that nobody is in the way of, where words can be swapped within the call: all of it in one or two swaps, each of
-//! which says what it expects. Where one of them does not find that, nothing is kept of the rest, and the lock goes the
-//! way of the [machine](super::WordLock).
+//! which says what it expects. Where one of them does not find that, the rest is not done, and the lock goes the way of the
+//! [machine](super::WordLock), with what was done.
 
 use super::line::{alone, holder_of, Tickets};
 use super::Word;

@@ -347,6 +347,13 @@ fn a_ticket_is_remembered() {
     assert!(line.is_held(0));
     line.release(0);
     assert_eq!(line.words, [Tickets::free(4).0, 0]);
+    // Who cannot wait passes its turn on.
+    line.words[0] = line.words[0].wrapping_add(Tickets::DRAW);
+    line.locks[0] = WordLock::resumed(Claim::Exclusive, Rank(0), Memo::Drawn);
+    line.locks[0].forgo();
+    line.step(0);
+    assert!(line.locks[0].is_idle());
+    assert_eq!(line.words, [Tickets::free(5).0, 0]);
 }
 
 #[test]
