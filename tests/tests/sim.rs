@@ -263,7 +263,6 @@ fn refused_steps_of_a_lock_are_done_once() {
             world.wait_all(Vec::from(both)).unwrap();
             assert_eq!(world.memory(1, window)[..40], value.repeat(5), "seed {seed}");
         }
-        world.free(window).unwrap();
         world.check_idle();
     }
 }
@@ -299,7 +298,6 @@ fn what_is_refused_is_no_step() {
         world.wait(0, Ok(unlock)).unwrap();
         assert_eq!(world.memory(1, window)[..8], [round; 8]);
     }
-    world.free(window).unwrap();
     world.check_idle();
 }
 
@@ -344,7 +342,6 @@ fn a_ticket_without_an_element_is_given_back() {
     }
     assert_eq!(world.memory(1, window)[..32], [[1; 8], [4; 8], [2; 8], [3; 8]].concat());
     assert_eq!(world.memory(2, window)[..16], [[3; 8], [2; 8]].concat());
-    world.free(window).unwrap();
     world.check_idle();
 }
 
