@@ -280,14 +280,14 @@ fn what_is_refused_is_no_step() {
     for round in 1..=3_u8 {
         let started = world.engines[0].start_lock_all(window, false);
         world.wait(0, started).unwrap();
-        world.put(0, window, 1, 0, &[round; 8]).unwrap();
+        let value = [round; 8];
+        world.put(0, window, 1, 0, &value).unwrap();
         if round == 3 {
             assert_eq!(world.engines[0].elements_in_use(), (0, 0), "its lock is remembered without one");
             fabric.set_faults(Faults { again_per_mille: 1000, ..Faults::default() });
         }
         let mut unlock = world.engines[0].start_unlock_all(window).unwrap();
-        // What the epoch has done counts once.
-        world.engines[0].progress();
+        world.engines[0].progress(); // What the epoch has done counts once.
         for _ in 0..10 {
             let is_refused = world.engines[0].poll(&mut unlock).is_pending();
             let steps = world.engines[0].progress();
@@ -296,7 +296,7 @@ fn what_is_refused_is_no_step() {
         }
         fabric.set_faults(Faults::default());
         world.wait(0, Ok(unlock)).unwrap();
-        assert_eq!(world.memory(1, window)[..8], [round; 8]);
+        assert_eq!(world.memory(1, window)[..8], value);
     }
     world.check_idle();
 }

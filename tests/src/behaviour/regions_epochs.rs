@@ -217,15 +217,15 @@ fn detach_behind_puts<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, is_exp
     let mut region = Region::new(2048);
     attach(world, 1, window, region.base(), 2048).unwrap();
     let disps = [region.address(), region.address() + 1024];
+    let (first, data) = (pattern(1024, 1), pattern(2048, 2));
     for (origin, disp) in ORIGINS.into_iter().zip(disps) {
         // What fits goes with the lock; and from the large put on the origin has a record.
         world.lock(origin, window, 1, Shared).unwrap();
         world.put(origin, window, 1, disp, &[1; 8]).unwrap();
         world.flush(origin, window, 1).unwrap();
-        world.put(origin, window, 1, disp, &pattern(1024, 1)).unwrap();
+        world.put(origin, window, 1, disp, &first).unwrap();
         world.unlock(origin, window, 1).unwrap();
     }
-    let data = pattern(2048, 2);
     for (origin, disp) in ORIGINS.into_iter().zip(disps) {
         if is_exposed {
             world.start(origin, window, &[1]).unwrap();
@@ -234,8 +234,8 @@ fn detach_behind_puts<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, is_exp
             world.put(origin, window, 1, disp, &[1; 8]).unwrap();
             world.flush(origin, window, 1).unwrap();
         }
-        let first = (disp - disps[0]) as usize;
-        world.put(origin, window, 1, disp, &data[first..first + 1024]).unwrap();
+        let from = (disp - disps[0]) as usize;
+        world.put(origin, window, 1, disp, &data[from..from + 1024]).unwrap();
     }
     let ends = ORIGINS.map(|origin| {
         let engine = &mut world.engines[origin as usize];
