@@ -128,8 +128,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         puts_arrived || (is_behind && !self.closes_when_flushed(w))
     }
 
-    /// Whether what ends an epoch waits for puts that are complete only locally: the records of regions must not be given
-    /// back before they have arrived, which nobody would hear of any more.
+    /// Whether what ends an epoch waits for puts that are complete only locally: UNLOCK and COMPLETE end what is known of
+    /// these, and the records of regions must not be given back before they have arrived.
     pub(crate) fn closes_when_flushed(&self, w: &Window<E::Region>) -> bool {
         w.dynamic.is_some() && self.puts_need_flush
     }

@@ -30,8 +30,8 @@ const TRIES: usize = 2;
 enum Taken {
     All,
     Nothing,
-    /// A ticket, whose turn has come; but somebody has locked all ranks. It is kept for the element that is made now: who
-    /// gave it back would have to draw another one, and be behind whoever has come meanwhile.
+    /// A ticket, whose turn has come; but somebody has locked all ranks. It is kept for the element that is made now, if there
+    /// is one: who gave it back would have to draw another one, and be behind whoever has come meanwhile.
     Ticket,
 }
 
@@ -384,10 +384,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         lock.memo()
     }
 
-    /// Does what can be done at once of giving a lock back, and wakes whose turn comes. Whether that is all.
+    /// Does what can be done at once of giving a lock back, and wakes whose turn comes.
     #[cold]
     #[inline(never)]
-    fn run_rest(&mut self, w: &Window<E::Region>, near: NearWords, lock: &mut WordLock) -> bool {
+    fn run_rest(&mut self, w: &Window<E::Region>, near: NearWords, lock: &mut WordLock) {
         loop {
             let Self { endpoint, counters, .. } = self;
             let ran = lock.run(|word, atomic| {
@@ -395,12 +395,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 change(endpoint, near, word, atomic, LockSeat::Waiters.tag(Word::Tickets, 0))
             });
             match ran {
-                Ran::Over => return lock.is_idle(),
+                Ran::Over => return,
                 Ran::LetIn(ticket) => self.wake_waiter(w, near, ticket),
                 // Of a target that has died it may have been taken, and fails, which whoever does it again finds out.
                 Ran::Refused(_, _, posted) => {
-                    self.on_refused_word(posted);
-                    return false;
+                    return self.on_refused_word(posted);
                 }
             }
         }
@@ -415,11 +414,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         rest.forgo();
         let Some(at) = w.near.as_ref().and_then(|near| near.place_of(rank)) else { return };
         let Ok(Some(peer)) = self.target_peer(w, rank) else { return };
-        let is_near = self.endpoint.completes_at_once(peer);
-        if is_near && self.run_rest(w, NearWords { peer, at }, &mut rest) {
-            if let Some(lock) = w.parked.find_mut(rank) {
-                lock.on_forgone();
-            }
+        if !self.endpoint.completes_at_once(peer) {
+            return;
+        }
+        self.run_rest(w, NearWords { peer, at }, &mut rest);
+        if let Some(lock) = w.parked.find_mut(rank).filter(|_| rest.is_idle()) {
+            lock.on_forgone();
         }
     }
 

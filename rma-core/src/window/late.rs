@@ -54,19 +54,24 @@ impl LateErrors {
         }
     }
 
-    /// Takes those out that are meant; the first of them.
-    fn take_where(&mut self, is_meant: impl Fn(&LateError) -> bool) -> Option<(Rank, TargetError)> {
-        let (mut first, mut left) = (None, 0);
+    /// Takes those out that are meant.
+    fn drop_where(&mut self, is_meant: impl Fn(&LateError) -> bool) {
+        let mut left = 0;
         for index in 0..KEPT_MAX {
             let Some(late) = self.kept[index].take() else { break };
-            if is_meant(&late) {
-                first = first.or(Some((late.rank, late.error)));
-            } else {
+            if !is_meant(&late) {
                 self.kept[left] = Some(late);
                 left += 1;
             }
         }
         self.is_empty = left == 0 && self.more.is_none();
+    }
+
+    /// What a call about this rank is to report. It is taken out, but for what other threads' calls about several targets
+    /// are still to be told.
+    fn take(&mut self, rank: Rank) -> Option<(Rank, TargetError)> {
+        let first = self.of(rank);
+        self.drop_where(|late| late.rank == rank && late.groups.is_empty());
         first
     }
 
@@ -76,7 +81,7 @@ impl LateErrors {
         let mut kept = self.kept.iter().flatten();
         let first = kept.find(|late| late.groups.has(call)).map(|late| (late.rank, late.error));
         if is_last {
-            self.take_where(|late| late.is_named && late.groups == call);
+            self.drop_where(|late| late.is_named && late.groups == call);
             self.forget(call);
         }
         first.or(self.more)
@@ -137,11 +142,9 @@ impl<R> Window<R> {
     #[cold]
     #[inline(never)]
     fn take_known(&mut self, rank: Rank) -> Option<(Rank, TargetError)> {
-        let first = self.late.of(rank);
-        // What other threads' calls about several targets are still to be told stays.
-        self.late.take_where(|late| late.rank == rank && late.groups.is_empty());
+        let taken = self.late.take(rank);
         self.remember_flushes(self.remembers_flushes);
-        first
+        taken
     }
 
     /// The error that this call about several targets is to report. What may be another rank's, or is another call's, too,
@@ -207,10 +210,9 @@ mod tests {
                 "whose it is, is not known"
             );
         }
-        let taken = errors.take_where(|late| late.rank.0 < 7);
-        assert_eq!(taken.map(|(rank, _)| rank), Some(Rank(0)));
+        errors.drop_where(|late| late.rank.0 < 7);
         assert_eq!(errors.first().map(|(rank, _)| rank), Some(Rank(7)), "the others stay in order");
-        errors.take_where(|_| true);
+        errors.drop_where(|_| true);
         assert!(!errors.is_empty(), "what found no room is not forgotten");
     }
 
@@ -225,6 +227,8 @@ mod tests {
         let rank_of = |errors: &mut LateErrors, call| errors.take_of(call, true).map(|(rank, _)| rank.0);
         assert_eq!(rank_of(&mut errors, first), Some(1));
         assert_eq!(rank_of(&mut errors, first), None, "it was told, and the second rank's is kept");
+        // A call about the rank alone is told, and leaves it to who has named it, too.
+        assert_eq!(errors.take(Rank(2)).map(|(rank, _)| rank.0), Some(2));
         assert_eq!((rank_of(&mut errors, second), errors.is_empty()), (Some(2), true));
         // Of two that share a place the last one ends for both.
         errors.add(late(4, first, true));
