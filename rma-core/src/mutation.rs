@@ -136,6 +136,8 @@ mutations! {
     NowPassesLockAll,
     /// A neighbour is locked under lock_all in one go where another rank is alone.
     NowPassesAlone,
+    /// A lock epoch that is repeated is forgotten when its window is asked for anything else.
+    RepeatedForgotten,
     /// It is taken in one go beside others though somebody waits to be alone, or is.
     NowShareUnasked,
     /// A lock that is words, asked for by a packet, is granted before its turn has come.

@@ -21,6 +21,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins a lock epoch to another rank, as [`Engine::start_lock`] does, where that is all to be done.
     #[inline]
     pub fn lock_at_once(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
+        if self.repeat_lock(window, target, lock_type) {
+            return true;
+        }
         match self.windows.get_mut(window) {
             Some(w) if self.process.has_words(w) => self.process.lock_by_words(w, target, lock_type),
             _ => false,
@@ -30,8 +33,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Ends it, as [`Engine::start_unlock`] does, where everything is complete and the lock can be given back at once.
     #[inline]
     pub fn unlock_at_once(&mut self, window: WindowId, target: Rank) -> bool {
+        if self.end_repeated(window, target) {
+            return true;
+        }
         match self.windows.get_mut(window) {
-            Some(w) if self.process.has_words(w) => self.process.unlock_by_words(w, target),
+            Some(w) if self.process.has_words(w) => {
+                if !self.process.unlock_by_words(w, target) {
+                    return false;
+                }
+                if let Some(repeated) = self.process.expect_again(w, target) {
+                    self.windows.repeated = repeated;
+                }
+                true
+            }
             _ => false,
         }
     }

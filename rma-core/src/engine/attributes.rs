@@ -38,7 +38,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// Implements: MPI_Win_get_attr.
     pub fn window_attributes(&self, window: WindowId) -> Option<WindowAttributes> {
-        let w = self.windows.get(window)?;
+        let w = self.windows.peek(window)?;
         // Empty parts of shared memory have a place between those of their neighbours.
         let is_nowhere = w.memory.is_empty() && w.flavor != Flavor::Shared;
         let base = if is_nowhere { core::ptr::null_mut() } else { w.memory.base_ptr() };
@@ -53,19 +53,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// First byte and length of this rank's window memory, if there is such a window.
     pub fn window_memory(&self, window: WindowId) -> Option<(*mut u8, usize)> {
-        let w = self.windows.get(window)?;
+        let w = self.windows.peek(window)?;
         Some((w.memory.base_ptr(), w.memory.len()))
     }
 
     /// Bytes that the window holds at this rank besides its memory. The same whatever the job's size.
     pub fn window_bytes(&self, window: WindowId) -> Option<usize> {
-        self.windows.get(window).map(Window::bytes)
+        self.windows.peek(window).map(Window::bytes)
     }
 
     /// Which operations are native on this window: put, get, and the accumulate family on `dtype`.
     pub fn window_paths(&self, window: WindowId, dtype: Dtype) -> Option<[Path; 3]> {
         use crate::wire::OpKind::{Get, Put};
-        let paths = self.windows.get(window)?.paths;
+        let paths = self.windows.peek(window)?.paths;
         let [put, get] = [Put, Get].map(|kind| paths.of(kind, dtype, ReduceOp::Replace));
         Some([put, get, paths.of_all(dtype)])
     }
@@ -73,26 +73,26 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// How accumulates with one reduction on `dtype` travel, fetching or not. Where `same_op` was said that may be
     /// another way than for the type as a whole.
     pub fn accumulate_path(&self, window: WindowId, dtype: Dtype, op: ReduceOp) -> Option<Path> {
-        Some(self.windows.get(window)?.paths.of(crate::wire::OpKind::Accumulate, dtype, op))
+        Some(self.windows.peek(window)?.paths.of(crate::wire::OpKind::Accumulate, dtype, op))
     }
 
     /// The options that are in force (MPI_Win_get_info), if there is such a window.
     ///
     /// Implements: MPI_Win_get_info.
     pub fn window_options(&self, window: WindowId) -> Option<WindowOptions> {
-        self.windows.get(window).map(|w| w.options)
+        self.windows.peek(window).map(|w| w.options)
     }
 
     /// The two words with which this rank's part of the window is locked (docs/locks.md), where it is locked so: for
     /// people and programs that look at a job that does not move. They are others' to change at any time.
     pub fn lock_words(&self, window: WindowId) -> Option<[u64; 2]> {
-        self.windows.get(window)?.words.as_ref().map(|words| words.look())
+        self.windows.peek(window)?.words.as_ref().map(|words| words.look())
     }
 
     /// The words by which neighbours tell this rank how far they are on the window (docs/shared-memory.md), if they do:
     /// for programs that compare states.
     pub fn neighbours_words(&self, window: WindowId) -> impl Iterator<Item = u64> + '_ {
-        self.windows.get(window).and_then(|w| w.line.as_ref()).into_iter().flat_map(Line::look)
+        self.windows.peek(window).and_then(|w| w.line.as_ref()).into_iter().flat_map(Line::look)
     }
 
     /// Changes what may change while a window exists: the order of accumulates, which of them meet, and what is
@@ -170,7 +170,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// Accesses to the window that were not compared because the checker's table was full.
     pub fn accesses_forgotten(&self, window: WindowId) -> u64 {
-        self.windows.get(window).and_then(|w| w.checker.as_ref()).map_or(0, |checker| checker.forgotten())
+        self.windows.peek(window).and_then(|w| w.checker.as_ref()).map_or(0, |checker| checker.forgotten())
     }
 
     /// Makes the window's private and public copies agree at this rank (MPI-4.1 section 13.5.4): both are one

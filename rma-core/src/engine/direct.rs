@@ -151,8 +151,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             }
         }
         if self.process.called == (window, target) {
-            // SAFETY: the caller's promise.
-            if unsafe { self.put_called(window, target, disp, origin, len) } {
+            let is_put = match self.windows.repeated.is_open(window, target) {
+                // SAFETY: the caller's promise.
+                true => unsafe { self.put_repeated(disp, origin, len) },
+                // SAFETY: as above.
+                false => unsafe { self.put_called(window, target, disp, origin, len) },
+            };
+            if is_put {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -199,6 +204,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             // SAFETY: as above.
             if unsafe { self.process.endpoint.get_now(peer, result, len, at) } {
                 self.process.count_get(len);
+                return Poll::Ready(Ok(()));
+            }
+        }
+        if self.process.called == (window, target) && self.windows.repeated.is_open(window, target) {
+            // SAFETY: the caller's promise.
+            if unsafe { self.get_repeated(disp, result, len) } {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -59,7 +59,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// memory, where stores that the engine knows nothing of are to be ordered by each flush.
     #[inline(never)]
     pub(super) fn find_flushed(&mut self, window: WindowId, target: Rank) -> bool {
-        let Some(w) = self.windows.get(window) else { return false };
+        let Some(w) = self.windows.get_mut(window) else { return false };
         let is_known = w.last_rank == target && w.acks.is_empty();
         if !is_known || !w.state().is_passive() || !w.may_skip_flush {
             return w.begin_unknown_flush();
@@ -141,7 +141,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// Seed table: FLUSH, MEM_SYNC of direct stores, for the other flushes.
     fn order_stores(&self, window: WindowId) {
-        if let Some(w) = self.windows.get(window) {
+        if let Some(w) = self.windows.peek(window) {
             w.mem_sync();
         }
     }

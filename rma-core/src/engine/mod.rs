@@ -21,6 +21,7 @@ mod order;
 mod own;
 mod parked;
 mod pscw;
+mod repeated;
 mod request;
 mod serve;
 mod shared;
@@ -401,7 +402,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Whether the call waits for what neighbours may tell by words: polled again it may be done, although no progress was
     /// made.
     pub fn is_told_by_words(&mut self, sync: &SyncCall) -> bool {
-        let Some(w) = self.windows.get(sync.window).filter(|w| w.line.is_some()) else { return false };
+        let Some(w) = self.windows.peek(sync.window).filter(|w| w.line.is_some()) else { return false };
         let awaited = match sync.stage {
             Stage::FenceBarrier { .. } => w.barrier.awaited(),
             Stage::Wait => w.exposure.awaited(),
@@ -509,7 +510,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// The epoch state of a window, if there is such a window.
     pub fn window_state(&self, window: WindowId) -> Option<WindowState> {
-        self.windows.get(window).map(Window::state)
+        self.windows.state(window)
     }
 }
 

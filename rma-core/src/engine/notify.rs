@@ -69,7 +69,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(error));
         }
         let rank = self.process.rank;
-        let own = self.windows.get(window).is_some_and(|w| w.is_own(rank, target));
+        let own = self.windows.peek(window).is_some_and(|w| w.is_own(rank, target));
         if len > 0 && !own {
             // SAFETY: the caller's promise.
             let posted =

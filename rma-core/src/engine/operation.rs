@@ -139,7 +139,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// What an operation to the target waits for that [`Engine::post`] left pending, for people who look at a job
     /// that does not move.
     pub fn operation_waits_for(&self, window: WindowId, target: Rank) -> &'static str {
-        let Some(w) = self.windows.get(window) else { return "nothing: the window was freed" };
+        let Some(w) = self.windows.peek(window) else { return "nothing: the window was freed" };
         if w.state() == WindowState::LockAllIssued {
             return "the locks of all ranks, which lock_all takes when target elements run out";
         }

@@ -116,7 +116,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Whether a flush of a locked target without element has nothing left to do.
     #[inline(never)]
     pub(super) fn flush_parked(&mut self, window: WindowId, target: Rank) -> bool {
-        let Some(w) = self.windows.get(window) else { return false };
+        let Some(w) = self.windows.get_mut(window) else { return false };
         let is_open = |lock: &ParkedLock| !lock.is_closing && lock.words != Memo::Lost;
         let is_known = w.state().is_passive() && w.parked.find(target).is_some_and(is_open);
         let is_well = w.late.is_empty() && self.process.failure.is_none();

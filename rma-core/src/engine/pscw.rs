@@ -274,7 +274,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Or a lock that was given up, which keeps those of other targets (`None`: all) waiting only as far as all are
     /// locked together.
     pub(super) fn has_leftover(&self, window: WindowId, target: Option<Rank>) -> bool {
-        let Some(w) = self.windows.get(window) else { return false };
+        let Some(w) = self.windows.peek(window) else { return false };
         w.has_leftover() || (w.is_given_up && self.process.has_given_up(w, target))
     }
 

@@ -56,7 +56,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// Whether ghosts have the target role of the window; `None`: there is no such window.
     pub fn is_served(&self, window: WindowId) -> Option<bool> {
-        self.windows.get(window).map(|w| w.is_served)
+        self.windows.peek(window).map(|w| w.is_served)
     }
 
     /// Sends something that needs no answer to every ghost that owes one: the fabric says of a connection that
@@ -206,7 +206,7 @@ impl<E: Endpoint> Engine<E, Introduced> {
         mapping: Box<dyn Mapping>,
     ) -> Result<Registered, RmaError> {
         let (call, id) = (Call::Allocate, wanted.window);
-        if self.windows.get(id).is_some() {
+        if self.windows.peek(id).is_some() {
             return Err(RmaError::Window { call, window: id });
         }
         let mut region = None;

@@ -254,7 +254,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let failed =
             sync.error.as_ref().map_or(0, |error| 1 << 40 | (error.class() as u64) << 32 | u64::from(rank.0));
         let agreed = self.poll_reduce(sequence, |engine| {
-            let mut values = engine.windows.get(id).map_or_else(|| come_for(0), creation_values);
+            let mut values = engine.windows.peek(id).map_or_else(|| come_for(0), creation_values);
             values[FAILED] = failed;
             values
         });
@@ -320,6 +320,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub fn open_epoch(&self) -> Option<(WindowId, &'static str)> {
         if self.process.failure.is_some() {
             return None;
+        }
+        if let Some(open) = self.windows.repeated.open_in() {
+            return Some((open, WindowState::PerTarget.name()));
         }
         let is_open = |w: &&Window<E::Region>| !w.is_given_up || !self.process.has_only_given_up(w);
         let mut windows = self.windows.iter().filter(is_open);

@@ -25,6 +25,7 @@ mod proxies;
 mod pscw;
 mod receive;
 mod regions;
+mod repeated;
 mod replies;
 mod tag;
 mod target_role;

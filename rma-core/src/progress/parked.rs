@@ -27,7 +27,7 @@ use crate::window::{offset_of, NearTarget, SelfLock, Window, OWN_SEAT};
 const TRIES: usize = 2;
 
 /// What came of a try to take a lock at once.
-enum Taken {
+pub(super) enum Taken {
     All,
     Nothing,
     /// A ticket, whose turn has come; but somebody has locked all ranks. It is kept for the element that is made now, if there
@@ -105,7 +105,7 @@ fn learn_other(counters: &mut Counters, near: &mut NearTarget, swaps: &[Swap], d
 
 /// Tries to take a lock at once.
 #[inline(always)]
-fn take(
+pub(super) fn take(
     (endpoint, counters): (&mut impl Endpoint, &mut Counters),
     near: &mut NearTarget,
     place: RemoteAddr,
@@ -138,7 +138,7 @@ fn take(
 /// # Safety
 /// The source is readable.
 #[inline(always)]
-unsafe fn take_and_put(
+pub(super) unsafe fn take_and_put(
     by: (&mut impl Endpoint, &mut Counters),
     near: &mut NearTarget,
     place: RemoteAddr,
@@ -155,7 +155,7 @@ unsafe fn take_and_put(
 
 /// Gives it back, as [`swap`].
 #[inline(always)]
-fn leave(
+pub(super) fn leave(
     by: (&mut impl Endpoint, &mut Counters),
     near: &mut NearTarget,
     place: RemoteAddr,
@@ -302,7 +302,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(lock) = w.parked.find(target).filter(|lock| !lock.is_closing) else { return false };
         self.shortcut.forget_rank(w.id, target);
         self.called = NOTHING_CALLED;
-        let claim = Claim::of(lock.lock_type, w.state().is_lock_all());
+        let lock_type = lock.lock_type;
+        let claim = Claim::of(lock_type, w.state().is_lock_all());
         match (lock.lock, lock.words) {
             // Nothing was done, and nothing was locked.
             (TargetLockState::Called, Memo::None) => {
@@ -338,13 +339,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             None => return false,
         }
+        self.left = Some((w.id, target, lock_type));
         w.parked.forget(target);
         true
     }
 
     /// What was done is seen by everybody, as behind [`Process::pass_fence`].
     #[inline(always)]
-    fn on_full_fence(&mut self) {
+    pub(super) fn on_full_fence(&mut self) {
         self.at_once = DoneAtOnce::NOTHING;
         self.burst.end();
     }

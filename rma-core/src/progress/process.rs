@@ -20,6 +20,7 @@ use crate::error::{Call, FabricCode, RmaError};
 use crate::ghost::{self, Ghost};
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::info::WindowOptions;
+use crate::lock::LockType;
 use crate::mutation::Mutation;
 use crate::pool::{Arena, NONE};
 use crate::provider::{CompletionBatch, CompletionScope, Endpoint, Limits, NativeOps, PostError, SendClass};
@@ -105,6 +106,10 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) shortcut: Shortcut,
     /// The lock that was called last: an operation there may be the first of its epoch. A hint, which has to be looked up.
     pub(crate) called: (WindowId, Rank),
+    /// The neighbour that was unlocked last without an element, and its lock; and the one before, when it has been looked
+    /// whether the epoch is repeated.
+    pub(crate) left: Option<(WindowId, Rank, LockType)>,
+    pub(crate) left_before: Option<(WindowId, Rank, LockType)>,
     pub(crate) target_news: TargetNews,
     /// What the fabric needs for locks that are words: of the target elements, and of the windows' seats.
     pub(crate) lock_cells: LockCells,
@@ -169,6 +174,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             targets: Arena::new(config.target_pool_global),
             shortcut: Shortcut::NONE,
             called: NOTHING_CALLED,
+            left: None,
+            left_before: None,
             target_news: TargetNews::None,
             lock_cells: LockCells::new(),
             seat_cells: LockCells::new(),

@@ -6,6 +6,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::ids::WindowId;
+use crate::mutation::Mutation;
+use crate::pool::NONE;
+use crate::state::WindowState;
+use crate::table::RepeatedLock;
 use crate::window::{Boards, Pages, Window};
 
 /// All windows.
@@ -15,11 +19,13 @@ pub(crate) struct Windows<R> {
     pub(crate) boards: Boards<R>,
     /// Where the words of their locks are.
     pub(crate) pages: Pages,
+    /// The lock epoch that the program repeats. Its window does not know of it; it is written down there before anybody looks.
+    pub(crate) repeated: RepeatedLock,
 }
 
 impl<R> Windows<R> {
     pub(crate) const fn new() -> Self {
-        Self { entries: Vec::new(), boards: Boards::new(), pages: Pages::new() }
+        Self { entries: Vec::new(), boards: Boards::new(), pages: Pages::new(), repeated: RepeatedLock::NONE }
     }
 
     /// The id that the next window gets.
@@ -48,14 +54,38 @@ impl<R> Windows<R> {
         self.boards.keep_of(self.entries.iter().flatten().map(|window| window.id));
     }
 
+    /// A window, for what does not depend on its epochs.
     #[inline]
-    pub(crate) fn get(&self, id: WindowId) -> Option<&Window<R>> {
+    pub(crate) fn peek(&self, id: WindowId) -> Option<&Window<R>> {
         self.entries.get(id.0 as usize)?.as_deref()
     }
 
+    /// A window as it is.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: WindowId) -> Option<&mut Window<R>> {
+        if self.repeated.window == id {
+            self.write_down();
+        }
         self.entries.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// The state of a window's epoch.
+    pub(crate) fn state(&self, id: WindowId) -> Option<WindowState> {
+        let is_repeated = self.repeated.open_in() == Some(id);
+        self.peek(id).map(|window| if is_repeated { WindowState::PerTarget } else { window.state() })
+    }
+
+    /// The epoch that the program repeats becomes one of its window.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn write_down(&mut self) {
+        let repeated = core::mem::replace(&mut self.repeated, RepeatedLock::NONE);
+        let entry = self.entries.get_mut(repeated.window.0 as usize);
+        if let Some(window) = entry.and_then(|entry| entry.as_deref_mut()) {
+            if !Mutation::RepeatedForgotten.is_on() {
+                window.write_down(&repeated);
+            }
+        }
     }
 
     /// Whether there is such a window, or may have been.
@@ -63,11 +93,15 @@ impl<R> Windows<R> {
         (id.0 as usize) < self.entries.len()
     }
 
+    /// All of them, for what does not depend on their epochs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Window<R>> {
         self.entries.iter().filter_map(|entry| entry.as_deref())
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Window<R>> {
+        if self.repeated.window != WindowId(NONE) {
+            self.write_down();
+        }
         self.entries.iter_mut().filter_map(|entry| entry.as_deref_mut())
     }
 }

@@ -62,6 +62,13 @@ impl ParkedLock {
         (self.lock, self.words, self.no_check) = (TargetLockState::Issued, Memo::Drawn, true);
     }
 
+    /// Its ticket was given back, and the second word not.
+    #[cold]
+    pub(crate) fn on_half_left(&mut self) {
+        self.on_taken();
+        self.words = Memo::Noted;
+    }
+
     /// The ticket was given back.
     pub(crate) fn on_forgone(&mut self) {
         (self.lock, self.words, self.no_check) = (TargetLockState::Called, Memo::None, false);

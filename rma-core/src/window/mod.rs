@@ -33,7 +33,9 @@ use crate::mutation::Mutation;
 use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
 use crate::state::WindowState;
-use crate::table::{OpenFlushes, OperationArena, ParkedLocks, Slots, TargetElement};
+use crate::table::{
+    OpenFlushes, OperationArena, ParkedLock, ParkedLocks, RepeatedLock, RepeatedStage, Slots, TargetElement,
+};
 use crate::wire::{BatchFlags, Metadata};
 
 /// This process's lock on its own window.
@@ -263,6 +265,26 @@ impl<R> Window<R> {
         self.direct_get = self.state.may_issue() && self.paths.get;
         self.dirty = true;
         result
+    }
+
+    /// Writes down the lock epoch that was repeated without the window's knowledge, as one of a target without element.
+    pub(crate) fn write_down(&mut self, repeated: &RepeatedLock) {
+        let rank = repeated.near.rank();
+        if let Some(near) = &mut self.near {
+            near.keep(repeated.near);
+        }
+        let end: fn(&mut ParkedLock) = match repeated.stage {
+            RepeatedStage::Ended => return,
+            RepeatedStage::Called => |_| (),
+            RepeatedStage::Drawn => ParkedLock::on_drawn,
+            RepeatedStage::Held => ParkedLock::on_taken,
+            RepeatedStage::Noted => ParkedLock::on_half_left,
+        };
+        let _ = self.transition(|state| state.on_lock());
+        self.parked.insert_called(rank, repeated.lock_type);
+        if let Some(lock) = self.parked.find_mut(rank) {
+            end(lock);
+        }
     }
 
     /// Whether a complete that has returned has left something to be done.

@@ -38,7 +38,7 @@ impl NearTarget {
         Self { rank, forgotten, peer, metadata, place, tickets: Tickets::free(0), holder: 0 }
     }
 
-    const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         rank: Rank(NONE),
         forgotten: 0,
         peer: PeerAddr(0),
@@ -47,6 +47,18 @@ impl NearTarget {
         tickets: Tickets(0),
         holder: 0,
     };
+
+    /// Whose it is.
+    #[inline]
+    pub(crate) fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How many addresses were forgotten when its own was known.
+    #[inline]
+    pub(crate) fn forgotten(&self) -> u32 {
+        self.forgotten
+    }
 
     /// The same as the way of an element.
     #[inline]

@@ -127,6 +127,20 @@ fn in_one_go(ranks: u32, all: &mut Vec<Scenario>) {
         let shared = new("in one go, a share, against one alone", 1, each(ranks, acts));
         all.push(shared.ending(0, 1, 7).with(among_neighbours));
     }
+    for (name, kind) in
+        [("repeated, alone, against one alone", EXCLUSIVE), ("repeated, a share, against one alone", SHARED)]
+    {
+        // From the third time on the epoch is remembered apart from its window, as far as nothing comes between.
+        let (target, word, number) = (0, 1, 7);
+        let epoch = [lock(target, kind), Act::Put { target, word, number }, Act::Unlock { target }];
+        let acts = |rank| match (rank, ranks) {
+            (1, _) => epoch.repeat(4),
+            (2, _) => put(EXCLUSIVE),
+            (_, 2) => hold(0, EXCLUSIVE),
+            _ => vec![],
+        };
+        all.push(new(name, 1, each(ranks, acts)).ending(0, 1, 7).with(among_neighbours));
+    }
 }
 
 /// Two neighbours, and two who ask by packets, of which one waits at a time and one is to ask again.

@@ -25,6 +25,7 @@ pub mod pscw_notices;
 pub mod pscw_rules;
 pub mod regions;
 pub mod regions_epochs;
+pub mod repeated_locks;
 pub mod requests;
 pub mod resources;
 pub mod routines;

@@ -1,0 +1,108 @@
+//! Lock epochs that a program repeats with one neighbour (`table/repeated.rs`): lock, puts and gets, unlock, each with what it
+//! does to the target alone.
+#![allow(unsafe_code)] // the user's buffers come as raw pointers
+
+use super::Engine;
+use crate::bootstrap::Bootstrap;
+use crate::ids::{Rank, WindowId};
+use crate::info::Flavor;
+use crate::lock::LockType;
+use crate::progress::Process;
+use crate::provider::Endpoint;
+use crate::state::WindowState;
+use crate::table::{RepeatedLock, RepeatedStage};
+use crate::window::Window;
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Begins the epoch again that the program repeats. `false`: it is another one.
+    #[inline(always)]
+    pub(super) fn repeat_lock(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
+        let repeated = &mut self.windows.repeated;
+        let is_repeated = repeated.is_repeated_by(window, target, lock_type)
+            && self.process.is_undisturbed(repeated.near.forgotten());
+        if is_repeated {
+            repeated.stage = RepeatedStage::Called;
+            self.process.called = (window, target);
+        }
+        is_repeated
+    }
+
+    /// A put of such an epoch, the first of which takes the lock. `false`: it is to be put another way, and what has been done
+    /// about the lock is written down.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(always)]
+    pub(super) unsafe fn put_repeated(&mut self, disp: u64, origin: *const u8, len: usize) -> bool {
+        let (repeated, process) = (&mut self.windows.repeated, &mut self.process);
+        // SAFETY: the caller's promise.
+        let is_put = unsafe { process.put_in_repeated(repeated, disp, (origin, len)) };
+        if is_put {
+            process.count_put(len);
+        } else {
+            self.windows.write_down();
+        }
+        is_put
+    }
+
+    /// A get, likewise.
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline(always)]
+    pub(super) unsafe fn get_repeated(&mut self, disp: u64, result: *mut u8, len: usize) -> bool {
+        let (repeated, process) = (&mut self.windows.repeated, &mut self.process);
+        // SAFETY: the caller's promise.
+        let is_got = unsafe { process.get_in_repeated(repeated, disp, (result, len)) };
+        if is_got {
+            process.count_get(len);
+        } else {
+            self.windows.write_down();
+        }
+        is_got
+    }
+
+    /// Ends such an epoch. `false`: it is another one, or it is written down how far its lock was given back.
+    #[inline(always)]
+    pub(super) fn end_repeated(&mut self, window: WindowId, target: Rank) -> bool {
+        let (repeated, process) = (&mut self.windows.repeated, &mut self.process);
+        if !repeated.is_open(window, target) {
+            return false;
+        }
+        let is_over = process.leave_repeated(repeated);
+        if !is_over {
+            self.windows.write_down();
+        }
+        is_over
+    }
+}
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// An epoch with a neighbour has ended, as the one before it did, and nothing else is under way in its window: it is
+    /// expected once more.
+    #[inline(always)]
+    pub(super) fn expect_again(&mut self, w: &mut Window<E::Region>, target: Rank) -> Option<RepeatedLock> {
+        let left = self.left.take()?;
+        let (window, rank, lock_type) = left;
+        let is_repeated = self.left_before.replace(left) == Some(left);
+        if !is_repeated || (window, rank) != (w.id, target) || w.state() != WindowState::Unset {
+            return None;
+        }
+        // Of a shared window the lock is to be held when the call returns, and somewhere it has to be written down.
+        let may_be = w.flavor != Flavor::Shared && w.acks.is_empty() && w.parked.has_room();
+        if !may_be || w.words.as_ref().is_none_or(|words| words.has_far()) {
+            return None;
+        }
+        let near = *w.near.as_mut()?.find(target, self.peers.forgotten())?;
+        let most = self.limits.message_bytes_max;
+        Some(RepeatedLock {
+            window,
+            lock_type,
+            stage: RepeatedStage::Ended,
+            put_bytes_max: if w.paths.put { most } else { 0 },
+            get_bytes_max: if w.paths.get { most } else { 0 },
+            place: near.place?,
+            near,
+        })
+    }
+}

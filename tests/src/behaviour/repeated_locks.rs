@@ -1,0 +1,191 @@
+//! Lock epochs that a program repeats with one neighbour, which the engine remembers apart from their window: whatever else
+//! is done with it finds them there, as far as they are.
+
+use std::task::Poll;
+
+use rma_core::bootstrap::Bootstrap;
+use rma_core::dtype::Dtype;
+use rma_core::engine::FenceAssert;
+use rma_core::error::RmaError;
+use rma_core::ids::{Rank, WindowId};
+use rma_core::info::LockProtocol;
+use rma_core::lock::LockType::{self, Exclusive, Shared};
+use rma_core::op::ReduceOp;
+use rma_core::provider::Endpoint;
+use rma_core::state::WindowState;
+
+use super::Make;
+use crate::{Spec, World};
+
+/// Whose window is locked.
+const TARGET: u32 = 1;
+
+fn world<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) -> (World<E, B>, WindowId) {
+    let mut world = make(Spec::ranks(3).with(|config| config.lock_protocol = LockProtocol::Nic));
+    let window = world.allocate(64);
+    (world, window)
+}
+
+/// Epochs of rank 0 that are all the same, as many as make one be remembered.
+fn repeat<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId, lock_type: LockType) {
+    for value in 1..=4_u64 {
+        let (value, mut seen) = (value.to_le_bytes(), [0; 8]);
+        world.lock(0, window, TARGET, lock_type).unwrap();
+        world.put(0, window, TARGET, 0, &value).unwrap();
+        world.get(0, window, TARGET, 0, &mut seen).unwrap();
+        world.unlock(0, window, TARGET).unwrap();
+        if world.completes_at_once(0, TARGET) {
+            assert_eq!(seen, value);
+        }
+    }
+}
+
+/// What the target's window holds at its beginning, as another rank sees it alone.
+fn seen_by_another<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) -> u64 {
+    let mut seen = [0; 8];
+    world.lock(2, window, TARGET, Exclusive).unwrap();
+    world.get(2, window, TARGET, 0, &mut seen).unwrap();
+    world.unlock(2, window, TARGET).unwrap();
+    u64::from_le_bytes(seen)
+}
+
+type Between<E, B> = fn(&mut World<E, B>, WindowId);
+type Refused<E, B> = fn(&mut World<E, B>, WindowId) -> Option<RmaError>;
+
+/// Other calls on the window, and progress, after lock or after the first put: the epoch is open, what it puts is complete
+/// behind its end, and its lock is free then.
+pub fn what_comes_between_finds_the_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let between: [Between<E, B>; 7] = [
+        |world, window| world.flush(0, window, TARGET).unwrap(),
+        |world, _| _ = world.step(),
+        |world, window| {
+            assert_eq!(world.engines[0].window_state(window), Some(WindowState::PerTarget));
+            assert_eq!(world.engines[0].open_epoch().map(|(open, _)| open), Some(window));
+        },
+        |world, window| {
+            let one = 1_u64.to_le_bytes();
+            world.accumulate(0, window, TARGET, 8, &one, Dtype::U64, ReduceOp::Sum).unwrap();
+        },
+        |world, window| {
+            world.lock(0, window, 2, Shared).unwrap();
+            world.put(0, window, 2, 16, &[5; 8]).unwrap();
+            world.unlock(0, window, 2).unwrap();
+        },
+        |world, window| {
+            let started = world.engines[0].start_flush_all(window);
+            world.wait(0, started).unwrap();
+        },
+        |world, window| {
+            let (one, mut old) = (1_u64.to_le_bytes(), [0; 8]);
+            world.get_accumulate(0, window, TARGET, 8, &one, &mut old, Dtype::U64, ReduceOp::Sum).unwrap();
+            world.flush(0, window, TARGET).unwrap();
+        },
+    ];
+    let (mut world, window) = world(make);
+    let mut value = 100_u64;
+    for (case, between) in between.iter().enumerate() {
+        for (lock_type, is_held) in
+            [Exclusive, Shared].into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+        {
+            repeat(&mut world, window, lock_type);
+            value += 1;
+            let (first, second) = ((value + 1000).to_le_bytes(), value.to_le_bytes());
+            world.lock(0, window, TARGET, lock_type).unwrap();
+            if is_held {
+                world.put(0, window, TARGET, 0, &first).unwrap();
+            }
+            between(&mut world, window);
+            world.flush(0, window, TARGET).unwrap();
+            world.put(0, window, TARGET, 0, &second).unwrap();
+            world.unlock(0, window, TARGET).unwrap();
+            assert_eq!(seen_by_another(&mut world, window), value, "{case}, {lock_type:?}, {is_held}");
+        }
+    }
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Calls that do not fit the epoch are refused, and it goes on.
+pub fn what_is_refused_leaves_the_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let refused: [Refused<E, B>; 5] = [
+        |world, window| world.lock(0, window, TARGET, Exclusive).err(),
+        |world, window| world.engines[0].start_lock_all(window, false).err(),
+        |world, window| world.engines[0].start_free(window).err(),
+        |world, window| world.engines[0].start_fence(window, FenceAssert::default()).err(),
+        |world, window| world.unlock(0, window, 2).err(),
+    ];
+    let (mut world, window) = world(make);
+    for (case, call) in refused.iter().enumerate() {
+        for is_held in [false, true] {
+            repeat(&mut world, window, Exclusive);
+            let value = (200 + case as u64).to_le_bytes();
+            world.lock(0, window, TARGET, Exclusive).unwrap();
+            if is_held {
+                world.put(0, window, TARGET, 0, &value).unwrap();
+            }
+            assert!(call(&mut world, window).is_some(), "{case}, {is_held}");
+            world.flush(0, window, TARGET).unwrap();
+            world.put(0, window, TARGET, 0, &value).unwrap();
+            world.unlock(0, window, TARGET).unwrap();
+            assert_eq!(seen_by_another(&mut world, window).to_le_bytes(), value, "{case}, {is_held}");
+        }
+    }
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Another rank that has the lock, or waits for it, is in the way of the next epoch as of any other.
+pub fn others_come_in_between<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let (mut world, window) = world(make);
+    for (lock_type, value) in [(Exclusive, 300_u64), (Shared, 301), (Exclusive, 302)] {
+        repeat(&mut world, window, lock_type);
+        // It holds the lock when the epoch wants it.
+        let (mine, other) = (value.to_le_bytes(), (value + 1000).to_le_bytes());
+        world.lock(2, window, TARGET, Exclusive).unwrap();
+        world.put(2, window, TARGET, 0, &other).unwrap();
+        world.flush(2, window, TARGET).unwrap();
+        world.lock(0, window, TARGET, lock_type).unwrap();
+        world.put(0, window, TARGET, 0, &mine).unwrap();
+        let mut waiting = world.engines[0].start_unlock(window, Rank(TARGET)).unwrap();
+        world.step();
+        assert_eq!(world.engines[0].poll(&mut waiting), Poll::Pending, "{lock_type:?}");
+        assert_eq!(world.word(TARGET, window, 0), value + 1000, "{lock_type:?}");
+        world.unlock(2, window, TARGET).unwrap();
+        world.wait_all(vec![(0, waiting)]).unwrap();
+        assert_eq!(seen_by_another(&mut world, window), value, "{lock_type:?}");
+        // It waits when the epoch ends, and comes in then.
+        repeat(&mut world, window, lock_type);
+        world.lock(0, window, TARGET, lock_type).unwrap();
+        world.put(0, window, TARGET, 0, &mine).unwrap();
+        if world.word(TARGET, window, 0) != value {
+            // The lock may be asked for by the end of the epoch only.
+            world.flush(0, window, TARGET).unwrap();
+        }
+        world.lock(2, window, TARGET, Exclusive).unwrap();
+        world.put(2, window, TARGET, 0, &other).unwrap();
+        let waiting = world.engines[2].start_unlock(window, Rank(TARGET)).unwrap();
+        world.unlock(0, window, TARGET).unwrap();
+        world.wait_all(vec![(2, waiting)]).unwrap();
+        assert_eq!(world.word(TARGET, window, 0), value + 1000, "{lock_type:?}");
+    }
+    world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// An operation outside of the window fails in such an epoch as in any other, and changes nothing.
+pub fn its_puts_and_gets_stay_inside<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let (mut world, window) = world(make);
+    for disp in [57, 64, u64::MAX, u64::MAX - 7] {
+        repeat(&mut world, window, Exclusive);
+        let mut seen = [0; 8];
+        world.lock(0, window, TARGET, Exclusive).unwrap();
+        let put = world.put(0, window, TARGET, disp, &[9; 8]);
+        let got = world.get(0, window, TARGET, disp, &mut seen);
+        let unlocked = world.unlock(0, window, TARGET);
+        assert!(put.and(got).and(unlocked).is_err(), "{disp}");
+        assert_eq!(world.memory(TARGET, window)[8..], [0; 56], "{disp}");
+        assert_eq!(seen_by_another(&mut world, window), 4);
+    }
+    world.free(window).unwrap();
+    world.check_idle();
+}
