@@ -154,7 +154,7 @@ macro_rules! suite {
                 few_targets: locks_are_known_without_elements, locks_wait_for_no_element, an_unlock_keeps_its_element,
                     a_lock_without_element_is_closed_once, refused_operations_leave_no_element;
                 repeated_locks: what_comes_between_finds_the_epoch, what_is_refused_leaves_the_epoch,
-                    others_come_in_between, its_puts_and_gets_stay_inside;
+                    others_come_in_between, its_puts_and_gets_stay_inside, epochs_within_epochs;
                 late_errors: every_locks_error_is_reported, errors_outlast_the_next_element,
                     errors_of_epochs_of_all_ranks, errors_of_many_ranks;
                 threads: operation_between_two_flushes, a_flush_ends_while_others_post, operation_during_a_fence, closing_twice_at_once;

@@ -108,6 +108,39 @@ fn whose_turn_has_come_is_woken() {
     }
 }
 
+/// The same behind an epoch that the holder has repeated, while nobody made progress for it.
+#[test]
+fn who_waits_behind_a_repeated_epoch_is_woken() {
+    for lock_type in [LockType::Exclusive, LockType::Shared] {
+        let mut world = world(locked_by_words(Spec::ranks(3)));
+        let window = world.allocate(64);
+        let begin = |world: &mut ShmWorld| {
+            world.lock(0, window, 2, lock_type).unwrap();
+            world.put(0, window, 2, 0, &[1]).unwrap();
+        };
+        for _ in 0..4 {
+            begin(&mut world);
+            world.unlock(0, window, 2).unwrap();
+        }
+        begin(&mut world);
+        world.lock(1, window, 2, LockType::Exclusive).unwrap();
+        world.put(1, window, 2, 8, &[1]).unwrap();
+        let mut waits = world.engines[1].start_unlock(window, Rank(2)).unwrap();
+        let is_waiting = (0..1000).any(|_| {
+            world.engines[1].progress();
+            assert_eq!(world.engines[1].poll(&mut waits), Poll::Pending);
+            world.counters(1).lock_retries > 1
+        });
+        assert!(is_waiting && world.engines[1].endpoint().arm_wait() && !would_wake(&mut world, 1));
+        let mut leaves = world.engines[0].start_unlock(window, Rank(2)).unwrap();
+        assert_eq!(world.engines[0].poll(&mut leaves), Poll::Ready(Ok(())));
+        assert!(would_wake(&mut world, 1), "its turn has come: {lock_type:?}");
+        world.wait_all(vec![(1, waits)]).unwrap();
+        world.free(window).unwrap();
+        world.check_idle();
+    }
+}
+
 /// Whose turn came while it was about to sleep does not.
 #[test]
 fn whose_turn_has_come_does_not_fall_asleep() {

@@ -42,7 +42,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                     return false;
                 }
                 if let Some(repeated) = self.process.expect_again(w, target) {
-                    self.windows.repeated = repeated;
+                    self.expect(repeated);
                 }
                 true
             }

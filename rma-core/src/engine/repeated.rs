@@ -62,6 +62,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         is_got
     }
 
+    /// Expects such an epoch next.
+    #[inline(never)]
+    pub(super) fn expect(&mut self, repeated: RepeatedLock) {
+        if core::mem::take(&mut self.windows.is_disturbed) {
+            // Programs repeat what has disturbed it, too: not so soon again.
+            self.process.left_before = None;
+            return;
+        }
+        // One of another window may be open.
+        self.windows.write_down();
+        self.windows.repeated = repeated;
+    }
+
     /// Ends such an epoch. `false`: it is another one, or it is written down how far its lock was given back.
     #[inline(always)]
     pub(super) fn end_repeated(&mut self, window: WindowId, target: Rank) -> bool {

@@ -99,13 +99,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline(always)]
     pub(crate) fn leave_repeated(&mut self, repeated: &mut RepeatedLock) -> bool {
         let RepeatedLock { lock_type, stage, place, near, .. } = repeated;
+        if !self.is_undisturbed(near.forgotten()) {
+            return false;
+        }
         if *stage == RepeatedStage::Called {
             *stage = RepeatedStage::Ended;
             return true;
         }
-        if !self.is_undisturbed(near.forgotten()) {
-            return false;
-        }
+        let expected = near.tickets;
         let by = (&mut self.endpoint, &mut self.counters);
         match leave(by, near, *place, (Claim::of(*lock_type, false), self.rank)) {
             Some(Ok(())) => {
@@ -120,7 +121,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 *stage = RepeatedStage::Noted;
                 false
             }
-            Some(Err(0)) | None => false,
+            Some(Err(0)) | None => {
+                // Who waits is to be woken: whoever gives the lock back next must not find these tickets right.
+                near.tickets = expected;
+                false
+            }
         }
     }
 }

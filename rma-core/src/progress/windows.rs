@@ -21,11 +21,19 @@ pub(crate) struct Windows<R> {
     pub(crate) pages: Pages,
     /// The lock epoch that the program repeats. Its window does not know of it; it is written down there before anybody looks.
     pub(crate) repeated: RepeatedLock,
+    /// Such an epoch was open when its window was asked.
+    pub(crate) is_disturbed: bool,
 }
 
 impl<R> Windows<R> {
     pub(crate) const fn new() -> Self {
-        Self { entries: Vec::new(), boards: Boards::new(), pages: Pages::new(), repeated: RepeatedLock::NONE }
+        Self {
+            entries: Vec::new(),
+            boards: Boards::new(),
+            pages: Pages::new(),
+            repeated: RepeatedLock::NONE,
+            is_disturbed: false,
+        }
     }
 
     /// The id that the next window gets.
@@ -44,6 +52,9 @@ impl<R> Windows<R> {
     }
 
     pub(crate) fn remove(&mut self, id: WindowId) -> Option<Box<Window<R>>> {
+        if self.repeated.window == id {
+            self.repeated = RepeatedLock::NONE;
+        }
         let mut window = self.entries.get_mut(id.0 as usize)?.take()?;
         window.line = None;
         Some(window)
@@ -64,7 +75,7 @@ impl<R> Windows<R> {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: WindowId) -> Option<&mut Window<R>> {
         if self.repeated.window == id {
-            self.write_down();
+            self.disturb();
         }
         self.entries.get_mut(id.0 as usize)?.as_deref_mut()
     }
@@ -73,6 +84,14 @@ impl<R> Windows<R> {
     pub(crate) fn state(&self, id: WindowId) -> Option<WindowState> {
         let is_repeated = self.repeated.open_in() == Some(id);
         self.peek(id).map(|window| if is_repeated { WindowState::PerTarget } else { window.state() })
+    }
+
+    /// The window of that epoch is asked for something else.
+    #[cold]
+    #[inline(never)]
+    fn disturb(&mut self) {
+        self.is_disturbed |= self.repeated.open_in().is_some();
+        self.write_down();
     }
 
     /// The epoch that the program repeats becomes one of its window.

@@ -175,17 +175,54 @@ pub fn others_come_in_between<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>)
 /// An operation outside of the window fails in such an epoch as in any other, and changes nothing.
 pub fn its_puts_and_gets_stay_inside<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     let (mut world, window) = world(make);
-    for disp in [57, 64, u64::MAX, u64::MAX - 7] {
-        repeat(&mut world, window, Exclusive);
-        let mut seen = [0; 8];
-        world.lock(0, window, TARGET, Exclusive).unwrap();
-        let put = world.put(0, window, TARGET, disp, &[9; 8]);
-        let got = world.get(0, window, TARGET, disp, &mut seen);
-        let unlocked = world.unlock(0, window, TARGET);
-        assert!(put.and(got).and(unlocked).is_err(), "{disp}");
+    for (disp, is_held) in
+        [57, 64, u64::MAX, u64::MAX - 7].into_iter().flat_map(|disp| [(disp, false), (disp, true)])
+    {
+        let (value, mut seen) = (4_u64.to_le_bytes(), [0; 8]);
+        for is_put in [false, true] {
+            repeat(&mut world, window, Exclusive);
+            world.lock(0, window, TARGET, Exclusive).unwrap();
+            if is_held {
+                world.put(0, window, TARGET, 0, &value).unwrap();
+            }
+            let posted = match is_put {
+                true => world.put(0, window, TARGET, disp, &[9; 8]),
+                false => world.get(0, window, TARGET, disp, &mut seen),
+            };
+            let unlocked = world.unlock(0, window, TARGET);
+            assert!(posted.is_err() || unlocked.is_err(), "{disp}, {is_held}, {is_put}");
+        }
         assert_eq!(world.memory(TARGET, window)[8..], [0; 56], "{disp}");
         assert_eq!(seen_by_another(&mut world, window), 4);
     }
     world.free(window).unwrap();
+    world.check_idle();
+}
+
+/// Epochs of another window within such an epoch, which are repeated as well: each ends, and its lock is free then.
+pub fn epochs_within_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let (mut world, outer) = world(make);
+    let inner = world.allocate(64);
+    for is_held in [true, false] {
+        repeat(&mut world, outer, Exclusive);
+        let value = 77_u64.to_le_bytes();
+        for round in 1..=3 {
+            world.lock(0, outer, TARGET, Exclusive).unwrap();
+            if is_held {
+                world.put(0, outer, TARGET, 0, &value).unwrap();
+            }
+            for _ in 0..round {
+                world.lock(0, inner, TARGET, Exclusive).unwrap();
+                world.put(0, inner, TARGET, 0, &value).unwrap();
+                world.unlock(0, inner, TARGET).unwrap();
+            }
+            world.put(0, outer, TARGET, 0, &value).unwrap();
+            world.unlock(0, outer, TARGET).unwrap();
+        }
+        assert_eq!([outer, inner].map(|window| seen_by_another(&mut world, window)), [77, 77]);
+    }
+    for window in [inner, outer] {
+        world.free(window).unwrap();
+    }
     world.check_idle();
 }
