@@ -118,7 +118,7 @@ fn who_waits_behind_a_repeated_epoch_is_woken() {
             world.lock(0, window, 2, lock_type).unwrap();
             world.put(0, window, 2, 0, &[1]).unwrap();
         };
-        for _ in 0..4 {
+        for _ in 0..8 {
             begin(&mut world);
             world.unlock(0, window, 2).unwrap();
         }

@@ -26,9 +26,12 @@ fn world<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) -> (World<E, B>, Win
     (world, window)
 }
 
-/// Epochs of rank 0 that are all the same, as many as make one be remembered.
+/// So many epochs in a row are enough that the next is one that is repeated: the first ones learn the target and its lock.
+const EPOCHS: u64 = 8;
+
+/// Epochs of rank 0 that are all the same.
 fn repeat<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId, lock_type: LockType) {
-    for value in 1..=4_u64 {
+    for value in 1..=EPOCHS {
         let (value, mut seen) = (value.to_le_bytes(), [0; 8]);
         world.lock(0, window, TARGET, lock_type).unwrap();
         world.put(0, window, TARGET, 0, &value).unwrap();
@@ -178,7 +181,7 @@ pub fn its_puts_and_gets_stay_inside<E: Endpoint, B: Bootstrap>(make: &impl Make
     for (disp, is_held) in
         [57, 64, u64::MAX, u64::MAX - 7].into_iter().flat_map(|disp| [(disp, false), (disp, true)])
     {
-        let (value, mut seen) = (4_u64.to_le_bytes(), [0; 8]);
+        let (value, mut seen) = (EPOCHS.to_le_bytes(), [0; 8]);
         for is_put in [false, true] {
             repeat(&mut world, window, Exclusive);
             world.lock(0, window, TARGET, Exclusive).unwrap();
@@ -193,7 +196,7 @@ pub fn its_puts_and_gets_stay_inside<E: Endpoint, B: Bootstrap>(make: &impl Make
             assert!(posted.is_err() || unlocked.is_err(), "{disp}, {is_held}, {is_put}");
         }
         assert_eq!(world.memory(TARGET, window)[8..], [0; 56], "{disp}");
-        assert_eq!(seen_by_another(&mut world, window), 4);
+        assert_eq!(seen_by_another(&mut world, window), EPOCHS);
     }
     world.free(window).unwrap();
     world.check_idle();
@@ -211,7 +214,7 @@ pub fn epochs_within_epochs<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
             if is_held {
                 world.put(0, outer, TARGET, 0, &value).unwrap();
             }
-            for _ in 0..round {
+            for _ in 0..round * EPOCHS {
                 world.lock(0, inner, TARGET, Exclusive).unwrap();
                 world.put(0, inner, TARGET, 0, &value).unwrap();
                 world.unlock(0, inner, TARGET).unwrap();
