@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use heap::Heap;
 use rma_conformance::behaviour::word_locks;
+use rma_conformance::imposed::{Imposed, WORD_BY_WORD};
 use rma_conformance::in_process::{self, InProcess};
 use rma_conformance::{suite, Spec, World};
 use rma_core::engine::{FenceAssert, PostAssert, StartAssert};
@@ -46,6 +47,24 @@ fn locked_by_words(spec: Spec) -> Spec {
 
 // What is different about these locks is beside the suites on the simulated fabric.
 suite!(mapped_word_locks, ShmWorld, |spec: Spec| world(locked_by_words(spec)), differ:
+    single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
+    lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
+    locked_or_exposed, ranges_known_late);
+
+type WordByWord = World<Imposed<ShmEndpoint>, InProcess>;
+
+fn word_by_word(spec: Spec) -> WordByWord {
+    HEAP.begin();
+    let options = Options { reach: Some(Reach::Mapped), ..Options::default() };
+    let mut ranks = 0..;
+    in_process::world(&locked_by_words(spec), LIMIT, || {
+        let endpoint = ShmEndpoint::open(&options).expect("the endpoint opens");
+        Imposed::new(endpoint, WORD_BY_WORD, ranks.next().expect("ranks do not end"))
+    })
+}
+
+// The same, and now and then one of a lock's two words is had and the other one not.
+suite!(mapped_word_by_word, WordByWord, word_by_word, differ:
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
     locked_or_exposed, ranges_known_late);

@@ -105,6 +105,22 @@ impl<E: Endpoint> Imposed<E> {
         Ok(Accepted::Tracked)
     }
 
+    /// The key that is wished for in place of this one.
+    fn wish(&self, key: RemoteKey) -> RemoteKey {
+        RemoteKey(key.0 ^ self.salt << KEY_BITS)
+    }
+
+    /// Swaps the first of several words, and sees what the second is.
+    fn swap_first(&mut self, to: PeerAddr, first: WordSwap, second: WordSwap) -> Option<Swapped> {
+        let swapped = self.inner.swap_now(to, [first])?;
+        if swapped.count == 0 {
+            return Some(swapped);
+        }
+        let look = WordSwap { into: second.from, ..second };
+        let seen = self.inner.swap_now(to, [look]).expect("the word beside it was swapped");
+        Some(Swapped { count: 1, other: if seen.count == 1 { second.from } else { seen.other } })
+    }
+
     /// Posts what is held for `peer`, or all, in random order, as far as the endpoint takes it.
     fn post_held(&mut self, peer: Option<PeerAddr>) {
         let mut first = 0;
@@ -168,9 +184,19 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         len: usize,
         key: RemoteKey,
     ) -> Result<Self::Region, ProviderError> {
-        let wish = RemoteKey(key.0 ^ self.salt << KEY_BITS);
         // SAFETY: by the caller's promise.
-        let inner = unsafe { self.inner.register(base, len, wish) }?;
+        let inner = unsafe { self.inner.register(base, len, self.wish(key)) }?;
+        Ok(ImposedRegion { inner, fabric: self.fabric })
+    }
+
+    unsafe fn register_near(
+        &mut self,
+        base: NonNull<u8>,
+        len: usize,
+        key: RemoteKey,
+    ) -> Result<Self::Region, ProviderError> {
+        // SAFETY: by the caller's promise.
+        let inner = unsafe { self.inner.register_near(base, len, self.wish(key)) }?;
         Ok(ImposedRegion { inner, fabric: self.fabric })
     }
 
@@ -359,7 +385,12 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
             return None;
         }
         let swaps = swaps.map(|swap| WordSwap { at: self.fabric.below(swap.at), ..swap });
-        self.inner.swap_now(to, swaps)
+        match swaps.as_slice() {
+            [first, second, ..] if self.fabric.halves_swaps && self.random.index(3) == 0 => {
+                self.swap_first(to, *first, *second)
+            }
+            _ => self.inner.swap_now(to, swaps),
+        }
     }
 
     fn may_tell(&self) -> bool {

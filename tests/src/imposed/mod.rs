@@ -22,6 +22,8 @@ pub enum Addresses {
 /// Which accumulates the fabric executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Atomics {
+    /// All that the endpoint does.
+    All,
     /// None, or only by software at the target, which the engine's packets do as well.
     None,
     /// All but products.
@@ -55,6 +57,9 @@ pub struct Fabric {
     pub data_bytes: usize,
     /// What remote addresses are.
     pub addresses: Addresses,
+    /// Of several words that are swapped together, now and then the first is alone, as if somebody had been in the way of the
+    /// next: processors that cannot swap both in one step leave that open.
+    pub halves_swaps: bool,
 }
 
 /// Amazon's EFA: reliable datagrams without any order of puts and gets, which may be emulated by packets.
@@ -70,6 +75,7 @@ pub const EFA: Fabric = Fabric {
     chooses_keys: true,
     data_bytes: 4,
     addresses: Addresses::Virtual,
+    halves_swaps: false,
 };
 
 /// HPE Slingshot: atomics by the NIC, one element each and no products, and addresses that count from 0.
@@ -85,6 +91,7 @@ pub const CXI: Fabric = Fabric {
     chooses_keys: true,
     data_bytes: 8,
     addresses: Addresses::Offsets,
+    halves_swaps: false,
 };
 
 /// PSM3: puts are active messages, ordered up to 4096 bytes only, which is no order at all for who may send more.
@@ -100,6 +107,7 @@ pub const PSM3: Fabric = Fabric {
     chooses_keys: false,
     data_bytes: 0,
     addresses: Addresses::Offsets,
+    halves_swaps: false,
 };
 
 /// Omni-Path by OPX: hardly anything is injected, nothing is ordered. What it does not promise either, packets in
@@ -119,6 +127,23 @@ pub const VERBS: Fabric = Fabric {
     chooses_keys: true,
     data_bytes: 4,
     addresses: Addresses::Virtual,
+    halves_swaps: false,
+};
+
+/// Shared memory of ranks of one host, with all that it can, and a processor that swaps one word at a time.
+pub const WORD_BY_WORD: Fabric = Fabric {
+    provider: "shm",
+    inject_bytes_max: usize::MAX,
+    message_bytes_max: usize::MAX,
+    pieces_max: (usize::MAX, usize::MAX),
+    order: Order { put_before_send: true, put_before_get: true },
+    put_completes: CompletionScope::Remote,
+    needs_target_progress: false,
+    atomics: Atomics::All,
+    chooses_keys: false,
+    data_bytes: 0,
+    addresses: Addresses::Offsets,
+    halves_swaps: true,
 };
 
 const NO_ORDER: Order = Order { put_before_send: false, put_before_get: false };
@@ -154,6 +179,7 @@ impl Fabric {
     fn native(&self, own: &NativeOps) -> NativeOps {
         let mut left = *own;
         match self.atomics {
+            Atomics::All => {}
             Atomics::None => left = NativeOps { put: own.put, get: own.get, ..NativeOps::default() },
             Atomics::WithoutProducts => {
                 let kept = !(1 << ReduceOp::Prod as u16);
