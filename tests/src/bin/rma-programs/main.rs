@@ -562,7 +562,10 @@ fn run(cli: &Cli) -> Result<(), String> {
             let what = match fault {
                 Fault::Engine(text) | Fault::Oracle(text) => text,
             };
-            let again = format!("rmarun -n {ranks} rma-programs --seeds 1 --from {seed}");
+            // Quoted, as the shell would end the command at the semicolon of `tcp;ofi_rxm`.
+            let provider = &job.provider().provider;
+            let again =
+                format!("rmarun -n {ranks} --provider '{provider}' rma-programs --seeds 1 --from {seed}");
             return Err(format!("program {seed} at rank {rank}: {what}\n  again: {again}"));
         }
     }
