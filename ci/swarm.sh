@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs random programs for as long as asked, with seeds that were not used before: on the simulated fabric with
-# few and with many ranks, with and without deaths, and with real processes over tcp, and on two hosts over shared memory
-# and tcp. Prints how to repeat what failed, and fails at the end if anything did.
+# few and with many ranks, with and without deaths, with real processes over shared memory, our own network provider and
+# tcp in turn, and on two hosts over shared memory and one of these networks. Prints how to repeat what failed, and fails
+# at the end if anything did.
 #
 #   ci/swarm.sh MINUTES
 set -euo pipefail
@@ -24,6 +25,9 @@ if ! ci/apart.sh a true 2>/dev/null; then
     is_apart=0
 fi
 
+# The providers of the processes on one host, which take turns.
+one_host=(shm net 'tcp;ofi_rxm')
+
 # A run every nanosecond for 500 years fits 64 bits, so no two runs share seeds.
 from="$(date +%s%N)"
 rounds=0
@@ -45,8 +49,12 @@ while ((SECONDS < end)); do
     round 400 "$bin/rma-sim" run --seeds 400 --from "$from" --keep-going
     round 20 "$bin/rma-sim" run --seeds 20 --from "$from" --ranks 65..256 --keep-going
     round 200 "$bin/rma-sim" run --seeds 200 --from "$from" --deaths --keep-going
+    # Few, as each takes up to half a minute.
+    round 4 "$bin/rma-sim" run --seeds 4 --from "$from" --ranks 65..256 --deaths --keep-going
+    # Two to five ranks; without a name it would be shared memory every time.
     ranks=$((2 + rounds % 4))
-    round 20 "$bin/rmarun" -n "$ranks" --timeout 600 "$bin/rma-programs" --seeds 20 --from "$from"
+    round 20 "$bin/rmarun" -n "$ranks" --timeout 600 --provider "${one_host[rounds % 3]}" \
+        "$bin/rma-programs" --seeds 20 --from "$from"
     if ((is_apart)); then
         # Two to four ranks on each host; every provider meets every pair of numbers.
         first=$((2 + rounds % 3)) second=$((2 + rounds / 3 % 3))

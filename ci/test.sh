@@ -205,7 +205,10 @@ export FI_OFI_RXM_MSG_RX_SIZE=256
 lane test 2700 cargo test --locked --workspace --no-fail-fast
 lane test-features 600 cargo test --locked -p rma --features tracing --test events
 lane sim 900 cargo run --locked --release -p rma-sim -- run --seeds 20000
+# The lane before never goes above 64 ranks.
+lane sim-many 300 cargo run --locked --release -p rma-sim -- run --ranks 65..256 --seeds 100
 lane sim-deaths 900 cargo run --locked --release -p rma-sim -- run --deaths --seeds 500
+lane sim-many-deaths 300 cargo run --locked --release -p rma-sim -- run --ranks 65..256 --deaths --seeds 3
 # Every interleaving of the small programs of two, three and four ranks, and where it was looked up what engines do,
 # that they do it (docs/model-checking.md).
 lane explore 600 cargo run --locked --release -p rma-sim -- explore
