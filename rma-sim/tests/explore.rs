@@ -72,6 +72,22 @@ fn the_page_shows_every_scenario() {
     }
 }
 
+/// What stands above the table is written together with it.
+#[test]
+fn the_page_adds_its_table_up() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.ends_with("| holds |"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    // States and transitions follow protocol, scenario, ranks and pool.
+    let sum = |column: usize| rows.iter().map(|row| row[column].parse::<u64>().unwrap()).sum::<u64>();
+    let (states, transitions) = (sum(5), sum(6));
+    let sums = format!("{} scenarios have {states} states and {transitions} transitions.", rows.len());
+    assert!(page.contains(&sums), "{sums}");
+}
+
 /// Elements run out where they are meant to: lock_all goes from its per-target protocol to that of the window.
 #[test]
 fn four_ranks_run_out_of_elements() {

@@ -39,7 +39,7 @@ pub(crate) struct Explore {
     /// Let engines make every choice, also where it is known what it does, and compare.
     #[arg(long)]
     check: bool,
-    /// Write the table into this page, between its marks: docs/model-checking.md.
+    /// Write the table and its sums into this page, between its marks: docs/model-checking.md.
     #[arg(long)]
     write: Option<PathBuf>,
     /// How many at a time.
@@ -65,16 +65,22 @@ impl Explore {
             return replay(&selected[0], schedule);
         }
         let start = Instant::now();
-        let (mut states, mut failed) = (0, 0);
+        let (mut states, mut transitions, mut executed, mut failed) = (0, 0, 0, 0);
         let mut table = String::from(HEAD);
         for (scenario, report) in selected.iter().zip(self.explore_all(&selected)) {
             states += report.states;
+            transitions += report.transitions;
+            executed += report.executed;
             failed += usize::from(matches!(report.outcome, Outcome::Violated { .. }));
             table.push_str(&report.row(scenario));
         }
         let seconds = start.elapsed().as_secs_f64();
         println!("{} scenarios, {states} states, {failed} violated, {seconds:.1} s", selected.len());
-        if let Some(Err(error)) = self.write.as_ref().map(|path| rewrite(path, &table)) {
+        let sums = format!(
+            "{} scenarios have {states} states and {transitions} transitions. Engines made {executed} of these.\n\n",
+            selected.len()
+        );
+        if let Some(Err(error)) = self.write.as_ref().map(|path| rewrite(path, &(sums + &table))) {
             eprintln!("explore: {error}");
             return ExitCode::from(1);
         }
