@@ -7,7 +7,7 @@ use rma_core::ids::Rank;
 use rma_core::lock::LockType;
 
 use crate::platform::{Arc, AtomicBool, Mutex, Ordering};
-use crate::{check, job, job_of, Part, Rig};
+use crate::{check, check_by_priority_too, job, job_of, Part, Rig};
 
 /// Schedules of each program.
 const SCHEDULES: usize = 300;
@@ -32,7 +32,7 @@ fn part(body: impl FnOnce(&Rig) + Send + 'static) -> Part {
 /// Shows: MPI_Fetch_and_op, MPI-4.1 13.7.1, seed: PUT/GET/ACC + PUT/GET/ACC.
 #[test]
 fn operation_and_operation() {
-    check(SCHEDULES, || {
+    check_by_priority_too(SCHEDULES, || {
         let tickets = Arc::new(Mutex::new(Vec::new()));
         let draw = |tickets: &Arc<Mutex<Vec<u64>>>| {
             let tickets = Arc::clone(tickets);
@@ -58,7 +58,7 @@ fn operation_and_operation() {
 /// Shows: MPI_Win_fence, MPI-4.1 13.5.1, seed: PUT/GET/ACC + WIN_FENCE.
 #[test]
 fn operation_and_fence() {
-    check(SCHEDULES, || {
+    check_by_priority_too(SCHEDULES, || {
         let both_in = Arc::new(shuttle::sync::Barrier::new(2));
         let wait = Arc::clone(&both_in);
         let poster = part(move |rig| {
@@ -92,7 +92,7 @@ fn operation_and_fence() {
 /// Shows: MPI_Win_flush, MPI-4.1 13.5.4, seed: PUT/GET/ACC + WIN_FLUSH.
 #[test]
 fn operation_and_flush() {
-    check(SCHEDULES, || {
+    check_by_priority_too(SCHEDULES, || {
         let poster = part(|rig| {
             for value in 1..5 {
                 rig.add(1, 0);
@@ -146,7 +146,7 @@ fn flush_beside_who_never_stops() {
 /// Shows: MPI_Win_flush, MPI-4.1 13.5.4, seed: WIN_FLUSH + WIN_FLUSH.
 #[test]
 fn flush_and_flush() {
-    check(2 * SCHEDULES, || {
+    check_by_priority_too(2 * SCHEDULES, || {
         let flusher = |kind: usize| {
             part(move |rig| {
                 rig.add(1, 0);

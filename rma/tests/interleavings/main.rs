@@ -36,6 +36,7 @@ use rma_core::op::ReduceOp;
 use rma_core::wire::OpKind;
 use rma_sim::{FabricConfig, SimFabric};
 use shuttle::rand::Rng;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 
 use endpoint::ModelEndpoint;
 use error::Result;
@@ -44,6 +45,9 @@ use runtime::{agent::Agent, Core, PendingOperation};
 
 /// Steps after which an execution is reported as one that never ends.
 const STEPS_MAX: usize = 400_000;
+
+/// Mistakes that need so many steps in a certain order are looked for: priorities change once less.
+const PRIORITY_DEPTH: usize = 4;
 
 /// A thread's part of a program.
 type Part = Box<dyn FnOnce(&Rig) + Send>;
@@ -57,10 +61,22 @@ pub(crate) struct Rig {
 
 /// Runs `program`, which is one execution, under `schedules` schedules drawn at random.
 pub(crate) fn check(schedules: usize, program: impl Fn() + Send + Sync + 'static) {
+    check_with(RandomScheduler::new(schedules), program);
+}
+
+/// The same, and under as many in which threads have priorities: one goes as far as it can while the others
+/// stand still, which chance hardly ever lets happen. Not for a thread that goes on until another one has got somewhere.
+pub(crate) fn check_by_priority_too(schedules: usize, program: impl Fn() + Send + Sync + 'static) {
+    let program = Arc::new(program);
+    let again = Arc::clone(&program);
+    check(schedules, move || program());
+    check_with(PctScheduler::new(PRIORITY_DEPTH, schedules), move || again());
+}
+
+fn check_with(scheduler: impl Scheduler + 'static, program: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     config.max_steps = shuttle::MaxSteps::FailAfter(STEPS_MAX);
-    let scheduler = shuttle::scheduler::RandomScheduler::new(schedules);
     shuttle::Runner::new(scheduler, config).run(program);
 }
 
