@@ -7,6 +7,7 @@ use rma_core::error::{Call, ErrorClass, RmaError, Rule};
 use rma_core::ids::Rank;
 use rma_core::info::{AccumulateOps, AccumulateOrdering, Flavor, LockProtocol, MemoryModel, WindowOptions};
 use rma_core::lock::LockType::{Exclusive, Shared};
+use rma_core::op::ReduceOp;
 use rma_core::path::Path;
 use rma_core::provider::Endpoint;
 
@@ -217,7 +218,8 @@ pub fn attributes_are_what_was_given<E: Endpoint, B: Bootstrap>(make: &impl Make
     assert_eq!(world.engines[0].window_attributes(window), None);
 }
 
-/// The separate model can be asked for, by setting and by window; everything works in it.
+/// The separate model can be asked for, by setting and by window; every kind of operation works in it. What a rank
+/// stores is others' to read after sync under its own lock, and what they write is its own to load after another one.
 ///
 /// Shows: MPI_WIN_MODEL, MPI-4.1 13.4, lecture: memory models.
 pub fn the_separate_model_can_be_chosen<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
@@ -227,11 +229,32 @@ pub fn the_separate_model_can_be_chosen<E: Endpoint, B: Bootstrap>(make: &impl M
     let unified = WindowOptions { model: Some(MemoryModel::Unified), ..DEFAULT };
     let other = world.allocate_with(64, &unified);
     assert_eq!(world.engines[1].window_attributes(other).unwrap().model, MemoryModel::Unified);
+    let (base, _) = world.engines[1].window_memory(window).unwrap();
     let data = pattern(8, 3);
-    world.lock(0, window, 1, Shared).unwrap();
-    world.put(0, window, 1, 0, &data).unwrap();
-    world.unlock(0, window, 1).unwrap();
-    assert_eq!(world.memory(1, window)[..8], data);
+    for round in 0..3_u64 {
+        let (stored, count) = (100 + round, 5 * round);
+        world.lock(1, window, 1, Exclusive).unwrap();
+        // SAFETY: inside of the window, aligned, and under its exclusive lock.
+        unsafe { base.cast::<u64>().write_volatile(stored) };
+        world.engines[1].sync(window).unwrap();
+        world.unlock(1, window, 1).unwrap();
+        let (mut got, mut fetched) = ([0; 8], [0; 8]);
+        world.lock(0, window, 1, Exclusive).unwrap();
+        world.get(0, window, 1, 0, &mut got).unwrap();
+        world.put(0, window, 1, 8, &data).unwrap();
+        let [two, three] = [2u64, 3].map(u64::to_le_bytes);
+        world.accumulate(0, window, 1, 16, &two, Dtype::U64, ReduceOp::Sum).unwrap();
+        // Of one element: fetch_and_op.
+        world.get_accumulate(0, window, 1, 16, &three, &mut fetched, Dtype::U64, ReduceOp::Sum).unwrap();
+        world.unlock(0, window, 1).unwrap();
+        assert_eq!([got, fetched].map(u64::from_le_bytes), [stored, count + 2]);
+        world.lock(1, window, 1, Exclusive).unwrap();
+        world.engines[1].sync(window).unwrap();
+        assert_eq!(world.memory(1, window)[8..16], data);
+        assert_eq!(world.word(1, window, 16), count + 5);
+        world.unlock(1, window, 1).unwrap();
+    }
+    world.check_idle();
 }
 
 /// sync is legal in lock and lock_all epochs, completes nothing, and is an error elsewhere.

@@ -175,6 +175,45 @@ pub fn no_check_needs_no_notice<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
     world.check_idle();
 }
 
+/// NOSTORE and NOPUT say nothing about notices: what is issued before the post waits for it, and results are the same.
+///
+/// Shows: MPI_MODE_NOSTORE/post, MPI_MODE_NOPUT/post, MPI-4.1 13.5.5, rule: asserts-are-hints.
+pub fn other_promises_need_the_notice<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = world.allocate(64);
+    let group = world.group(&[0]);
+    let mut last_put = 0;
+    for (round, (no_store, no_put)) in
+        (1u64..).zip([(true, false), (true, true), (false, false), (false, true)])
+    {
+        world.start(0, window, &[1, 2]).unwrap();
+        let (data, mut got) = (round.to_le_bytes(), [0xff; 8]);
+        match no_put {
+            false => world.put(0, window, 1, 0, &data).unwrap(),
+            true => world.get(0, window, 1, 0, &mut got).unwrap(),
+        }
+        world.settle();
+        assert_ne!(world.engines[0].window_state(window), Some(WindowState::PscwGranted), "round {round}");
+        assert_eq!(world.word(1, window, 0), last_put, "nothing was put before the post of round {round}");
+        assert_eq!(got, [0xff; 8], "nothing was got before the post of round {round}");
+        for target in [1, 2] {
+            let assert = PostAssert { no_check: false, no_store, no_put };
+            let started = world.engines[target as usize].start_post(window, &group, assert);
+            world.wait(target, started).unwrap();
+        }
+        world.complete(0, window).unwrap();
+        for target in [1, 2] {
+            world.wait_exposed(target, window).unwrap();
+        }
+        match no_put {
+            false => last_put = round,
+            true => assert_eq!(u64::from_le_bytes(got), last_put, "round {round}"),
+        }
+        assert_eq!(world.word(1, window, 0), last_put, "round {round}");
+    }
+    world.check_idle();
+}
+
 /// NOCHECK at the origin alone, against the rules: the notice that comes all the same is about this epoch, and is gone with
 /// it. Nobody takes it for the next epoch's.
 ///
