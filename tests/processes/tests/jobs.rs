@@ -168,6 +168,17 @@ fn with_ghosts() {
     }
 }
 
+/// A timer interrupts every rank, whose handler serves the others.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[test]
+fn with_signals() {
+    let signal = ("RMA_PROGRESS", "signal");
+    for provider in ["shm", "net", "tcp;ofi_rxm"] {
+        passes(3, provider, &[signal]);
+        passes(2, provider, &[signal, FORCED]);
+    }
+}
+
 #[test]
 fn a_failure_names_the_behaviour_and_the_rank() {
     let output = job(3, "net", &[], &["--only", "fails_on_purpose", "--limit", "60"]);
