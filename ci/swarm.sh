@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs random programs for as long as asked, with seeds that were not used before: on the simulated fabric with
-# few and with many ranks, with and without deaths, with real processes over shared memory, our own network provider and
-# tcp in turn, and on two hosts over shared memory and one of these networks. Prints how to repeat what failed, and fails
-# at the end if anything did.
+# few and with many ranks, with and without deaths, with real processes over shared memory, `net` and tcp in turn, and
+# on two hosts over shared memory and one of these networks. Prints how to repeat what failed, and fails at the end if
+# anything did.
 #
 #   ci/swarm.sh MINUTES
 set -euo pipefail

@@ -65,7 +65,8 @@ pub(crate) fn check(schedules: usize, program: impl Fn() + Send + Sync + 'static
 }
 
 /// The same, and under as many in which threads have priorities: one goes as far as it can while the others
-/// stand still, which chance hardly ever lets happen. Not for a thread that goes on until another one has got somewhere.
+/// stand still, which chance hardly ever lets happen. Not for a thread that goes on until another one has got
+/// somewhere.
 pub(crate) fn check_by_priority_too(schedules: usize, program: impl Fn() + Send + Sync + 'static) {
     let program = Arc::new(program);
     let again = Arc::clone(&program);
