@@ -26,6 +26,7 @@ mod last_words;
 mod launch;
 mod member;
 pub mod neighbours;
+mod part;
 mod reach;
 mod requests;
 mod single;
@@ -38,6 +39,7 @@ use rma_core::bootstrap::{AddressBytes, Bootstrap, BootstrapError, Lookup};
 use rma_core::ids::Rank;
 
 pub use client::LauncherClient;
+pub use part::{Part, PartMember, Whole};
 pub use pmi::PmiClient;
 pub use pmix::PmixClient;
 pub use single::SingleProcess;
@@ -71,6 +73,8 @@ pub enum JobBootstrap {
     Pmi(Box<PmiClient>),
     /// Started by nobody in particular: a job of one rank.
     Single(SingleProcess),
+    /// Split off another job.
+    Part(Box<Part>),
 }
 
 /// Finds out from the environment and the settings file how this process was started and joins its
@@ -137,6 +141,7 @@ impl JobBootstrap {
             Self::Pmix(client) => &**client,
             Self::Pmi(client) => &**client,
             Self::Single(single) => single,
+            Self::Part(part) => &**part,
         }
     }
 
@@ -146,6 +151,7 @@ impl JobBootstrap {
             Self::Pmix(client) => &mut **client,
             Self::Pmi(client) => &mut **client,
             Self::Single(single) => single,
+            Self::Part(part) => &mut **part,
         }
     }
 
@@ -159,6 +165,7 @@ impl JobBootstrap {
                 pmi::Version::Two => "PMI-2".to_owned(),
             },
             Self::Single(_) => "none, a job of one rank".to_owned(),
+            Self::Part(_) => "none, a part of another job".to_owned(),
         }
     }
 
@@ -176,6 +183,11 @@ impl JobBootstrap {
     pub fn local_ranks(&self) -> Option<Vec<Rank>> {
         let (rank, size, count) = (self.rank().0, self.size(), self.local_size());
         neighbours::of_job(rank, size, count, self.member().local_ranks())
+    }
+
+    /// Whether it is some ranks of another job, whom no launcher knows as a job.
+    pub fn is_part(&self) -> bool {
+        matches!(self, Self::Part(_))
     }
 
     /// Whether all ranks of the job run on this host.

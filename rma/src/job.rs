@@ -1,5 +1,7 @@
 //! A job: this process, the others, and what they share.
 
+mod split;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +63,7 @@ pub struct Job {
 /// One membership. Dropped in order: the agent ends, the engine closes its windows and the endpoint, and
 /// then memory that windows were made over is freed.
 struct Shared {
-    driver: Driver,
+    driver: Mutex<Driver>,
     core: Arc<Core>,
     kept: Mutex<Memories>,
     place: Place,
@@ -73,6 +75,11 @@ struct Shared {
     unserved: Said,
     launcher: String,
     description: Description,
+    /// The address of this host that was tried with other hosts, and the options, for parts.
+    host_address: Option<String>,
+    options: Options,
+    /// A part's. Dropped last: the whole job ends behind its parts.
+    origin: Option<split::Origin>,
 }
 
 /// Memory that windows were made over.
@@ -135,10 +142,10 @@ impl Job {
             eprintln!("rma: {warning}");
         }
         let engine = match child {
-            None => Engine::open(endpoint, bootstrap, options.config)?,
+            None => Engine::open(endpoint, bootstrap, options.config.clone())?,
             Some(child) => {
                 let link = child.join(bootstrap.rank().0, &at, host_address.as_deref())?;
-                Engine::open_with_ghost(endpoint, bootstrap, options.config, Box::new(link))?
+                Engine::open_with_ghost(endpoint, bootstrap, options.config.clone(), Box::new(link))?
             }
         };
         let core = Arc::new(Core::new(engine, options.timeout, options.host_processors)?);
@@ -146,8 +153,20 @@ impl Job {
         observation.start(&core)?;
         let kept = Mutex::new(Vec::new());
         events::joined(Rank(core.rank), core.size, &launcher, &description.provider, &description.candidates);
-        let unserved = Said::default();
-        let shared = Shared { driver, core, kept, place, neighbours, ghost, unserved, launcher, description };
+        let shared = Shared {
+            driver: Mutex::new(driver),
+            core,
+            kept,
+            place,
+            neighbours,
+            ghost,
+            unserved: Said::default(),
+            launcher,
+            description,
+            host_address,
+            options,
+            origin: None,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -297,6 +316,9 @@ impl Job {
         self.core().check_closed()?;
         let finalized = self.core().finalize(self.core().timeout());
         self.core().write_outputs(if finalized.is_ok() { "finalized" } else { "finalize has failed" });
+        if finalized.is_err() {
+            self.stay_for_the_living();
+        }
         finalized
     }
 
@@ -376,7 +398,7 @@ impl Drop for Shared {
         });
         // Then nobody but this value holds the engine, so that the fields are dropped in their order, unless it stays open:
         // then who keeps it drops the engine before the memory, too.
-        self.driver.stop();
+        self.driver.get_mut().unwrap_or_else(PoisonError::into_inner).stop();
         // What was lent the program may free when this returns.
         let may_stay = !self.core.has_lent_memory();
         if may_stay && is_aborted {

@@ -27,6 +27,7 @@
 //!   ([`Epoch::put_notify`], [`Window::wait_notification`]).
 //! * [`raw`] is the unsafe layer with MPI's own calls, for ports and bindings. Only there are shared and dynamic windows,
 //!   assertions (`no_check` and the others), `sync`, `set_info`, local flushes, `test_any`, `test_some` and `wait_some`.
+//! * [`Job::split`] makes jobs of some of the ranks, with windows of their own.
 //! * Misuse that the compiler cannot find is an [`Error`] that names the call, the state and the rule.
 //! * While the program is outside of the library, an agent thread serves the other ranks
 //!   (`RMA_PROGRESS=none` does without). It stands aside while the program makes progress itself.

@@ -350,6 +350,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.hear_of_losses(&mut self.windows)
     }
 
+    /// The ranks that are known to have died, in order.
+    pub fn losses(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.process.losses.ranks()
+    }
+
     /// Begins a barrier of all ranks of the job.
     ///
     /// # Errors

@@ -61,6 +61,7 @@ pub enum Call {
     SharedQuery,
     Attach,
     Detach,
+    Split,
 }
 
 impl Call {
@@ -122,6 +123,7 @@ impl Call {
             Self::SharedQuery => "shared_query",
             Self::Attach => "attach",
             Self::Detach => "detach",
+            Self::Split => "split",
         }
     }
 }

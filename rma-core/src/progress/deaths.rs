@@ -59,6 +59,11 @@ impl Losses {
         self.known.is_empty()
     }
 
+    /// Those ranks.
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.known.iter().map(|loss| loss.rank)
+    }
+
     /// Remembers a death, unless that takes more room and none may be made.
     fn add(&mut self, rank: Rank, code: FabricCode, may_grow: bool) {
         if let Err(place) = self.known.binary_search_by_key(&rank, |loss| loss.rank) {

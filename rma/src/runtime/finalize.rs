@@ -10,7 +10,7 @@ use rma_core::ids::WindowId;
 use super::wait::Awaited;
 use super::{Core, Phase};
 use crate::error::{Error, Result};
-use crate::platform::Engine;
+use crate::platform::{Engine, Instant};
 
 /// The barrier before it, under the name of the call that the program made.
 struct LastBarrier(SyncCall);
@@ -32,6 +32,38 @@ impl Awaited for LastBarrier {
         "the other ranks to finalize"
     }
 }
+
+/// A part's second barrier, which no launcher stands for. Whoever closes its endpoint has had it, so everybody has come to it,
+/// and has had the first: that somebody is gone ends it as well as that all have come, and so does the time that it may
+/// take where a fabric does not tell of such an end.
+struct Leave {
+    barrier: SyncCall,
+    until: Instant,
+}
+
+impl Awaited for Leave {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<std::result::Result<(), RmaError>> {
+        match engine.poll(&mut self.barrier) {
+            Poll::Pending if Instant::now() < self.until => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&self) -> Call {
+        Call::Finalize
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        None
+    }
+
+    fn waiting_for(&self, _: &Engine) -> &'static str {
+        "the other ranks to leave"
+    }
+}
+
+/// How long a part's rank waits at most for the others to know that all have come to its end.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// All ranks, as the launcher knows them.
 struct AllFinalized;
@@ -79,6 +111,14 @@ impl Core {
         }
         let mut guarded = self.enter_anyway();
         guarded.phase = Phase::Finalized;
+        if guarded.engine.bootstrap().is_part() {
+            // Where that fails somebody has left.
+            if let Ok(barrier) = guarded.engine.start_barrier() {
+                let until = Instant::now() + LEAVE_PATIENCE;
+                self.wait(guarded, &mut Leave { barrier, until }, None)?;
+            }
+            return barrier;
+        }
         let told = guarded.engine.bootstrap().finalize();
         told.map_err(|error| {
             self.fail(RmaError::Bootstrap { call: Call::Finalize, message: error.message })

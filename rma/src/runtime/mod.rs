@@ -24,9 +24,11 @@ mod timeline;
 mod turns;
 mod wait;
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use rma_core::error::{Call, RmaError};
+use rma_core::ids::Rank;
 use rma_core::provider::Endpoint;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -155,6 +157,8 @@ pub(crate) struct Core {
     timeout: Option<Duration>,
     pub(crate) rank: u32,
     pub(crate) size: u32,
+    /// Ranks of whose death the launcher has told, for the jobs that are parts of this one.
+    pub(crate) lost: Mutex<Vec<Rank>>,
 }
 
 impl Core {
@@ -196,6 +200,7 @@ impl Core {
             timeout,
             rank,
             size,
+            lost: Mutex::new(Vec::new()),
             guard: Guard::new(Guarded {
                 engine,
                 posts_left: POSTS_PER_PROGRESS,
@@ -243,8 +248,11 @@ impl Core {
     #[inline(never)]
     fn hear(&self, guarded: &mut Guarded) {
         guarded.engine.bootstrap().receive();
-        if guarded.engine.hear_of_losses() > 0 && guarded.sleeping.is_anybody() {
-            self.tell(guarded);
+        if guarded.engine.hear_of_losses() > 0 {
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = guarded.engine.losses().collect();
+            if guarded.sleeping.is_anybody() {
+                self.tell(guarded);
+            }
         }
     }
 
@@ -267,6 +275,11 @@ impl Core {
         self.has_failed.store(true, Ordering::Relaxed);
         events::failed(self.rank, &error);
         error.into()
+    }
+
+    /// Nobody waits for the other ranks when the job is dropped: they were told that it failed.
+    pub(crate) fn give_up(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
     }
 
     /// Whether a call has failed.

@@ -254,6 +254,10 @@ impl ModelBootstrap {
         Ok(())
     }
 
+    pub(crate) fn is_part(&self) -> bool {
+        false
+    }
+
     pub(crate) fn poll_all_finalized(&mut self) -> std::result::Result<bool, BootstrapError> {
         Ok(true)
     }
