@@ -13,12 +13,11 @@ use rma::{Error, Job, LockType, Rank, ReduceOp, RmaError, WindowOptions};
 /// Two hosts, whose ranks are 0, 2 and 4, and 1 and 3.
 const SPREAD: [&str; 6] = ["--launch-agent", APART, "--host", "first:3,second:2", "--map-by", "node"];
 
+/// A provider, variables, and options of the launcher.
+type Way = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
+
 /// Runs `body` in the ranks of jobs with these variables and options of the launcher.
-fn each_of(
-    (name, count): (&str, u32),
-    ways: &[(&str, &[(&str, &str)], &[&str])],
-    body: impl FnOnce(&Job) -> Result<(), Error>,
-) {
+fn each_of((name, count): (&str, u32), ways: &[Way], body: impl FnOnce(&Job) -> Result<(), Error>) {
     if is_rank() {
         return run_body(body);
     }
@@ -39,15 +38,13 @@ fn rows_and_columns() {
 /// The same whoever makes the job's progress.
 #[test]
 fn whoever_makes_the_jobs_progress() {
-    let progress = |how| [("RMA_PROGRESS", how)];
-    let [thread, ghost, none, signal] = ["thread", "ghost", "none", "signal"].map(progress);
-    let ways: &[(&str, &[(&str, &str)], &[&str])] = &[
-        ("shm", &thread, &[]),
-        ("net", &ghost, &[]),
-        ("shm", &ghost, &[]),
-        ("net", &none, &[]),
-        ("shm", &none, &[]),
-        ("net", &signal, &[]),
+    let ways: &[Way] = &[
+        ("shm", &[("RMA_PROGRESS", "thread")], &[]),
+        ("net", &[("RMA_PROGRESS", "ghost")], &[]),
+        ("shm", &[("RMA_PROGRESS", "ghost")], &[]),
+        ("net", &[("RMA_PROGRESS", "none")], &[]),
+        ("shm", &[("RMA_PROGRESS", "none")], &[]),
+        ("net", &[("RMA_PROGRESS", "signal")], &[]),
     ];
     each_of(("whoever_makes_the_jobs_progress", 6), ways, grid);
 }
@@ -58,7 +55,7 @@ fn parts_of_two_hosts() {
     if !is_rank() && !can_be_apart() {
         return;
     }
-    let ways: &[(&str, &[(&str, &str)], &[&str])] = &[("shm+net", &[], &SPREAD), ("net", &[], &SPREAD)];
+    let ways: &[Way] = &[("shm+net", &[], &SPREAD), ("net", &[], &SPREAD)];
     each_of(("parts_of_two_hosts", 5), ways, |job| {
         let host = job.split(Some(job.local_ranks().unwrap()[0].0), 0)?.unwrap();
         assert_eq!(host.members(), job.local_ranks());

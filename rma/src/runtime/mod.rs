@@ -14,6 +14,7 @@
 
 pub(crate) mod agent;
 mod agreement;
+mod close;
 mod contact;
 pub(crate) mod finalize;
 mod guard;
