@@ -544,6 +544,11 @@ impl NullBootstrap {
         Ok(())
     }
 
+    /// Nobody has split it off.
+    pub fn is_part(&self) -> bool {
+        false
+    }
+
     /// See [`NullBootstrap::finalize`].
     ///
     /// # Errors
