@@ -13,12 +13,12 @@ use rma_bootstrap::JobBootstrap;
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::counters::Counters;
-use rma_core::error::Call;
+use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
 use rma_core::provider::Endpoint as _;
 
 use crate::driver::Driver;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::events;
 use crate::fabric::{self, Description, FabricEndpoint, Opened};
 use crate::ghost::Child;
@@ -316,7 +316,7 @@ impl Job {
         self.core().check_closed()?;
         let finalized = self.core().finalize(self.core().timeout());
         self.core().write_outputs(if finalized.is_ok() { "finalized" } else { "finalize has failed" });
-        if finalized.is_err() {
+        if matches!(finalized.as_ref().map_err(Error::rma), Err(Some(RmaError::Peer { .. }))) {
             self.stay_for_the_living();
         }
         finalized
@@ -345,11 +345,15 @@ impl fmt::Debug for Job {
 impl Shared {
     /// Finalizes a job that is dropped without having been. `true`: it was aborted.
     fn end(&self) -> bool {
-        if self.core.is_finalized() || self.core.has_failed() || thread::panicking() {
+        let has_failed = self.core.has_failed();
+        // A part's process may live on, and no launcher tells the others that it has left the part.
+        if self.core.is_finalized() || has_failed && self.origin.is_none() || thread::panicking() {
             return false;
         }
         match self.core.finalize(Some(DROP_PATIENCE)) {
             Ok(()) => {}
+            // The program knows of its error.
+            Err(_) if has_failed => {}
             Err(error) if error.is_stalled() => {
                 let message = "the job was dropped without Job::finalize, and other ranks were still at work";
                 eprintln!("rma: rank {}: {message}", self.core.rank);

@@ -265,7 +265,8 @@ fn a_death_concerns_its_parts() {
     }
     let job = Job::init().unwrap();
     let part = job.split(Some(job.rank().0 % 2), 0).unwrap().unwrap();
-    let window = part.allocate::<u64>(1).unwrap();
+    // Its memory is this process's, and stays with the part.
+    let window = part.create(vec![0_u64]).unwrap();
     part.barrier().unwrap();
     job.barrier().unwrap();
     if job.rank() == DEAD {
@@ -284,9 +285,9 @@ fn a_death_concerns_its_parts() {
         about_the_dead(part.barrier());
         let target = Rank(2 - part.rank().0);
         window.lock(target, LockType::Exclusive, |epoch| epoch.put_value(0, 1)).unwrap();
-        // Its windows stay as long as they are not freed, also when one of the two has come to the end.
-        drop(window);
+        // It stays as long as it is not freed, also when one of the two has come to the end, and dropped it.
         about_the_dead(part.finalize());
+        drop(window);
     } else {
         for round in 0..20 {
             let said = [round];

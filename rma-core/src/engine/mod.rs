@@ -350,9 +350,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.hear_of_losses(&mut self.windows)
     }
 
-    /// The ranks that are known to have died, in order.
-    pub fn losses(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.process.losses.ranks()
+    /// The ranks whose processes have ended before their time, as the bootstrap has said, in order.
+    pub fn ended_ranks(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.process.losses.ended()
     }
 
     /// Begins a barrier of all ranks of the job.

@@ -59,9 +59,9 @@ impl Losses {
         self.known.is_empty()
     }
 
-    /// Those ranks.
-    pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.known.iter().map(|loss| loss.rank)
+    /// Those whose processes have ended.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.known.iter().filter(|loss| loss.has_ended).map(|loss| loss.rank)
     }
 
     /// Remembers a death, unless that takes more room and none may be made.

@@ -4,7 +4,6 @@
 //! others. Only the launcher does not know of it. What its ranks need of each other in the beginning they tell each other by
 //! a window of the whole job that is freed again, each in log2 P puts to ranks that it has to do with in barriers as well.
 
-use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rma_bootstrap::{JobBootstrap, Part, PartMember, Whole};
@@ -13,7 +12,7 @@ use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
 use rma_core::provider::Endpoint as _;
 
-use super::{Job, Memories, Place, Shared};
+use super::{Job, Place, Shared};
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::events;
@@ -26,10 +25,15 @@ use crate::runtime::Core;
 /// What a part knows of the job that it was split off.
 #[derive(Debug)]
 pub(super) struct Origin {
-    /// It stays as long as the part: the launcher knows the process by it.
-    whole: Job,
+    /// It stays as long as the part, the launcher knowing the process by it, unless the part outlives it.
+    whole: Mutex<Option<Job>>,
+    /// What the part's bootstrap asks; nobody is asked any more where the part outlives the whole.
+    link: Link,
     members: Arc<[Rank]>,
 }
+
+/// The whole job's engine, for as long as the part may ask it. It is held only under the lock.
+type Link = Arc<Mutex<Weak<Core>>>;
 
 /// What a rank wants of a split: color and key.
 type Wish = Option<(u32, i32)>;
@@ -71,8 +75,9 @@ impl Job {
     /// # Errors
     /// When a rank cannot open an endpoint or start an agent, has died, or cannot be reached any more.
     ///
-    /// After a death in a part its `finalize` waits for nobody and returns that error; its windows are served until the
-    /// job is over, as the living may go on with them.
+    /// After a death in a part its `finalize` waits for nobody and returns that error. Its windows are served until the process
+    /// ends then, as the living may go on with them; not so if a window was made over memory that the program has lent
+    /// ([`crate::raw`]), which it may free at once.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let wishes = gather(self, wish_to_bytes(color.map(|color| (color, key))))?;
         let members: Option<Arc<[Rank]>> = color.map(|color| members_of(&wishes, color).into());
@@ -110,16 +115,23 @@ impl Job {
     }
 
     /// A part that one of its ranks has not come to the end of, as it has died: those who are left may go on with each
-    /// other's windows, and no launcher says when all have come to its end. So it is served until the whole job is over.
+    /// other's windows, and no launcher says when all have come to its end. So all of it stays, and is served, until the
+    /// process ends; the whole job may end before.
     pub(super) fn stay_for_the_living(&self) {
-        let Some(origin) = &self.shared.origin else { return };
+        static LEFT: Mutex<Vec<Job>> = Mutex::new(Vec::new());
+        let Some(origin) = self.shared.origin.as_ref().filter(|_| !self.core().has_lent_memory()) else {
+            return;
+        };
         let mut driver = self.shared.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut driver = mem::replace(&mut *driver, Driver::None);
-        if let (Driver::None, Ok(thread)) = (&driver, Driver::start(self.core(), Progress::Thread, None)) {
-            driver = thread;
+        if let (Driver::None, Ok(thread)) = (&*driver, Driver::start(self.core(), Progress::Thread, None)) {
+            *driver = thread;
         }
-        let (core, kept) = self.shared.what_is_left();
-        origin.whole.keep(Box::new(Left { _driver: driver, _core: core, _kept: kept }));
+        drop(driver);
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(self.clone());
+        *origin.link.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
+        // Dropped behind the lock: it may be the last that holds it.
+        let whole = origin.whole.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(whole);
     }
 
     /// Opens this rank's endpoint in a part.
@@ -139,6 +151,9 @@ impl Job {
 
     /// Of these ranks, by their places, those on this host; `None` where nobody knows.
     fn neighbours_among(&self, members: &[Rank]) -> Option<Arc<[Rank]>> {
+        if members.len() == 1 {
+            return Some(Arc::new([Rank(0)]));
+        }
         let here = self.shared.neighbours.as_deref()?;
         let places = (0..).zip(members).filter(|(_, member)| here.contains(member));
         Some(places.map(|(place, _)| Rank(place)).collect())
@@ -170,7 +185,9 @@ impl Job {
         let neighbours = self.neighbours_among(&members);
         let place = self.place_among(&members, neighbours.as_deref());
         let Opened { endpoint, description, host_address } = opened;
-        let engine = Engine::open(endpoint, self.bootstrap_part(&members, records), options.config.clone())?;
+        let link = Arc::new(Mutex::new(Arc::downgrade(self.core())));
+        let bootstrap = self.bootstrap_part(&members, records, &link);
+        let engine = Engine::open(endpoint, bootstrap, options.config.clone())?;
         let core = Arc::new(Core::new(engine, options.timeout, options.host_processors)?);
         let progress = match options.progress {
             Progress::Signal | Progress::Ghost => Progress::Auto,
@@ -191,40 +208,44 @@ impl Job {
             description,
             host_address,
             options,
-            origin: Some(Origin { whole: self.clone(), members }),
+            origin: Some(Origin { whole: Mutex::new(Some(self.clone())), link, members }),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    fn bootstrap_part(&self, members: &[Rank], records: &[[u8; RECORD_BYTES]]) -> JobBootstrap {
+    fn bootstrap_part(&self, members: &[Rank], records: &[[u8; RECORD_BYTES]], link: &Link) -> JobBootstrap {
         let own = members.iter().position(|&member| member == self.rank()).unwrap_or(0) as u32;
         let named =
             |&rank: &Rank| PartMember { rank, address: address_of_bytes(&records[rank.0 as usize]).into() };
         let members = members.iter().map(named).collect();
-        let whole = Box::new(WholeJob { core: Arc::downgrade(self.core()), heard: Vec::new() });
-        let local = (self.local_rank(), self.local_size());
-        let job_id = format!("{}-part", self.core().enter_anyway().engine.bootstrap().job_id());
+        let driver = self.shared.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_agent = matches!(&*driver, Driver::Thread { .. });
+        drop(driver);
+        let whole = Box::new(WholeJob { link: Arc::clone(link), has_agent, heard: Vec::new() });
+        let mut guarded = self.core().enter_anyway();
+        let bootstrap = guarded.engine.bootstrap();
+        let local = (bootstrap.local_rank(), bootstrap.local_size());
+        let job_id = format!("{}-part", bootstrap.job_id());
         JobBootstrap::Part(Box::new(Part::new(own, members, local, job_id, whole)))
     }
 }
 
-/// A part that is served by nobody but its driver, which ends before the engine is dropped, and that before the memory.
-struct Left {
-    _driver: Driver,
-    _core: Arc<Core>,
-    _kept: Memories,
-}
-
 /// The whole job, as a part's bootstrap asks it.
 struct WholeJob {
-    core: Weak<Core>,
+    link: Link,
+    /// A thread of its own listens to the launcher.
+    has_agent: bool,
     /// The deaths that were told.
     heard: Vec<Rank>,
 }
 
 impl Whole for WholeJob {
     fn poll_lost(&mut self) -> Option<Rank> {
-        let core = self.core.upgrade()?;
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let core = link.upgrade()?;
+        if !self.has_agent {
+            core.hear_as_guest();
+        }
         let lost = core.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let next = *lost.iter().find(|rank| !self.heard.contains(rank))?;
         self.heard.push(next);
@@ -232,7 +253,8 @@ impl Whole for WholeJob {
     }
 
     fn abort(&mut self, code: i32, message: &str) -> std::result::Result<(), BootstrapError> {
-        match self.core.upgrade() {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        match link.upgrade() {
             Some(core) => core.enter_anyway().engine.bootstrap().abort(code, message),
             // Then the process has said its end, or is about to.
             None => Ok(()),

@@ -249,11 +249,13 @@ impl Core {
     #[inline(never)]
     fn hear(&self, guarded: &mut Guarded) {
         guarded.engine.bootstrap().receive();
-        if guarded.engine.hear_of_losses() > 0 {
-            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = guarded.engine.losses().collect();
-            if guarded.sleeping.is_anybody() {
-                self.tell(guarded);
-            }
+        let news = guarded.engine.hear_of_losses();
+        if guarded.engine.ended_ranks().next().is_some() {
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) =
+                guarded.engine.ended_ranks().collect();
+        }
+        if news > 0 && guarded.sleeping.is_anybody() {
+            self.tell(guarded);
         }
     }
 
@@ -278,9 +280,16 @@ impl Core {
         error.into()
     }
 
+    /// The same for a part of the job, unless somebody is at work.
+    pub(crate) fn hear_as_guest(&self) {
+        if let Some(mut guarded) = self.try_visit() {
+            self.hear(&mut guarded);
+        }
+    }
+
     /// Nobody waits for the other ranks when the job is dropped: they were told that it failed.
     pub(crate) fn give_up(&self) {
-        self.has_failed.store(true, Ordering::Relaxed);
+        self.enter_anyway().phase = Phase::Finalized;
     }
 
     /// Whether a call has failed.
