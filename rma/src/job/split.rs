@@ -56,6 +56,10 @@ impl Job {
     /// make the job's progress, a thread makes the part's. `RMA_TRACE` and `RMA_METRICS` are about the job alone. The part is
     /// to be finalized by all its ranks, or dropped, before the job is.
     ///
+    /// After a death in a part its `finalize` waits for nobody and returns that error. Its windows are served until the process
+    /// ends then, as the living may go on with them; not so if a window was made over memory that the program has lent
+    /// ([`crate::raw`]), which it may free at once.
+    ///
     /// ```
     /// use rma::{Job, Rank};
     ///
@@ -74,10 +78,6 @@ impl Job {
     ///
     /// # Errors
     /// When a rank cannot open an endpoint or start an agent, has died, or cannot be reached any more.
-    ///
-    /// After a death in a part its `finalize` waits for nobody and returns that error. Its windows are served until the process
-    /// ends then, as the living may go on with them; not so if a window was made over memory that the program has lent
-    /// ([`crate::raw`]), which it may free at once.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let wishes = gather(self, wish_to_bytes(color.map(|color| (color, key))))?;
         let members: Option<Arc<[Rank]>> = color.map(|color| members_of(&wishes, color).into());

@@ -259,7 +259,14 @@ impl Core {
         }
     }
 
-    /// The same for the agent, which does not tell itself to stay away.
+    /// The same for a part of the job, unless somebody is at work.
+    pub(crate) fn hear_as_guest(&self) {
+        if let Some(mut guarded) = self.try_visit() {
+            self.hear(&mut guarded);
+        }
+    }
+
+    /// Makes progress for the agent, which does not tell itself to stay away.
     pub(crate) fn progress_unnoticed(&self, guarded: &mut Guarded) -> usize {
         if guarded.engine.wants_time() {
             guarded.tell_time();
@@ -278,13 +285,6 @@ impl Core {
         self.has_failed.store(true, Ordering::Relaxed);
         events::failed(self.rank, &error);
         error.into()
-    }
-
-    /// The same for a part of the job, unless somebody is at work.
-    pub(crate) fn hear_as_guest(&self) {
-        if let Some(mut guarded) = self.try_visit() {
-            self.hear(&mut guarded);
-        }
     }
 
     /// Nobody waits for the other ranks when the job is dropped: they were told that it failed.
