@@ -350,9 +350,10 @@ export FI_UNIVERSE_SIZE=16 FI_OFI_RXM_MSG_RX_SIZE=256
 # An endpoint stays open as long as its process, and takes 60 MB: those of all tests are more than the guest has.
 part_contract_ofi() {
     export RMA_INTERFACE=veth0
-    # What libfabric's cache registers it registers for writing.
+    # What libfabric's cache registers it registers for writing. Who sleeps or dies has nothing to do with that.
     suite_apart ofi_contract verbs_rxm:: &&
-        FI_MR_CACHE_MONITOR=disabled suite_apart ofi_contract verbs_rxm_registered::
+        FI_MR_CACHE_MONITOR=disabled suite_apart ofi_contract verbs_rxm_registered::{a_large_,a_source_,a_wrong_key,an_endpoint_} \
+            verbs_rxm_registered::{flush_,keys_,line_1,line_3_every_tag,line_4_,line_5_,line_6_,line_7_,line_9_}
 }
 
 # An extract: the whole suite runs on ofi_rxm over another fabric, and an endpoint is slow to open here.

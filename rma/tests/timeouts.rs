@@ -50,7 +50,7 @@ fn stalls<T: std::fmt::Debug>(result: Result<T, Error>) -> Call {
 #[test]
 fn operations_that_are_waited_for_fail_and_leave_the_process_alone() {
     let name = "operations_that_are_waited_for_fail_and_leave_the_process_alone";
-    ranks_with(name, 2, &LIMIT, |job| {
+    ranks_at_once(name, 2, &LIMIT, |job| {
         let window = job.allocate::<u64>(2)?;
         while_locked(job, &window, || {
             stalls(window.lock_all(|epoch| {
@@ -71,7 +71,7 @@ fn operations_that_are_waited_for_fail_and_leave_the_process_alone() {
 
 #[test]
 fn the_next_call_ends_a_scope_that_took_too_long() {
-    ranks_with("the_next_call_ends_a_scope_that_took_too_long", 2, &LIMIT, |job| {
+    ranks_at_once("the_next_call_ends_a_scope_that_took_too_long", 2, &LIMIT, |job| {
         let window = job.allocate::<u64>(2)?;
         while_locked(job, &window, || {
             stalls(window.lock(HOLDER, LockType::Exclusive, |epoch| epoch.put(0, &[7])));
@@ -87,7 +87,7 @@ fn the_next_call_ends_a_scope_that_took_too_long() {
 
 #[test]
 fn free_ends_a_scope_that_took_too_long() {
-    ranks_with("free_ends_a_scope_that_took_too_long", 2, &LIMIT, |job| {
+    ranks_at_once("free_ends_a_scope_that_took_too_long", 2, &LIMIT, |job| {
         let (window, exposed) = (job.create(vec![0u64])?, job.allocate::<u64>(1)?);
         while_locked(job, &window, || {
             stalls(window.lock(HOLDER, LockType::Exclusive, |epoch| epoch.put(0, &[7])));
@@ -110,7 +110,7 @@ fn free_ends_a_scope_that_took_too_long() {
 #[test]
 fn locks_of_shared_memory_that_took_too_long_are_given_back() {
     let name = "locks_of_shared_memory_that_took_too_long_are_given_back";
-    ranks_with(name, 2, &LIMIT, |job| {
+    ranks_at_once(name, 2, &LIMIT, |job| {
         let window = RawWindow::allocate_shared(job, 8, 1, &WindowOptions::DEFAULT)?;
         let flags = job.allocate::<u64>(1)?;
         if job.rank() == HOLDER {
@@ -144,7 +144,7 @@ fn locks_of_shared_memory_that_took_too_long_are_given_back() {
 #[test]
 fn an_operation_to_oneself_says_that_the_own_post_is_missing() {
     let name = "an_operation_to_oneself_says_that_the_own_post_is_missing";
-    ranks_with(name, 1, &[("RMA_TIMEOUT", "5")], |job| {
+    ranks_at_once(name, 1, &[("RMA_TIMEOUT", "5")], |job| {
         let window = RawWindow::allocate(job, 8, 1)?;
         let own = job.group(&[job.rank()])?;
         let source = [5u8; 8];

@@ -32,11 +32,32 @@ pub(crate) fn ranks_with(
         return run_body(body);
     }
     for provider in PROVIDERS {
-        let output = launch(name, count, provider, variables);
-        assert!(output.status.success(), "over {provider}: {}", text(&output));
-        // For `--nocapture`: what a run has measured.
-        println!("over {provider}: {}", String::from_utf8_lossy(&output.stdout));
+        succeeds_over(provider, name, count, variables);
     }
+}
+
+/// The same over all providers at once, for bodies that wait most of the time.
+pub(crate) fn ranks_at_once(
+    name: &str,
+    count: u32,
+    variables: &[(&str, &str)],
+    body: impl FnOnce(&Job) -> Result<(), Error>,
+) {
+    if is_rank() {
+        return run_body(body);
+    }
+    std::thread::scope(|scope| {
+        for provider in PROVIDERS {
+            scope.spawn(move || succeeds_over(provider, name, count, variables));
+        }
+    });
+}
+
+fn succeeds_over(provider: &str, name: &str, count: u32, variables: &[(&str, &str)]) {
+    let output = launch(name, count, provider, variables);
+    assert!(output.status.success(), "over {provider}: {}", text(&output));
+    // For `--nocapture`: what a run has measured.
+    println!("over {provider}: {}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// Whether this process is a rank of a test's job.

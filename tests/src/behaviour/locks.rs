@@ -19,7 +19,7 @@ fn is_stuck<E: Endpoint, B: Bootstrap>(
     rank: u32,
     sync: &mut rma_core::engine::SyncCall,
 ) -> bool {
-    for _ in 0..20 {
+    for _ in 0..5 {
         world.settle();
         if let Poll::Ready(done) = world.engines[rank as usize].poll(sync) {
             done.unwrap();

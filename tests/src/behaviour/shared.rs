@@ -129,7 +129,7 @@ pub fn who_cannot_map_fails_all<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B
 /// Whether a call is not done although everything in flight has arrived.
 fn waits<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, rank: u32, sync: &mut SyncCall) -> bool {
     let mut waits = true;
-    for _ in 0..20 {
+    for _ in 0..5 {
         world.settle();
         waits &= world.engines[rank as usize].poll(sync).is_pending();
     }
