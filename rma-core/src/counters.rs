@@ -12,7 +12,8 @@ pub struct Counters {
     pub packets_received: [u64; PacketKind::COUNT],
     pub packet_bytes_sent: u64,
     pub packet_bytes_received: u64,
-    /// Native puts, gets and atomics posted to the fabric.
+    /// Native puts, gets and atomics posted to the fabric; and atomics of messages that this processor did in a neighbour's
+    /// memory.
     pub native_puts: u64,
     /// Of the puts, those whose data ended an epoch.
     pub native_puts_with_data: u64,

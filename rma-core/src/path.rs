@@ -29,13 +29,17 @@ const SWAP: u16 = 1 << 15;
 const COMPLETE: u16 = u16::MAX;
 
 /// The paths of one window. One atomicity domain for all accumulates that may meet at one location: either the
-/// fabric executes every one of them, or the target's CPU does. By default any two on one element type may
+/// fabric executes every one of them, or processors do, the target's, or a neighbour's by the same instructions. By default any two on one element type may
 /// meet, since a process's own keep their order whatever they do; so a type is the fabric's only if all that is
 /// defined for it is. `same_op` promises that none meets another reduction: then each has a domain of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Paths {
     pub(crate) put: bool,
     pub(crate) get: bool,
+    /// Whether this rank may do an atomic of one element that is a message by its own processor, where that reaches a
+    /// neighbour's memory: the target's, which executes messages, does it by the same instructions. Of elements in groups
+    /// (`mpi_accumulate_granularity`) it may not.
+    pub(crate) near_atomics: bool,
     /// Of each type the reductions, a bit each, and [`SWAP`], that are the fabric's.
     atomics: [u16; FABRIC_DTYPES],
 }
@@ -52,6 +56,7 @@ impl Paths {
         if options.accumulate_granularity > FABRIC_ATOMIC_BYTES {
             return paths;
         }
+        paths.near_atomics = native.put;
         for dtype in Dtype::ALL.into_iter().filter(|&dtype| Self::is_exact(dtype)) {
             let is_single = options.accumulate_ops == AccumulateOps::SameOp;
             paths.atomics[dtype as usize] = match native.is_complete_for(dtype) {
@@ -86,12 +91,12 @@ impl Paths {
     }
 
     /// A number for the agreement: others with the same one have the same paths. Of fabrics that differ the
-    /// chance is 1 in 2^62 that this does not show.
+    /// chance is 1 in 2^61 that this does not show.
     pub(crate) fn digest(self) -> u64 {
         // FNV-1a, by 16 bits.
         let mix = |hash: u64, bits: &u16| (hash ^ u64::from(*bits)).wrapping_mul(0x100_0000_01b3);
         let atomics = self.atomics.iter().fold(0xcbf2_9ce4_8422_2325, mix);
-        u64::from(self.put) | u64::from(self.get) << 1 | atomics << 2
+        u64::from(self.put) | u64::from(self.get) << 1 | u64::from(self.near_atomics) << 2 | atomics << 3
     }
 
     /// Whether any operation is native, so that the window's memory must be registered.

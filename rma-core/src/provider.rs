@@ -512,7 +512,8 @@ pub unsafe trait Endpoint: Send {
         false
     }
 
-    /// The same of an atomic of one element; `op` says nothing of a swap. What a peer's processor would have to do it does not.
+    /// The same of an atomic of one element; `op` says nothing of a swap. What a peer's processor would have to do it does not;
+    /// it is atomic towards what that processor does on the same element by atomic instructions, as when it executes packets.
     ///
     /// # Safety
     /// During the call the operands that are used are readable, and the result is writable, for one element.

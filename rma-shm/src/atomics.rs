@@ -1,7 +1,7 @@
 //! Reductions on a peer's mapped memory, by this process's processor: the code is that of the target's
 //! engine.
 
-use core::sync::atomic::{fence, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 use core::{ptr, slice};
 
 use rma_core::dtype::Dtype;
@@ -59,13 +59,15 @@ pub(crate) unsafe fn now(
     at: RemoteAddr,
     (dtype, op): (Dtype, ReduceOp),
 ) -> bool {
-    if !matches!(dtype, Dtype::U64 | Dtype::I64) {
-        return false;
+    let is_word = matches!(dtype, Dtype::U64 | Dtype::I64);
+    if !is_word || op != ReduceOp::Sum && !matches!(atomic, Atomic::Swap { .. }) {
+        // SAFETY: the caller's promise.
+        return unsafe { other_now(peer, atomic, at, (dtype, op)) };
     }
     // SAFETY: by the caller's promise.
     let read = |from: *const u8| unsafe { from.cast::<u64>().read_unaligned() };
     let (before, into) = match atomic {
-        Atomic::Reduce { operand } if op == ReduceOp::Sum => {
+        Atomic::Reduce { operand } => {
             let addend = read(operand);
             let before = change_word(peer, at, |word| word.fetch_add(addend, Ordering::SeqCst));
             if before.is_some() && dtype == Dtype::U64 {
@@ -73,7 +75,7 @@ pub(crate) unsafe fn now(
             }
             return before.is_some();
         }
-        Atomic::Fetch { operand, result } if op == ReduceOp::Sum => {
+        Atomic::Fetch { operand, result } => {
             let addend = read(operand);
             (change_word(peer, at, |word| word.fetch_add(addend, Ordering::SeqCst)), result)
         }
@@ -85,13 +87,51 @@ pub(crate) unsafe fn now(
             };
             (change_word(peer, at, swap), result)
         }
-        Atomic::Reduce { .. } | Atomic::Fetch { .. } => return false,
     };
     if let Some(before) = before {
         // SAFETY: by the caller's promise.
         unsafe { into.cast::<u64>().write_unaligned(before) };
     }
     before.is_some()
+}
+
+/// [`now`] for what locks and counters are not: the types that one instruction of the processor takes, and every reduction, by
+/// the code with which the owner's engine executes messages.
+///
+/// # Safety
+/// As [`now`].
+#[inline(never)]
+unsafe fn other_now(peer: &mut Peer, atomic: Atomic, at: RemoteAddr, (dtype, op): (Dtype, ReduceOp)) -> bool {
+    let len = dtype.size();
+    let Peer { head, lane, accesses, known, .. } = peer;
+    let Some(known) = known.iter().find(|known| known.key == at.key) else { return false };
+    let Ok(Place::Mapped(place)) = known.at(at.addr, len) else { return false };
+    // Sizes are powers of two.
+    if len > size_of::<u64>() || place.addr() & (len - 1) != 0 {
+        return false;
+    }
+    let is_done = guard::with(&head.busy(*lane), accesses, || {
+        if !known.is_there(head) {
+            return false;
+        }
+        // SAFETY: inside of a region, whose owner has agreed to such accesses, for as long as the guard is held.
+        let memory = unsafe { WindowMemory::new(place, len) };
+        fence(Ordering::Release);
+        // SAFETY: the caller's promise.
+        let done = unsafe { apply(&memory, atomic, len, dtype, op) };
+        match (atomic, op) {
+            // A store or a load alone orders nothing; everything else is an exchange.
+            (Atomic::Reduce { .. }, ReduceOp::Replace) | (Atomic::Fetch { .. }, ReduceOp::NoOp) => {
+                fence(Ordering::SeqCst);
+            }
+            _ => fence_behind_exchange(),
+        }
+        done.is_ok()
+    });
+    if let (true, Atomic::Reduce { .. }, Dtype::U64) = (is_done, atomic, dtype) {
+        peer.notify();
+    }
+    is_done
 }
 
 /// Swaps words, as [`change_word`] changes one, each if it is as expected, up to the first that is not. `None`: nothing has
@@ -263,7 +303,10 @@ unsafe fn swap_both(place: *mut u64, [first, second]: [WordSwap; 2]) -> Option<S
 /// An exchange is a full fence of these processors, and of others less.
 #[inline]
 fn fence_behind_exchange() {
-    if !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+    if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+        // For the compiler, where the exchange was told to order nothing.
+        compiler_fence(Ordering::SeqCst);
+    } else {
         fence(Ordering::SeqCst);
     }
 }

@@ -1,5 +1,5 @@
-//! Atomics on memory that neighbours have not mapped: a target that polls does them itself when it is asked, one that is away
-//! gets them as packets, and neither way loses or repeats one.
+//! Atomics that are messages, on neighbours. On memory that these have not mapped a target that polls does them itself when it is
+//! asked, one that is away gets them as packets, and neither way loses or repeats one. On memory that they have mapped they do them.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{is_rank, launch, run_body, text};
 use rma::raw::RawWindow;
-use rma::{Counters, Dtype, Error, Job, LockAllEpoch, Rank, ReduceOp, Window};
+use rma::{Complex, Counters, Dtype, Element, Error, Job, LockAllEpoch, Rank, ReduceOp, ValueIndex, Window};
 
 /// Over these ranks of one host share memory.
 const PROVIDERS: [&str; 2] = ["shm", "shm+net"];
@@ -118,6 +118,96 @@ fn nobody_is_asked_where_all_are_messages() {
     near("nobody_is_asked_where_all_are_messages", 2, &[("RMA_FORCE_MESSAGE_PATH", "1")], |job| {
         let is_enough = |counts: &Counters| counts.assists == 0 && counts.message_operations > 0;
         origin_and_target(job, is_enough, || {})
+    });
+}
+
+/// One atomic of each kind that is no swap, to a target that is not there; the element is what `of(3)` is afterwards.
+fn without_the_target<T: Element>(job: &Job, of: fn(u8) -> T, op: ReduceOp) -> Result<(), Error> {
+    let (window, over) = (job.allocate::<T>(1)?, job.allocate::<u64>(1)?);
+    if job.rank() == TARGET {
+        window.local().set(0, of(0))?;
+    }
+    job.barrier()?;
+    if job.rank() != TARGET {
+        window.lock_all(|epoch| {
+            // The lock, and where the window is.
+            epoch.get_value(TARGET, 0)?;
+            let before = job.counters();
+            assert_eq!(epoch.fetch_and_op(TARGET, 0, of(1), op)?, of(0));
+            let number = [of(2)];
+            epoch.batch(|batch| batch.accumulate(TARGET, 0, &number, op))?;
+            let cost = job.counters().since(&before);
+            assert_eq!(
+                (cost.native_atomics, packets(&cost), cost.assists),
+                (2, 0, 0),
+                "{}: {cost:?}",
+                T::DTYPE.name()
+            );
+            Ok(())
+        })?;
+        over.lock_all(|epoch| epoch.put_value(TARGET, 0, 1))?;
+    } else {
+        // No call of the library, so that nothing is done here.
+        while over.local().get(0)? == 0 {
+            std::thread::yield_now();
+        }
+    }
+    job.barrier()?;
+    assert!(job.rank() != TARGET || window.local().get(0)? == of(3));
+    over.free()?;
+    window.free().map(drop)
+}
+
+/// Beside a network integers are messages to ranks of other hosts; floats, pairs and complex numbers are everywhere.
+///
+/// Shows: MPI_Fetch_and_op, MPI_Accumulate, MPI_Win_allocate.
+#[test]
+fn atomics_on_mapped_memory_want_nothing_of_the_target() {
+    let name = "atomics_on_mapped_memory_want_nothing_of_the_target";
+    near(name, 2, &[("RMA_PROGRESS", "none")], |job| {
+        without_the_target(job, |number| number, ReduceOp::Sum)?;
+        without_the_target(job, |number| 100 * i16::from(number), ReduceOp::Sum)?;
+        without_the_target(job, u32::from, ReduceOp::Sum)?;
+        without_the_target(job, |number| i64::from(number) << 40, ReduceOp::Sum)?;
+        without_the_target(job, f32::from, ReduceOp::Sum)?;
+        without_the_target(job, |number| f64::from(number) / 4.0, ReduceOp::Sum)?;
+        let complex = |number| Complex { re: f32::from(number), im: -f32::from(number) };
+        without_the_target(job, complex, ReduceOp::Sum)?;
+        // The greatest is the last one.
+        without_the_target(job, |number| ValueIndex::new(i32::from(number.min(2)), 5), ReduceOp::MaxLoc)
+    });
+}
+
+/// The owner of an element that a neighbour's processor changes reads and writes all of it.
+///
+/// Shows: MPI_Accumulate, MPI_Win_allocate.
+#[test]
+fn owners_find_elements_of_two_parts_whole() {
+    near("owners_find_elements_of_two_parts_whole", 2, &[], |job| {
+        const TIMES: i32 = 20_000;
+        let (window, over) = (job.allocate::<ValueIndex<i32>>(1)?, job.allocate::<u64>(1)?);
+        let of = |number: i32| ValueIndex::new(number, -number);
+        let is_whole = |element: ValueIndex<i32>| element.index() == -element.value();
+        if job.rank() == TARGET {
+            let mut number = 0;
+            while over.local().get(0)? == 0 {
+                assert!(is_whole(window.local().get(0)?), "{:?}", window.local().get(0));
+                number += 1;
+                window.local().set(0, of(-number))?;
+            }
+        } else {
+            window.lock_all(|epoch| {
+                (1..=TIMES).try_for_each(|number| {
+                    let found = epoch.fetch_and_op(TARGET, 0, of(number), ReduceOp::Replace)?;
+                    assert!(is_whole(found), "{found:?}");
+                    Ok(())
+                })
+            })?;
+            over.lock_all(|epoch| epoch.put_value(TARGET, 0, 1))?;
+        }
+        job.barrier()?;
+        over.free()?;
+        window.free().map(drop)
     });
 }
 

@@ -1,9 +1,11 @@
-//! Atomics that are messages, which a neighbour does at once all the same, as long as it polls: its processor is asked in the
-//! place of a packet ([`Endpoint::assist`]).
+//! Atomics that are messages, which are done at once on a neighbour all the same: by this processor, where it reaches the memory
+//! ([`Endpoint::atomic_now`]); or by the neighbour's, which is asked in the place of a packet as long as it polls
+//! ([`Endpoint::assist`]).
 #![allow(unsafe_code)] // user buffers come as raw pointers
 
 use super::operation::Operation;
 use crate::bootstrap::Bootstrap;
+use crate::ids::PeerAddr;
 use crate::mutation::Mutation;
 use crate::progress::{DoneAtOnce, Process};
 use crate::provider::{Endpoint, RemoteAddr};
@@ -11,43 +13,91 @@ use crate::table::Direct;
 use crate::window::Window;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// Has the target do an atomic of one element that is a message. `false`: it has not, nothing happened, and a packet
-    /// has to do it.
+    /// Does an atomic of one element that is a message, or has the target do it. `false`: nothing happened, and a packet has to
+    /// do it.
     ///
     /// # Safety
     /// As for [`Engine::post`](super::Engine::post).
     #[inline(never)]
-    pub(super) unsafe fn ask_target(&mut self, w: &Window<E::Region>, t: u32, operation: &Operation) -> bool {
-        let &Operation { dtype, op, disp, len, .. } = operation;
-        let Some(atomic) = operation.atomic() else { return false };
-        let te = &self.targets[t];
-        let Some(Direct { peer, metadata, .. }) = te.direct else { return false };
+    pub(super) unsafe fn atomic_without_packet(
+        &mut self,
+        w: &Window<E::Region>,
+        t: u32,
+        operation: &Operation,
+    ) -> bool {
+        let &Operation { dtype, disp, len, .. } = operation;
+        let Some(Direct { peer, metadata, .. }) = self.targets[t].direct else { return false };
         let state = w.state();
-        // Of a window of which nothing is native the memory is not registered. In an epoch of start nobody waits for the
-        // packet, with which COMPLETE travels.
-        let is_possible = w.paths.put && state.may_issue() && !state.is_pscw() && len == dtype.size();
+        // Of a window of which nothing is native the memory is not registered.
+        let is_possible = w.paths.put && state.may_issue() && len == dtype.size();
         if !is_possible {
-            return false;
-        }
-        // So that whoever says that operations are complete ends the burst.
-        self.at_once = DoneAtOnce::UNFENCED;
-        let is_short = self.burst.go_on();
-        // Packets that wait or are under way come first, also those of an element that was given up.
-        let te = &self.targets[t];
-        let is_behind = !te.is_flushed() || te.requests > 0 || te.notes > 0 || !w.acks.is_empty();
-        if !is_short || (is_behind && !Mutation::AskedPastPackets.is_on()) {
             return false;
         }
         // What the target says of its window may be anything.
         let offset = disp.wrapping_mul(metadata.disp_unit.into());
         let at = RemoteAddr { addr: metadata.base.wrapping_add(offset), key: metadata.key };
+        let may_go = !self.is_behind_packets(w, t) || Mutation::AskedPastPackets.is_on();
+        let is_word = w.paths.near_atomics && len <= size_of::<u64>();
         // SAFETY: the caller's promise.
-        let is_done = unsafe { self.endpoint.assist(peer, atomic, at, dtype, op) };
+        let is_done = is_word && may_go && unsafe { self.atomic_by_processor((peer, at), operation) };
+        // In an epoch of start nobody waits for the packet, with which COMPLETE travels.
+        // SAFETY: as above.
+        let is_done =
+            is_done || !state.is_pscw() && unsafe { self.ask_target((peer, at), operation, may_go) };
         if is_done {
             self.shortcut.note_posted();
-            self.counters.assists += 1;
             self.counters.native_bytes += len as u64;
         }
+        is_done
+    }
+
+    /// Whether anything that was posted to the target before may still be executed there, also what an element that was given
+    /// up has left: accumulates of one origin are executed in order.
+    fn is_behind_packets(&self, w: &Window<E::Region>, t: u32) -> bool {
+        let te = &self.targets[t];
+        !te.is_flushed() || te.requests > 0 || te.notes > 0 || !w.acks.is_empty()
+    }
+
+    /// # Safety
+    /// As for [`Engine::post`](super::Engine::post).
+    unsafe fn atomic_by_processor(
+        &mut self,
+        (peer, at): (PeerAddr, RemoteAddr),
+        operation: &Operation,
+    ) -> bool {
+        let Some(atomic) = operation.atomic() else { return false };
+        let (dtype, op) = (operation.dtype, operation.op);
+        // SAFETY: the caller's promise; so for the other one, which looks the place up before.
+        let is_done = unsafe { self.endpoint.atomic_now(peer, atomic, at, dtype, op) }
+            || self.endpoint.reaches(peer, at)
+                // SAFETY: as above.
+                && unsafe { self.endpoint.atomic_now(peer, atomic, at, dtype, op) };
+        if is_done {
+            self.counters.native_atomics += 1;
+            // By line 16.
+            self.at_once = DoneAtOnce::FENCED;
+        }
+        is_done
+    }
+
+    /// # Safety
+    /// As for [`Engine::post`](super::Engine::post).
+    unsafe fn ask_target(
+        &mut self,
+        (peer, at): (PeerAddr, RemoteAddr),
+        operation: &Operation,
+        may_go: bool,
+    ) -> bool {
+        let Some(atomic) = operation.atomic() else { return false };
+        // So that whoever says that operations are complete ends the burst.
+        self.at_once = DoneAtOnce::UNFENCED;
+        let is_short = self.burst.go_on();
+        if !is_short || !may_go {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        let is_done = unsafe { self.endpoint.assist(peer, atomic, at, operation.dtype, operation.op) };
+        self.counters.assists += u64::from(is_done);
         is_done
     }
 }

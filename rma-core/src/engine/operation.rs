@@ -473,7 +473,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         let is_native = w.paths.of(kind, dtype, op) == Path::Native;
         if !is_transfer && !is_native {
             // SAFETY: the caller's promise.
-            return unsafe { self.ask_target(w, t, operation) };
+            return unsafe { self.atomic_without_packet(w, t, operation) };
         }
         // One element is one operation of the fabric; and what is complete at once is behind nothing but what failed.
         let is_one = is_transfer || (at_once && len == dtype.size() && te.native_outstanding() == 0);

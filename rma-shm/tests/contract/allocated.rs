@@ -291,4 +291,32 @@ fn atomics_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, (at, beside): (Re
     assert_eq!(before, 57);
     // SAFETY: as above.
     assert!(!unsafe { world.nodes[0].ep.atomic_now(peer, swap_back, beside, Dtype::U64, replace) });
+    others_now(world, peer, at);
+}
+
+/// What is no sum of words: other types and reductions, and what no instruction does. The word is 51 before and afterwards.
+fn others_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, at: RemoteAddr) {
+    let mut now = |dtype, op, operand: u64, addr| {
+        let mut before = [u64::MAX; 2];
+        // Operands wider than a word are not read, as nothing is done.
+        let (operand, result) = ((&raw const operand).cast(), before.as_mut_ptr().cast());
+        let (fetch, at) = (Atomic::Fetch { operand, result }, RemoteAddr { addr, ..at });
+        // SAFETY: both are there during the call.
+        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, fetch, at, dtype, op) };
+        is_done.then_some(before[0])
+    };
+    let there = at.addr;
+    let (real, sum) = (1.5_f64.to_bits(), 3.75_f64.to_bits());
+    assert_eq!(now(Dtype::U64, ReduceOp::Replace, real, there), Some(51));
+    assert_eq!(now(Dtype::F64, ReduceOp::Sum, 2.25_f64.to_bits(), there), Some(real));
+    assert_eq!(now(Dtype::F64, ReduceOp::Min, 1e9_f64.to_bits(), there), Some(sum));
+    assert_eq!(now(Dtype::F64, ReduceOp::NoOp, 0, there), Some(sum));
+    assert_eq!(now(Dtype::U64, ReduceOp::BitAnd, 0, there), Some(sum));
+    // A half of the word is an element, and the rest stays.
+    assert_eq!(now(Dtype::U16, ReduceOp::Max, 7, there + 2), Some(u64::MAX << 16));
+    assert_eq!(now(Dtype::U64, ReduceOp::Replace, 51, there), Some(7 << 16));
+    assert_eq!(now(Dtype::ComplexF32, ReduceOp::Sum, 0, there + 4), None, "no instruction covers it");
+    assert_eq!(now(Dtype::U128, ReduceOp::Sum, 0, there), None, "no instruction is as wide");
+    assert_eq!(now(Dtype::F64, ReduceOp::BitXor, 0, there), None, "no such reduction");
+    assert_eq!(now(Dtype::U64, ReduceOp::NoOp, 0, there), Some(51));
 }

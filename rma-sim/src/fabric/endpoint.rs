@@ -35,6 +35,8 @@ pub struct SimEndpoint {
     limits: Limits,
     native: NativeOps,
     pub(super) native_near: NativeOps,
+    /// Whether neighbours' memory is changed by this processor's instructions.
+    pub(super) maps_near: bool,
 }
 
 impl SimEndpoint {
@@ -44,7 +46,7 @@ impl SimEndpoint {
             (state.config.limits, state.config.native, state.config.near_locks)
         };
         let native_near = if near_locks { with_locks(native) } else { native };
-        Self { fabric, index, rank, limits, native, native_near }
+        Self { fabric, index, rank, limits, native, native_near, maps_near: near_locks }
     }
 
     fn post(&self, peer: PeerAddr, operation: Operation) -> Post {

@@ -77,7 +77,18 @@ impl SimEndpoint {
             Atomic::Fetch { .. } => NativeOps::has(&native.fetch_atomic, dtype, op),
             Atomic::Swap { .. } => native.compare_atomic & (1 << dtype as u32) != 0,
         };
-        is_native && !self.declines() && self.post_now(to, self.atomic_operation(atomic, at, dtype, op))
+        // Where the processor changes words, it changes whatever one of its instructions covers.
+        let is_covered = self.maps_near && dtype.size() <= size_of::<u64>();
+        let is_defined = match atomic {
+            Atomic::Swap { .. } => dtype.has_compare_and_swap(),
+            Atomic::Reduce { .. } | Atomic::Fetch { .. } => op.is_defined_for(dtype),
+        };
+        if !(is_native || is_covered && is_defined) || self.declines() {
+            return false;
+        }
+        let mut operation = self.atomic_operation(atomic, at, dtype, op);
+        operation.is_assisted = !is_native;
+        self.post_now(to, operation)
     }
 
     /// Swaps words, one after the other.

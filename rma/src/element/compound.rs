@@ -179,6 +179,18 @@ impl<V: IndexedValue> fmt::Debug for ValueIndex<V> {
     }
 }
 
+/// The word that an element of 8 bytes is, where it lies as one: a neighbour's processor changes it as a whole, and no guard
+/// keeps that away.
+///
+/// # Safety
+/// If the element is as large as a word, it is valid for atomic accesses.
+#[inline]
+unsafe fn word_of<'a, T>(at: *mut T) -> Option<&'a AtomicU64> {
+    let is_word = size_of::<T>() == size_of::<u64>() && at.addr() % size_of::<u64>() == 0;
+    // SAFETY: as large, aligned, and valid by the caller's promise.
+    is_word.then(|| unsafe { AtomicU64::from_ptr(at.cast()) })
+}
+
 /// Elements that are made of atomics of another type, one behind the other. Between the parts the guard keeps
 /// the engine away, which executes other ranks' accumulates.
 macro_rules! made_of {
@@ -190,6 +202,12 @@ macro_rules! made_of {
             #[inline]
             unsafe fn load(from: *mut Self) -> Self {
                 let mut value = Self::default();
+                // SAFETY: valid by the caller's promise.
+                if let Some(word) = unsafe { word_of(from) } {
+                    // SAFETY: `value` is as large, and initialised in all its bytes.
+                    unsafe { (&raw mut value).cast::<u64>().write_unaligned(word.load(Ordering::Relaxed)) };
+                    return value;
+                }
                 for part in 0..size_of::<Self>() / size_of::<$bits>() {
                     // SAFETY: a part of the element, valid by the caller's promise, and as every element of a
                     // window it is aligned for the atomic.
@@ -203,6 +221,12 @@ macro_rules! made_of {
 
             #[inline]
             unsafe fn store(to: *mut Self, value: Self) {
+                // SAFETY: valid by the caller's promise.
+                if let Some(word) = unsafe { word_of(to) } {
+                    // SAFETY: `value` is as large; no element has bytes that are not initialised.
+                    word.store(unsafe { (&raw const value).cast::<u64>().read_unaligned() }, Ordering::Relaxed);
+                    return;
+                }
                 for part in 0..size_of::<Self>() / size_of::<$bits>() {
                     // SAFETY: as in `load`.
                     let atomic = unsafe { <$atomic>::from_ptr(to.cast::<$bits>().wrapping_add(part)) };
