@@ -70,6 +70,9 @@ leave_out mistakes_do_not_compile "runs nothing, and compares with the messages 
 
 if [[ "$part" == bounded ]]; then
     tests=("${bounded[@]}")
+    for suite in data_ordered data_unordered local_completion target_progress forced_messages word_locks_alone neighbours_that_look; do
+        leave_out "$suite::" "differs from the suites that run in what the simulated fabric does, not in what memory it takes"
+    done
     if [[ "$sanitizer" == tsan ]]; then
         # The launcher of lane test starts the ranks: it takes longer to build than these tests take.
         cargo build --locked --quiet --workspace --bin rmarun

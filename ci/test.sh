@@ -2,6 +2,8 @@
 # Every test lane, one after the other; each has a time limit, and one that fails stops no other.
 # Fails at the end if a lane did, lists them, and says of each what failed. The last line, `N passed, N failed`,
 # sums what `cargo test` and the scripts with steps printed; a lane that fails without a failed test counts as one.
+# Where it has a time (RMA_TEST_SECONDS; in CI 5000) the last long lane, softroce, does what there is time for, and what it leaves
+# out is listed as skipped.
 #
 #   ci/test.sh              all lanes
 #   ci/test.sh LANE...      only these
@@ -13,7 +15,10 @@ export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 # What is built once is not built incrementally: what that keeps on disk is three times everything else (9 GB).
 if [[ -n "${CI:-}" ]]; then
     export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
+    # A slow machine takes twice as long as most do, and CI ends what takes 90 minutes.
+    RMA_TEST_SECONDS="${RMA_TEST_SECONDS:-5000}"
 fi
+all_seconds="${RMA_TEST_SECONDS:-}"
 
 wanted=("$@")
 ran=()
@@ -135,7 +140,23 @@ softroce() {
         skip softroce "$(tail -n 1 "$log")"
         return
     fi
-    lane softroce 2100 ci/softroce.sh
+    local guest=1800 enough=1800
+    if [[ -n "$all_seconds" ]]; then
+        # What it builds before takes two minutes; and a part that has begun is to end, of which the longest takes six.
+        guest=$((all_seconds - SECONDS - 150))
+        ((guest < 1800)) || guest=1800
+        enough=$((guest - 400))
+        if ((guest < 600)); then
+            skip softroce "only $((all_seconds - SECONDS)) s were left of $all_seconds s for all lanes, the machine being slow"
+            return
+        fi
+    fi
+    lane softroce "$((guest + 300))" env RMA_SOFTROCE_LIMIT="$guest" RMA_SOFTROCE_ENOUGH="$enough" ci/softroce.sh
+    local left
+    left="$(sed -n 's/^left out: \([a-z_]*\), as .*/\1/p' "$log" | sort -u | paste -sd' ')"
+    if [[ -n "$left" ]]; then
+        skipped_lanes+=("parts of softroce: $left (the time for all lanes was nearly over, the machine being slow)")
+    fi
 }
 
 bindings() {
@@ -204,11 +225,11 @@ second_libfabric
 export FI_OFI_RXM_MSG_RX_SIZE=256
 lane test 2700 cargo test --locked --workspace --no-fail-fast
 lane test-features 600 cargo test --locked -p rma --features tracing --test events
-lane sim 900 cargo run --locked --release -p rma-sim -- run --seeds 20000
+lane sim 900 cargo run --locked --release -p rma-sim -- run --seeds 10000
 # The lane before never goes above 64 ranks.
-lane sim-many 300 cargo run --locked --release -p rma-sim -- run --ranks 65..256 --seeds 100
+lane sim-many 300 cargo run --locked --release -p rma-sim -- run --ranks 65..256 --seeds 40
 lane sim-deaths 900 cargo run --locked --release -p rma-sim -- run --deaths --seeds 500
-lane sim-many-deaths 300 cargo run --locked --release -p rma-sim -- run --ranks 65..256 --deaths --seeds 3
+lane sim-many-deaths 300 cargo run --locked --release -p rma-sim -- run --ranks 65..256 --deaths --seeds 2
 # Every interleaving of the small programs of two, three and four ranks, and where it was looked up what engines do,
 # that they do it (docs/model-checking.md).
 lane explore 600 cargo run --locked --release -p rma-sim -- explore

@@ -61,6 +61,13 @@ pub(crate) fn switched(bits: u32) -> Config {
     }
 }
 
+/// Whether the switches that are on in `bits`, of so many, are tried. On a simulated fabric all combinations are; on a real one,
+/// where worlds take long to open, all, none, one alone, and all but one. Which it is shows the first world, of none.
+pub(crate) fn is_tried(bits: u32, switches: u32, is_real: bool) -> bool {
+    let on = bits.count_ones();
+    !is_real || on <= 1 || on + 1 >= switches
+}
+
 /// Bytes that differ from place to place and from seed to seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
