@@ -128,8 +128,7 @@ suite!(neighbours_that_look, SimWorld, |spec: Spec| world(locked_by_choice(spec)
 }), differ:
     single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, every_switch_has_a_price,
     lock_all_touches_only_its_targets, one_call_issues_for_its_target_or_its_window, the_threshold_ends_the_waiting,
-    locked_or_exposed, ranges_known_late, order_among_packets_is_free, closing_fence, costs_with_results,
-    results_without_order_carry_the_acknowledgement, targets_are_flushed_together);
+    locked_or_exposed, ranges_known_late, order_among_packets_is_free, closing_fence, costs_with_results);
 
 fn locked_by_choice(spec: Spec) -> Spec {
     spec.with(|config| config.lock_protocol = LockProtocol::Auto)

@@ -125,6 +125,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         true
     }
 
+    /// Row LOCK_ALL of docs/shared-memory.md: the own share is taken by a swap, or is held already by an epoch that took it so;
+    /// those of others are taken by the operations that want them.
     #[inline(never)]
     fn lock_all_by_words(&mut self, w: &mut Window<E::Region>) -> bool {
         if w.state() != WindowState::Unset || w.exposure.is_open() || w.flavor == Flavor::Shared {

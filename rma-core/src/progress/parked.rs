@@ -103,7 +103,7 @@ fn learn_other(counters: &mut Counters, near: &mut NearTarget, swaps: &[Swap], d
     done.count
 }
 
-/// Tries to take a lock at once.
+/// Tries to take a lock at once. The swap is a full barrier: row LOCK of docs/shared-memory.md.
 #[inline(always)]
 pub(super) fn take(
     (endpoint, counters): (&mut impl Endpoint, &mut Counters),
@@ -133,7 +133,7 @@ pub(super) fn take(
     Taken::Nothing
 }
 
-/// The same in one try, with the put that wants the lock behind it, as [`swap_and_put`].
+/// The same in one try, with the put that wants the lock behind it, as [`swap_and_put`]; row LOCK.
 ///
 /// # Safety
 /// The source is readable.
@@ -153,7 +153,7 @@ pub(super) unsafe fn take_and_put(
     }
 }
 
-/// Gives it back, as [`swap`].
+/// Gives it back, as [`swap`]. What was put or stored before is in front of the swap: row UNLOCK.
 #[inline(always)]
 pub(super) fn leave(
     by: (&mut impl Endpoint, &mut Counters),

@@ -111,7 +111,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         match leave(by, near, *place, (Claim::of(*lock_type, false), self.rank)) {
             Some(Ok(())) => {
                 self.steps_at_once += 1;
-                // A swap is a full fence.
+                // A swap is a full fence: row UNLOCK of docs/shared-memory.md.
                 self.on_full_fence();
                 *stage = RepeatedStage::Ended;
                 true

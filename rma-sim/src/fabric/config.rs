@@ -66,7 +66,8 @@ pub struct FabricConfig {
     /// Such ranks have, whatever `native` says, the atomics by which they lock each other's windows ([`native_locks`]). Not
     /// where `near_ranks` is 0: each is a neighbour of its own at least.
     pub near_locks: bool,
-    /// Of a thousand times that such a rank is asked to do an atomic by itself, how many it does it.
+    /// Of a thousand times that such a rank is asked to do an atomic by itself, how many it does it. 0: nobody is asked, and with
+    /// `near_locks` such ranks have mapped each other's memory, and do what an instruction of the processor does.
     pub assist_per_mille: u32,
     /// How long messages take.
     pub model: NetworkModel,

@@ -41,12 +41,11 @@ pub struct SimEndpoint {
 
 impl SimEndpoint {
     pub(super) fn new(fabric: SimFabric, index: usize, rank: u32) -> Self {
-        let (limits, native, near_locks) = {
-            let state = fabric.state();
-            (state.config.limits, state.config.native, state.config.near_locks)
-        };
-        let native_near = if near_locks { with_locks(native) } else { native };
-        Self { fabric, index, rank, limits, native, native_near, maps_near: near_locks }
+        let config = fabric.state().config.clone();
+        let (limits, native) = (config.limits, config.native);
+        let native_near = if config.near_locks { with_locks(native) } else { native };
+        let maps_near = config.near_locks && config.assist_per_mille == 0;
+        Self { fabric, index, rank, limits, native, native_near, maps_near }
     }
 
     fn post(&self, peer: PeerAddr, operation: Operation) -> Post {
