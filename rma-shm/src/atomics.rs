@@ -13,7 +13,7 @@ use crate::attach::Direction;
 use crate::error::{NOT_OFFERED, NO_REGION};
 use crate::guard;
 use crate::pair;
-use crate::peer::{Peer, Place};
+use crate::peer::{Known, Peer, Place};
 use crate::transfer;
 
 /// Whether the processor has atomics for elements there; also where nothing is, which is found out later.
@@ -103,35 +103,14 @@ pub(crate) unsafe fn now(
 #[inline(never)]
 unsafe fn other_now(peer: &mut Peer, atomic: Atomic, at: RemoteAddr, (dtype, op): (Dtype, ReduceOp)) -> bool {
     let len = dtype.size();
-    let Peer { head, lane, accesses, known, .. } = peer;
-    let Some(known) = known.iter().find(|known| known.key == at.key) else { return false };
+    let Some(&known) = peer.known.iter().find(|known| known.key == at.key) else { return false };
     let Ok(Place::Mapped(place)) = known.at(at.addr, len) else { return false };
     // Sizes are powers of two.
     if len > size_of::<u64>() || place.addr() & (len - 1) != 0 {
         return false;
     }
-    let is_done = guard::with(&head.busy(*lane), accesses, || {
-        if !known.is_there(head) {
-            return false;
-        }
-        // SAFETY: inside of a region, whose owner has agreed to such accesses, for as long as the guard is held.
-        let memory = unsafe { WindowMemory::new(place, len) };
-        fence(Ordering::Release);
-        // SAFETY: the caller's promise.
-        let done = unsafe { apply(&memory, atomic, len, dtype, op) };
-        match (atomic, op) {
-            // A store or a load alone orders nothing; everything else is an exchange.
-            (Atomic::Reduce { .. }, ReduceOp::Replace) | (Atomic::Fetch { .. }, ReduceOp::NoOp) => {
-                fence(Ordering::SeqCst);
-            }
-            _ => fence_behind_exchange(),
-        }
-        done.is_ok()
-    });
-    if let (true, Atomic::Reduce { .. }, Dtype::U64) = (is_done, atomic, dtype) {
-        peer.notify();
-    }
-    is_done
+    // SAFETY: the caller's promise.
+    unsafe { change_elements(peer, &known, (place, len), atomic, (dtype, op)) }.is_ok()
 }
 
 /// Swaps words, as [`change_word`] changes one, each if it is as expected, up to the first that is not. `None`: nothing has
@@ -325,6 +304,21 @@ pub(crate) unsafe fn execute(
 ) -> Result<(), FabricCode> {
     let known = peer.region(at.key)?;
     let Place::Mapped(place) = known.at(at.addr, len)? else { return Err(NOT_OFFERED) };
+    // SAFETY: the caller's promise.
+    unsafe { change_elements(peer, &known, (place, len), atomic, (dtype, op)) }
+}
+
+/// Changes the elements that are mapped there, if their region is still there, and wakes who waits for a word to change.
+///
+/// # Safety
+/// As [`execute`]; the place is in the region.
+unsafe fn change_elements(
+    peer: &mut Peer,
+    known: &Known,
+    (place, len): (*mut u8, usize),
+    atomic: Atomic,
+    (dtype, op): (Dtype, ReduceOp),
+) -> Result<(), FabricCode> {
     let Peer { head, lane, accesses, .. } = peer;
     guard::with(&head.busy(*lane), accesses, || {
         if !known.is_there(head) {
@@ -334,11 +328,17 @@ pub(crate) unsafe fn execute(
         // held.
         let memory = unsafe { WindowMemory::new(place, len) };
         // The atomics themselves order nothing. Words of locks and notifications are changed by them, and must be seen
-        // behind what was put before, and before what is got next: nothing on x86, a barrier each on ARM.
+        // behind what was put before, and before what is got next.
         fence(Ordering::Release);
         // SAFETY: by the caller's promise.
         let done = unsafe { apply(&memory, atomic, len, dtype, op) };
-        fence(Ordering::Acquire);
+        match (atomic, op) {
+            // A store or a load alone is no fence; every other atomic is an exchange.
+            (Atomic::Reduce { .. }, ReduceOp::Replace) | (Atomic::Fetch { .. }, ReduceOp::NoOp) => {
+                fence(Ordering::SeqCst);
+            }
+            _ => fence_behind_exchange(),
+        }
         done
     })?;
     if let (Atomic::Reduce { .. }, Dtype::U64) = (atomic, dtype) {

@@ -1,6 +1,6 @@
 //! The protocols between processes, model-checked: the interleavings of two or three threads in which a thread is kept from
-//! going on at most as often as each check says, and in them every value that the memory model lets a load see. The code is that of the provider; the words and bytes are the
-//! checker's, which reports bytes that are accessed from two sides at a time.
+//! going on at most as often as each check says, and in them every value that the memory model lets a load see. The code is
+//! that of the provider; the words and bytes are the checker's, which reports bytes that are accessed from two sides at a time.
 
 mod locks;
 

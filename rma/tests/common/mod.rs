@@ -31,9 +31,7 @@ pub(crate) fn ranks_with(
     if is_rank() {
         return run_body(body);
     }
-    for provider in PROVIDERS {
-        succeeds_over(provider, name, count, variables);
-    }
+    PROVIDERS.into_iter().for_each(|provider| succeeds_over(provider, name, count, variables));
 }
 
 /// The same over all providers at once, for bodies that wait most of the time.
