@@ -22,8 +22,13 @@ log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 
 if [[ -z "${RMA_TEST_LIBFABRIC2:-}" ]]; then
-    if directory="$(ci/libfabric2.sh 2>"$log")"; then
+    status=0
+    directory="$(ci/libfabric2.sh 2>"$log")" || status="$?"
+    if ((status == 0)); then
         export RMA_TEST_LIBFABRIC2="$directory"
+    elif ((status != 3)); then
+        echo "conformance: ci/libfabric2.sh ended with $status: $(<"$log")" >&2
+        exit 1
     elif [[ "${RMA_CONFORMANCE_WITHOUT_LIBFABRIC2:-}" == 1 ]]; then
         echo "version_2_*: run on the default libfabric or not at all, $(<"$log")"
     else
