@@ -29,14 +29,13 @@ pub(crate) fn is_aligned(peer: &mut Peer, at: RemoteAddr, dtype: Dtype) -> bool 
 /// before, and a full fence (line 16). `None`: nothing has happened, and [`execute`] finds out what is the matter.
 #[inline]
 fn change_word(peer: &mut Peer, at: RemoteAddr, change: impl FnOnce(&AtomicU64) -> u64) -> Option<u64> {
-    let Peer { head, lane, accesses, known, .. } = peer;
-    let known = known.iter().find(|known| known.key == at.key)?;
-    let Ok(Place::Mapped(place)) = known.at(at.addr, size_of::<u64>()) else { return None };
+    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let (door, place) = doors.part((known, head), at, size_of::<u64>())?;
     if place.addr() % size_of::<u64>() != 0 {
         return None;
     }
     guard::with(&head.busy(*lane), accesses, || {
-        if !known.is_there(head) {
+        if !door.is_open(head) {
             return None;
         }
         // SAFETY: inside of a region and aligned; whose owner has agreed to such accesses, for as long as the guard is
@@ -113,53 +112,49 @@ unsafe fn other_now(peer: &mut Peer, atomic: Atomic, at: RemoteAddr, (dtype, op)
     unsafe { change_elements(peer, &known, (place, len), atomic, (dtype, op)) }.is_ok()
 }
 
-/// Swaps words, as [`change_word`] changes one, each if it is as expected, up to the first that is not. `None`: nothing has
-/// happened.
-#[inline]
-pub(crate) fn swap_words<const N: usize>(peer: &mut Peer, swaps: [WordSwap; N]) -> Option<Swapped> {
-    if let [first, second] = swaps[..] {
-        let is_pair = second.at.key == first.at.key
-            && second.at.addr == first.at.addr.wrapping_add(size_of::<u64>() as u64);
-        let (from, into) = ([first.from, second.from], [first.into, second.into]);
-        match if is_pair { swap_pair(peer, first.at, from, into) } else { None } {
-            Some(before) if before == from => return Some(Swapped { count: 2, other: 0 }),
-            Some([other, _]) if other != first.from => return Some(Swapped { count: 0, other }),
-            // Of these the first is swapped all the same; or it takes two steps here.
-            _ => {}
-        }
-    }
-    swap_one_by_one(peer, &swaps)
-}
-
-/// Two words that lie beside each other, in one step: what they were. `None`: nothing has happened.
-#[inline]
-fn swap_pair(peer: &mut Peer, at: RemoteAddr, from: [u64; 2], into: [u64; 2]) -> Option<[u64; 2]> {
-    let Peer { head, lane, accesses, known, .. } = peer;
-    let known = known.iter().find(|known| known.key == at.key)?;
-    let Ok(Place::Mapped(place)) = known.at(at.addr, pair::BYTES) else { return None };
+/// Swaps a word, or two that can be swapped in one step, as [`change_word`] changes one. `None`: nothing has happened.
+#[inline(always)]
+pub(crate) fn swap_in_one_go<const N: usize>(peer: &mut Peer, swaps: [WordSwap; N]) -> Option<Swapped> {
+    let first = first_if_beside(&swaps)?;
+    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let (door, place) = doors.words((known, head), first, N * size_of::<u64>())?;
     guard::with(&head.busy(*lane), accesses, || {
+        if !door.is_open(head) {
+            return None;
+        }
         // SAFETY: inside of a region whose owner has agreed to such accesses, as in `change_word`.
-        known.is_there(head).then(|| unsafe { pair::swap(place.cast(), from, into) }).flatten()
+        unsafe { swap_there(place.cast(), swaps) }
     })
 }
 
-#[inline]
-fn swap_one_by_one<const N: usize>(peer: &mut Peer, swaps: &[WordSwap; N]) -> Option<Swapped> {
-    let Peer { head, lane, accesses, known, .. } = peer;
+/// Where the first word is, if the others lie behind it one by one.
+#[inline(always)]
+fn first_if_beside<const N: usize>(swaps: &[WordSwap; N]) -> Option<RemoteAddr> {
+    let first = swaps.first()?.at;
+    let are_beside = swaps
+        .iter()
+        .zip(0_u64..)
+        .all(|(swap, place)| swap.at.key == first.key && swap.at.addr == first.addr.wrapping_add(8 * place));
+    are_beside.then_some(first)
+}
+
+/// Swaps words one by one, each if it is as expected, up to the first that is not. `None`: nothing has happened.
+#[inline(never)]
+pub(crate) fn swap_one_by_one<const N: usize>(peer: &mut Peer, swaps: &[WordSwap; N]) -> Option<Swapped> {
+    let Peer { head, lane, accesses, known, doors, .. } = peer;
     let key = swaps.first()?.at.key;
-    let known = known.iter().find(|known| known.key == key)?;
     // All of them first: nothing of two is done where one cannot be.
     let mut places = [ptr::null_mut::<u64>(); N];
     for (place, swap) in places.iter_mut().zip(swaps) {
-        match known.at(swap.at.addr, size_of::<u64>()) {
-            Ok(Place::Mapped(at)) if swap.at.key == key && at.addr() % size_of::<u64>() == 0 => {
-                *place = at.cast();
-            }
-            _ => return None,
+        let (_, at) = doors.words((known, head), swap.at, size_of::<u64>())?;
+        if swap.at.key != key || at.addr() % size_of::<u64>() != 0 {
+            return None;
         }
+        *place = at.cast();
     }
+    let door = doors.last_words();
     guard::with(&head.busy(*lane), accesses, || {
-        if !known.is_there(head) {
+        if !door.is_open(head) {
             return None;
         }
         let mut swapped = Swapped { count: 0, other: 0 };
@@ -179,65 +174,29 @@ fn swap_one_by_one<const N: usize>(peer: &mut Peer, swaps: &[WordSwap; N]) -> Op
     })
 }
 
-/// [`swap_words`], and behind it, if all words were swapped, a put as [`transfer::now`]; whether that was done.
+/// [`swap_in_one_go`], and behind it, if all words were swapped, a put as [`transfer::now`]; whether that was done. All is under
+/// one guard, and all that has to be found is found before: the processor looks for nothing behind an exchange until that is
+/// over. `None`: nothing has happened.
 ///
 /// # Safety
 /// The local piece is readable.
-#[inline]
-pub(crate) unsafe fn swap_and_put<const N: usize>(
+#[inline(always)]
+pub(crate) unsafe fn swap_and_put_in_one_go<const N: usize>(
     peer: &mut Peer,
     swaps: [WordSwap; N],
     local: LocalPiece,
     at: RemoteAddr,
 ) -> Option<(Swapped, bool)> {
-    // SAFETY: by the caller's promise.
-    let done = unsafe { swap_and_put_in_one_go(peer, swaps, local, at) };
-    if done.is_some() {
-        return done;
-    }
-    let swapped = swap_words(peer, swaps)?;
-    // SAFETY: by the caller's promise.
-    let is_put = swapped.count == N && unsafe { transfer::now(peer, Direction::Put, local, at) };
-    Some((swapped, is_put))
-}
-
-/// The same of one word, or of two that can be swapped in one step, under one guard, and with all that has to be found found
-/// before: the processor looks for nothing behind an exchange until that is over. `None`: nothing has happened.
-///
-/// # Safety
-/// As for [`swap_and_put`].
-#[inline]
-unsafe fn swap_and_put_in_one_go<const N: usize>(
-    peer: &mut Peer,
-    swaps: [WordSwap; N],
-    local: LocalPiece,
-    at: RemoteAddr,
-) -> Option<(Swapped, bool)> {
-    let first = swaps.first()?.at;
-    let are_beside = swaps
-        .iter()
-        .zip(0_u64..)
-        .all(|(swap, place)| swap.at.key == first.key && swap.at.addr == first.addr.wrapping_add(8 * place));
-    if !are_beside {
-        return None;
-    }
-    let Peer { head, lane, accesses, known, .. } = peer;
-    let words = known.iter().find(|known| known.key == first.key)?;
-    let part = known.iter().find(|known| known.key == at.key)?;
-    let Ok(Place::Mapped(word)) = words.at(first.addr, N * size_of::<u64>()) else { return None };
-    let Ok(Place::Mapped(place)) = part.at(at.addr, local.len) else { return None };
-    let word = word.cast::<u64>();
+    let first = first_if_beside(&swaps)?;
+    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let (first, put) = ((first, N * size_of::<u64>()), (at, local.len));
+    let [(words, word), (part, place)] = doors.words_and_part((known, head), first, put)?;
     guard::with(&head.busy(*lane), accesses, || {
-        if !words.is_there(head) || !part.is_there(head) {
+        if !words.is_open(head) || !part.is_open(head) {
             return None;
         }
-        let swapped = match swaps[..] {
-            // SAFETY: inside of a region whose owner has agreed to such accesses, as in `change_word`.
-            [swap] => unsafe { swap_one(word, swap) }?,
-            // SAFETY: as above.
-            [low, high] => unsafe { swap_both(word, [low, high]) }?,
-            _ => return None,
-        };
+        // SAFETY: inside of a region whose owner has agreed to such accesses, as in `change_word`.
+        let swapped = unsafe { swap_there(word.cast(), swaps) }?;
         let is_put = swapped.count == N;
         if is_put {
             // SAFETY: the source is the caller's promise, and the place inside of a region that is there.
@@ -245,6 +204,19 @@ unsafe fn swap_and_put_in_one_go<const N: usize>(
         }
         Some((swapped, is_put))
     })
+}
+
+/// # Safety
+/// Words of a region that is there, which all change by atomics, if they are aligned.
+#[inline(always)]
+unsafe fn swap_there<const N: usize>(place: *mut u64, swaps: [WordSwap; N]) -> Option<Swapped> {
+    match swaps[..] {
+        // SAFETY: the caller's promise.
+        [swap] => unsafe { swap_one(place, swap) },
+        // SAFETY: as above.
+        [low, high] => unsafe { swap_both(place, [low, high]) },
+        _ => None,
+    }
 }
 
 /// # Safety

@@ -25,11 +25,12 @@ use crate::peer::Peer;
 use crate::process;
 use crate::ring::Reader;
 
-/// A place for a peer. The number counts those that had it, so that the name of one is not another's; its highest bit
-/// is set, so that no name is one of a provider's that numbers its peers from 0.
+/// A place for a peer, and the name of who has it, or had it last. A name's upper half counts those that had the place, so
+/// that the name of one is not another's; its highest bit is set, so that no name is one of a provider's that numbers its
+/// peers from 0.
 #[derive(Debug)]
 struct PeerSlot {
-    generation: u32,
+    name: PeerAddr,
     peer: Option<Box<Peer>>,
 }
 
@@ -227,19 +228,20 @@ impl ShmEndpoint {
             if let Some(peer) = &mut self.slots[index].peer {
                 peer.references += 1;
             }
-            return Ok(self.name(index));
+            return Ok(self.slots[index].name);
         }
         let mut peer = Box::new(Peer::connect(&self.own, address, self.reach)?);
         peer.asks_for_huge = self.pages.huge == HugePages::Transparent;
         let free = self.slots.iter().position(|slot| slot.peer.is_none());
         let index = free.unwrap_or_else(|| {
-            self.slots.push(PeerSlot { generation: NAMES, peer: None });
-            self.slots.len() - 1
+            let index = self.slots.len();
+            self.slots.push(PeerSlot { name: name_of(0, index), peer: None });
+            index
         });
         let slot = &mut self.slots[index];
-        slot.generation = slot.generation.wrapping_add(1) | NAMES;
+        let name = name_of(generation_of(slot.name).wrapping_add(1), index);
+        slot.name = name;
         let process = slot.peer.insert(peer).process.as_ref();
-        let name = PeerAddr(u64::from(slot.generation) << 32 | index as u64);
         if let Some(process) = process {
             self.watched += 1;
             let data = epoll::EventData::new_u64(name.0);
@@ -270,15 +272,11 @@ impl ShmEndpoint {
         self.downs.retain(|(down, _)| *down != name);
     }
 
-    fn name(&self, index: usize) -> PeerAddr {
-        PeerAddr(u64::from(self.slots[index].generation) << 32 | index as u64)
-    }
-
     /// A connected peer, also one that is down.
     #[inline]
     pub(crate) fn peer(&mut self, name: PeerAddr) -> Result<&mut Peer, PostError> {
         let slot = self.slots.get_mut(index_of(name));
-        let slot = slot.filter(|slot| u64::from(slot.generation) == name.0 >> 32);
+        let slot = slot.filter(|slot| slot.name == name);
         slot.and_then(|slot| slot.peer.as_deref_mut()).ok_or(PostError::Failed(NO_PEER))
     }
 
@@ -331,8 +329,8 @@ impl ShmEndpoint {
     }
 
     pub(crate) fn at_place(&mut self, index: usize) -> Option<(PeerAddr, &mut Peer)> {
-        let name = self.name(index);
-        self.slots[index].peer.as_deref_mut().map(|peer| (name, peer))
+        let PeerSlot { name, peer } = &mut self.slots[index];
+        peer.as_deref_mut().map(|peer| (*name, peer))
     }
 
     /// What the epoll set says of processes that have ended.
@@ -366,6 +364,14 @@ impl Drop for ShmEndpoint {
 #[inline]
 fn index_of(name: PeerAddr) -> usize {
     (name.0 & u64::from(u32::MAX)) as usize
+}
+
+fn generation_of(name: PeerAddr) -> u32 {
+    (name.0 >> 32) as u32
+}
+
+fn name_of(generation: u32, index: usize) -> PeerAddr {
+    PeerAddr(u64::from(generation | NAMES) << 32 | index as u64)
 }
 
 fn limits(options: &Options, reach: Reach) -> Limits {

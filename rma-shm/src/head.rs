@@ -357,8 +357,14 @@ impl Head {
     /// One of a region's words.
     #[inline]
     pub(crate) fn region_word(&self, region: usize, word: usize) -> &AtomicU64 {
+        self.mapping.word(self.region_at(region, word))
+    }
+
+    /// Where it is.
+    #[inline]
+    pub(crate) fn region_at(&self, region: usize, word: usize) -> usize {
         debug_assert!(region < self.shape.regions && word < REGION_BYTES / WORD);
-        self.mapping.word(self.regions_at + region * REGION_BYTES + word * WORD)
+        self.regions_at + region * REGION_BYTES + word * WORD
     }
 }
 

@@ -28,6 +28,7 @@ mod attach;
 mod available;
 mod bell;
 mod buffers;
+mod door;
 mod endpoint;
 mod error;
 mod fences;

@@ -332,6 +332,11 @@ pub(crate) fn sequence(head: &Head, slot: usize) -> u64 {
     head.region_word(slot, SEQUENCE).load(Ordering::Acquire)
 }
 
+/// Where that number is in the head.
+pub(crate) fn sequence_at(head: &Head, slot: usize) -> usize {
+    head.region_at(slot, SEQUENCE)
+}
+
 /// Keys of our choice, where a wish is taken.
 const OWN_KEYS: u64 = 1 << 63;
 /// Turns of waiting between two times that the other process is asked after.

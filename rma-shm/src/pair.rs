@@ -5,7 +5,8 @@
 //! its width, so it is atomic towards theirs.
 
 /// Both words' bytes.
-pub(crate) const BYTES: usize = 2 * size_of::<u64>();
+#[cfg(all(target_arch = "x86_64", not(words_one_by_one)))]
+const BYTES: usize = 2 * size_of::<u64>();
 
 /// Exchanges both words if both are as expected, and says what they were; that is a full fence. `None`: it cannot be done in
 /// one step, and nothing has happened.

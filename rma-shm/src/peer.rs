@@ -12,6 +12,7 @@ use crate::address::Location;
 use crate::assist::{Asking, May, Slot};
 use crate::attach;
 use crate::bell::Bell;
+use crate::door::Doors;
 use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
 use crate::guard;
 use crate::head::{Head, LaneRing, Pipe, CLASSES};
@@ -44,7 +45,7 @@ pub(crate) struct Known {
     pub(crate) sequence: u64,
     pub(crate) len: u64,
     /// What origins call its first byte.
-    first: u64,
+    pub(crate) first: u64,
     pub(crate) place: Place,
     /// The device and the number of the file that it is mapped from.
     file: Option<(u32, u64)>,
@@ -122,6 +123,7 @@ pub(crate) struct Peer {
     pub(crate) process: Option<OwnedFd>,
     bell: Option<OwnedFd>,
     pub(crate) known: Vec<Known>,
+    pub(crate) doors: Doors,
     files: Vec<MappedFile>,
     /// Transparent huge pages are wished for where this process is the first to touch the peer's memory.
     pub(crate) asks_for_huge: bool,
@@ -196,6 +198,7 @@ impl Peer {
             process,
             bell: None,
             known: Vec::with_capacity(KNOWN_MAX),
+            doors: Doors::NONE,
             files: Vec::new(),
             asks_for_huge: false,
         })
@@ -306,6 +309,8 @@ impl Peer {
     #[cold]
     #[inline(never)]
     fn look_up(&mut self, key: RemoteKey) -> Result<Known, FabricCode> {
+        // One may lead to what had the key before.
+        self.doors = Doors::NONE;
         let entry = own::find(&self.head, key).ok_or(NO_REGION)?;
         let (place, file) = match entry.file {
             None => (Place::Attached(entry.base), None),
@@ -364,6 +369,7 @@ impl Peer {
 
     /// Forgets regions that are gone, and unmaps files of which no region is known.
     pub(crate) fn sweep(&mut self) {
+        self.doors = Doors::NONE;
         let head = &self.head;
         self.known.retain(|known| known.is_there(head));
         let known = &self.known;
@@ -376,6 +382,7 @@ impl Peer {
     /// Nothing will be posted to it any more.
     pub(crate) fn lose(&mut self, own: &Own, code: FabricCode) {
         self.down = Some(code);
+        self.doors = Doors::NONE;
         self.known.clear();
         self.files.clear();
         (self.process, self.bell) = (None, None);
@@ -451,6 +458,39 @@ mod tests {
         assert!(!own.wake_sender(peer.lane));
         own.head.set_sender_bell(peer.lane, bell);
         assert!(own.wake_sender(peer.lane));
+    }
+
+    /// A door is shut when its region is gone, and forgotten before anything is unmapped, or known anew.
+    #[test]
+    fn no_door_leads_to_what_is_gone() {
+        let (own, mut peer) = own_and_peer();
+        let memory = crate::Memory::new(4096).unwrap();
+        let terms = own::Terms { must_be_mapped: true, by_address: false };
+        let region = own::ShmRegion::new(&own, memory.base(), 64, RemoteKey(1), terms).unwrap();
+        let at = RemoteAddr { addr: 8, key: RemoteKey(1) };
+        let is_open = |peer: &mut Peer, len| {
+            let Peer { head, known, doors, .. } = peer;
+            doors.part((known, head), at, len).map(|(door, _)| door.is_open(head))
+        };
+        assert_eq!(is_open(&mut peer, 8), None, "nobody has looked it up");
+        peer.region(RemoteKey(1)).unwrap();
+        assert_eq!(is_open(&mut peer, 56), Some(true));
+        assert_eq!(is_open(&mut peer, 57), None, "a byte behind it");
+        drop(region);
+        assert_eq!(is_open(&mut peer, 8), Some(false));
+        let region = own::ShmRegion::new(&own, memory.base(), 64, RemoteKey(1), terms).unwrap();
+        assert_eq!(is_open(&mut peer, 8), Some(false), "it leads to what had the key before");
+        peer.region(RemoteKey(1)).unwrap();
+        assert_eq!(is_open(&mut peer, 8), Some(true));
+        drop(region);
+        peer.sweep();
+        assert_eq!(is_open(&mut peer, 8), None);
+        let region = own::ShmRegion::new(&own, memory.base(), 64, RemoteKey(1), terms).unwrap();
+        peer.region(RemoteKey(1)).unwrap();
+        assert_eq!(is_open(&mut peer, 8), Some(true));
+        peer.lose(&own, ENDED);
+        assert_eq!(is_open(&mut peer, 8), None);
+        drop(region);
     }
 
     /// Files of two devices may have one number.

@@ -129,6 +129,24 @@ impl ShmEndpoint {
         self.present(to).is_some_and(|peer| unsafe { transfer::one(peer, direction, local, place) }.is_ok())
     }
 
+    /// Swaps words, and then, if all were swapped, puts; whether that was done.
+    ///
+    /// # Safety
+    /// The local piece is readable.
+    #[inline(never)]
+    unsafe fn swap_then_put<const N: usize>(
+        &mut self,
+        to: PeerAddr,
+        swaps: [WordSwap; N],
+        local: LocalPiece,
+        at: RemoteAddr,
+    ) -> Option<(Swapped, bool)> {
+        let swapped = self.swap_now(to, swaps)?;
+        // SAFETY: by the caller's promise.
+        let is_put = swapped.count == N && unsafe { self.now(to, Direction::Put, local, at) };
+        Some((swapped, is_put))
+    }
+
     #[inline]
     fn check_transfer(&self, len: usize) -> Result<(), PostError> {
         if self.reach == Reach::Packets {
@@ -332,7 +350,11 @@ unsafe impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
-        atomics::swap_words(self.present(to)?, swaps)
+        let peer = self.present(to)?;
+        match atomics::swap_in_one_go(peer, swaps) {
+            None => atomics::swap_one_by_one(peer, &swaps),
+            swapped => swapped,
+        }
     }
 
     #[inline]
@@ -345,11 +367,12 @@ unsafe impl Endpoint for ShmEndpoint {
     ) -> Option<(Swapped, bool)> {
         let local = LocalPiece { base: src.cast_mut(), len };
         // SAFETY: the source is readable, by the caller's promise.
-        let (swapped, is_put) = unsafe { atomics::swap_and_put(self.present(to)?, swaps, local, at) }?;
+        let done = unsafe { atomics::swap_and_put_in_one_go(self.present(to)?, swaps, local, at) };
+        if done.is_some() {
+            return done;
+        }
         // SAFETY: as above.
-        let is_put =
-            is_put || swapped.count == N && unsafe { self.now_attached(to, Direction::Put, local, at) };
-        Some((swapped, is_put))
+        unsafe { self.swap_then_put(to, swaps, local, at) }
     }
 
     unsafe fn put_vector(

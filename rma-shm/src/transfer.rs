@@ -47,11 +47,10 @@ pub(crate) unsafe fn one(
 /// The local piece is readable, for gets writable.
 #[inline]
 pub(crate) unsafe fn now(peer: &mut Peer, direction: Direction, local: LocalPiece, at: RemoteAddr) -> bool {
-    let Peer { head, lane, accesses, known, .. } = peer;
-    let Some(known) = known.iter().find(|known| known.key == at.key) else { return false };
-    let Ok(Place::Mapped(place)) = known.at(at.addr, local.len) else { return false };
+    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let Some((door, place)) = doors.part((known, head), at, local.len) else { return false };
     guard::with(&head.busy(*lane), accesses, || {
-        let is_there = known.is_there(head);
+        let is_there = door.is_open(head);
         if is_there {
             // SAFETY: by the caller's promise.
             unsafe { load_and_store(direction, local.base, place, local.len) };

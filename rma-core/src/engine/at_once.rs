@@ -21,9 +21,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins a lock epoch to another rank, as [`Engine::start_lock`] does, where that is all to be done.
     #[inline]
     pub fn lock_at_once(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
-        if self.repeat_lock(window, target, lock_type) {
-            return true;
-        }
+        self.repeat_lock(window, target, lock_type) || self.lock_anew(window, target, lock_type)
+    }
+
+    #[inline(never)]
+    fn lock_anew(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
         match self.windows.get_mut(window) {
             Some(w) if self.process.has_words(w) => self.process.lock_by_words(w, target, lock_type),
             _ => false,
@@ -33,9 +35,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Ends it, as [`Engine::start_unlock`] does, where everything is complete and the lock can be given back at once.
     #[inline]
     pub fn unlock_at_once(&mut self, window: WindowId, target: Rank) -> bool {
-        if self.end_repeated(window, target) {
-            return true;
-        }
+        self.end_repeated(window, target) || self.unlock_any(window, target)
+    }
+
+    #[inline(never)]
+    fn unlock_any(&mut self, window: WindowId, target: Rank) -> bool {
         match self.windows.get_mut(window) {
             Some(w) if self.process.has_words(w) => {
                 if !self.process.unlock_by_words(w, target) {
@@ -68,12 +72,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
     }
 
-    /// Completes what was posted to a target, as [`Engine::start_flush`] does, where that was complete at once.
+    /// Completes what was posted to a target, as [`Engine::start_flush`] does, where that was complete at once; who has asked
+    /// [`Engine::is_flushed`] in vain asks here.
     #[inline]
     pub fn flush_at_once(&mut self, window: WindowId, target: Rank) -> bool {
-        self.is_flushed_behind_fence(window, target)
-            || (!self.process.at_once.is_nothing()
-                && (self.find_flushed(window, target) || self.flush_parked(window, target)))
+        !self.process.at_once.is_nothing()
+            && (self.find_flushed(window, target) || self.flush_parked(window, target))
     }
 }
 

@@ -8,7 +8,6 @@ use super::{Engine, Operation};
 use crate::bootstrap::Bootstrap;
 use crate::error::RmaError;
 use crate::ids::{Rank, WindowId};
-use crate::pool::NONE;
 use crate::progress::{Process, TagKind};
 use crate::provider::{Accepted, Endpoint};
 use crate::table::{Shortcut, TargetElement};
@@ -117,7 +116,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Ready(Ok(()))
     }
 
-    /// A put that did not take the shortcut, or that of a target whose operations are complete at once.
+    /// A put that did not take the shortcut.
     ///
     /// # Safety
     /// As for [`Engine::put`].
@@ -130,34 +129,61 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         origin: *const u8,
         len: usize,
     ) -> Outcome {
-        let way = &self.process.shortcut;
-        if let Some(at) = way.near_put_at(window, target, disp, len) {
-            let (peer, tag, t) = (way.peer, way.put_tag, way.target);
-            if t != NONE {
-                // SAFETY: the caller's promise is the endpoint's.
-                let posted = unsafe { self.process.endpoint.put(peer, origin, len, at, tag) };
-                return match posted {
-                    Ok(Accepted::Complete) => {
-                        self.process.count_put(len);
-                        Poll::Ready(Ok(()))
-                    }
-                    other => self.near_put_not_done(other.is_ok(), len),
-                };
+        // Each way has a frame of its own, so that none is made for those that come behind it.
+        if let Some(at) = self.process.shortcut.near_put_at(window, target, disp, len) {
+            let peer = self.process.shortcut.peer;
+            // SAFETY: the caller's promise is the endpoint's.
+            if !unsafe { self.process.endpoint.put_now(peer, origin, len, at) } {
+                return self.near_refused();
             }
-            // SAFETY: as above.
-            if unsafe { self.process.endpoint.put_now(peer, origin, len, at) } {
-                self.process.count_put(len);
-                return Poll::Ready(Ok(()));
-            }
+            self.process.count_put(len);
+            return Poll::Ready(Ok(()));
         }
+        if self.process.called == (window, target) && self.windows.repeated.is_open(window, target) {
+            // SAFETY: as above.
+            return unsafe { self.put_again(window, target, disp, origin, len) };
+        }
+        // SAFETY: as above.
+        unsafe { self.put_any(window, target, disp, origin, len) }
+    }
+
+    /// A put of a lock epoch that is repeated.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(never)]
+    unsafe fn put_again(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> Outcome {
+        // SAFETY: the caller's promise.
+        if unsafe { self.put_repeated(disp, origin, len) } {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: as above.
+        unsafe { self.put_any(window, target, disp, origin, len) }
+    }
+
+    /// A put that is not the next of a lock epoch which is repeated.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(never)]
+    unsafe fn put_any(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> Outcome {
         if self.process.called == (window, target) {
-            let is_put = match self.windows.repeated.is_open(window, target) {
-                // SAFETY: the caller's promise.
-                true => unsafe { self.put_repeated(disp, origin, len) },
-                // SAFETY: as above.
-                false => unsafe { self.put_called(window, target, disp, origin, len) },
-            };
-            if is_put {
+            // SAFETY: the caller's promise.
+            if unsafe { self.put_called(window, target, disp, origin, len) } {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -187,32 +213,58 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         result: *mut u8,
         len: usize,
     ) -> Outcome {
-        let way = &self.process.shortcut;
-        if let Some(at) = way.near_get_at(window, target, disp, len) {
-            let (peer, tag, t) = (way.peer, way.get_tag, way.target);
-            if t != NONE {
-                // SAFETY: the caller's promise is the endpoint's.
-                let posted = unsafe { self.process.endpoint.get(peer, result, len, at, tag) };
-                return match posted {
-                    Ok(Accepted::Complete) => {
-                        self.process.count_get(len);
-                        Poll::Ready(Ok(()))
-                    }
-                    other => self.near_get_not_done(other.is_ok(), len),
-                };
+        // Each way has a frame of its own, so that none is made for those that come behind it.
+        if let Some(at) = self.process.shortcut.near_get_at(window, target, disp, len) {
+            let peer = self.process.shortcut.peer;
+            // SAFETY: the caller's promise is the endpoint's.
+            if !unsafe { self.process.endpoint.get_now(peer, result, len, at) } {
+                return self.near_refused();
             }
-            // SAFETY: as above.
-            if unsafe { self.process.endpoint.get_now(peer, result, len, at) } {
-                self.process.count_get(len);
-                return Poll::Ready(Ok(()));
-            }
+            self.process.count_get(len);
+            return Poll::Ready(Ok(()));
         }
         if self.process.called == (window, target) && self.windows.repeated.is_open(window, target) {
-            // SAFETY: the caller's promise.
-            if unsafe { self.get_repeated(disp, result, len) } {
-                return Poll::Ready(Ok(()));
-            }
+            // SAFETY: as above.
+            return unsafe { self.get_again(window, target, disp, result, len) };
         }
+        // SAFETY: as above.
+        unsafe { self.get_any(window, target, disp, result, len) }
+    }
+
+    /// A get of a lock epoch that is repeated.
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline(never)]
+    unsafe fn get_again(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> Outcome {
+        // SAFETY: the caller's promise.
+        if unsafe { self.get_repeated(disp, result, len) } {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: as above.
+        unsafe { self.get_any(window, target, disp, result, len) }
+    }
+
+    /// A get, as [`Engine::put_any`].
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline(never)]
+    unsafe fn get_any(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        result: *mut u8,
+        len: usize,
+    ) -> Outcome {
         // SAFETY: the caller's promise.
         if unsafe { self.get_direct(window, target, disp, result, len) } {
             return Poll::Ready(Ok(()));
@@ -245,19 +297,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.leave_shortcut();
     }
 
-    /// A put by the shortcut that should have been complete at once. `is_tracked`: it has failed, which its tag will say.
+    /// A target whose operations are complete at once did not take one that went by the shortcut: nothing happened, and the
+    /// next call goes the whole way.
     #[cold]
     #[inline(never)]
-    fn near_put_not_done(&mut self, is_tracked: bool, len: usize) -> Outcome {
-        if !is_tracked {
-            // Nothing happened.
-            self.process.shortcut = Shortcut::NONE;
-            return Poll::Pending;
-        }
-        self.process.shortcut_target().native_puts += 1;
-        self.process.shortcut.note_posted();
-        self.process.count_put(len);
-        Poll::Ready(Ok(()))
+    fn near_refused(&mut self) -> Outcome {
+        self.process.shortcut = Shortcut::NONE;
+        Poll::Pending
     }
 
     /// A put to the target used last, whose lock is held and whose metadata is known: natively, without an element,
@@ -313,21 +359,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.counters.native_puts += 1;
         self.process.counters.native_bytes += len as u64;
         true
-    }
-
-    /// A get by the shortcut that should have been complete at once. `is_tracked`: it has failed, which its tag will say.
-    #[cold]
-    #[inline(never)]
-    fn near_get_not_done(&mut self, is_tracked: bool, len: usize) -> Outcome {
-        if !is_tracked {
-            // Nothing happened.
-            self.process.shortcut = Shortcut::NONE;
-            return Poll::Pending;
-        }
-        self.process.shortcut_target().native_gets += 1;
-        self.process.shortcut.note_posted();
-        self.process.count_get(len);
-        Poll::Ready(Ok(()))
     }
 
     /// A get, as [`Engine::put_direct`].

@@ -23,7 +23,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         let is_near = !self.process.at_once.is_nothing();
-        if self.is_flushed_behind_fence(window, target)
+        if self.is_flushed(window, target)
             || self.find_flushed(window, target)
             || (is_near && self.flush_parked(window, target))
         {
@@ -33,18 +33,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Ok(SyncCall::new(Call::Flush, window, Stage::Flush { target }))
     }
 
-    /// Whether a flush is known to have nothing to do: nothing was posted since the last one found that. A blocking
-    /// flush asks this first; `false` says nothing.
+    /// Whether a flush is known to have nothing left to do: nothing was posted since the last one found that, or only what was
+    /// complete at once, behind which it passes a fence. A blocking flush asks this first; `false` says nothing.
     #[inline]
     pub fn is_flushed(&mut self, window: WindowId, target: Rank) -> bool {
-        let process = &self.process;
-        let is_known = process.shortcut.is_flushed(window, target);
-        is_known && process.at_once.is_nothing() && process.failure.is_none()
-    }
-
-    /// The same but for a fence, which it passes.
-    #[inline]
-    pub(super) fn is_flushed_behind_fence(&mut self, window: WindowId, target: Rank) -> bool {
         let process = &mut self.process;
         let is_known = process.shortcut.is_flushed(window, target) && process.failure.is_none();
         if is_known {

@@ -83,7 +83,7 @@ fn learn<const N: usize>(
     done: Swapped,
 ) -> Result<(), usize> {
     if done.count < N {
-        return Err(learn_other(counters, near, &swaps, done));
+        return Err(learn_other(counters, near, swaps, done));
     }
     counters.lock_atomics += N as u64;
     for (word, _, into) in swaps {
@@ -95,10 +95,16 @@ fn learn<const N: usize>(
 /// Somebody was in the way: how many words were swapped, and what all are now, as far as it was seen.
 #[cold]
 #[inline(never)]
-fn learn_other(counters: &mut Counters, near: &mut NearTarget, swaps: &[Swap], done: Swapped) -> usize {
+fn learn_other<const N: usize>(
+    counters: &mut Counters,
+    near: &mut NearTarget,
+    // As a value: what is lent to a function lies in memory all the time.
+    swaps: [Swap; N],
+    done: Swapped,
+) -> usize {
     counters.lock_atomics += 1 + done.count as u64;
-    for (place, (word, _, into)) in swaps.iter().enumerate().take(done.count + 1) {
-        near.learn(*word, if place < done.count { *into } else { done.other });
+    for (place, (word, _, into)) in swaps.into_iter().enumerate().take(done.count + 1) {
+        near.learn(word, if place < done.count { into } else { done.other });
     }
     done.count
 }

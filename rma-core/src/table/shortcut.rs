@@ -28,9 +28,9 @@ pub(crate) struct Shortcut {
     near_atomic: WindowId,
     atomic: AtomicKind,
     rank: Rank,
-    /// The target's element; none of a neighbour that needs none, which puts and gets know by `near_put` and `near_get`.
+    /// The target's element; none of a neighbour that needs none.
     pub(crate) target: u32,
-    /// The same, or the first of all elements: what there is in any case, so that who counts there need not ask.
+    /// The same, or the first of all elements: only what is not complete at once is counted there.
     pub(crate) counts_at: u32,
     pub(crate) peer: PeerAddr,
     pub(crate) put_tag: Tag,

@@ -93,7 +93,7 @@ impl Lock {
         old
     }
 
-    /// As `crate::atomics::swap_words`: how many were swapped.
+    /// As `crate::atomics::swap_one_by_one`: how many were swapped.
     fn swap<const N: usize>(&self, swaps: [Swap; N]) -> usize {
         let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
         let count = match &self.words {

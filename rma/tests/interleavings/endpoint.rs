@@ -201,6 +201,16 @@ unsafe impl Endpoint for ModelEndpoint {
         self.inner.may_complete_at_once()
     }
 
+    unsafe fn put_now(&mut self, to: PeerAddr, src: *const u8, len: usize, at: RemoteAddr) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.put_now(to, src, len, at) }
+    }
+
+    unsafe fn get_now(&mut self, to: PeerAddr, dst: *mut u8, len: usize, at: RemoteAddr) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.get_now(to, dst, len, at) }
+    }
+
     fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
         self.inner.tell(to, at, word)
     }
