@@ -451,12 +451,12 @@ unsafe impl Endpoint for NullEndpoint {
     unsafe fn atomic_now(
         &mut self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
-        if !self.is_near || dtype != Dtype::U64 {
+        if !self.is_near || dtype != Dtype::U64 || count != 1 {
             return false;
         }
         let (change, result) = match atomic {

@@ -469,16 +469,16 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     unsafe fn atomic_now(
         &mut self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
         match self.near(to) {
             // SAFETY: the caller's promise is each endpoint's.
-            Some(shm) => unsafe { shm.atomic_now(to, atomic, at, dtype, op) },
+            Some(shm) => unsafe { shm.atomic_now(to, (atomic, count), at, dtype, op) },
             // SAFETY: as above.
-            None => unsafe { self.network.atomic_now(to, atomic, at, dtype, op) },
+            None => unsafe { self.network.atomic_now(to, (atomic, count), at, dtype, op) },
         }
     }
 

@@ -36,7 +36,7 @@ const COMPLETE: u16 = u16::MAX;
 pub(crate) struct Paths {
     pub(crate) put: bool,
     pub(crate) get: bool,
-    /// Whether this rank may do an atomic of one element that is a message by its own processor, where that reaches a
+    /// Whether this rank may do an atomic that is a message by its own processor, where that reaches a
     /// neighbour's memory: the target's, which executes messages, does it by the same instructions. Of elements in groups
     /// (`mpi_accumulate_granularity`) it may not.
     pub(crate) near_atomics: bool,

@@ -512,20 +512,21 @@ pub unsafe trait Endpoint: Send {
         false
     }
 
-    /// The same of an atomic of one element; `op` says nothing of a swap. What a peer's processor would have to do it does not;
-    /// it is atomic towards what that processor does on the same element by atomic instructions, as when it executes packets.
+    /// The same of an atomic of `count` elements, at least one, and of one if it is a swap, of which `op` says nothing. What a
+    /// peer's processor would have to do it does not; on each element it is atomic towards what that processor does there by
+    /// atomic instructions, as when it executes packets.
     ///
     /// # Safety
-    /// During the call the operands that are used are readable, and the result is writable, for one element.
+    /// During the call the operands that are used are readable, and the result is writable, for as many elements.
     unsafe fn atomic_now(
         &mut self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
-        let _ = (to, atomic, at, dtype, op);
+        let _ = (to, atomic, count, at, dtype, op);
         false
     }
 

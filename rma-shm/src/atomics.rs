@@ -47,21 +47,21 @@ fn change_word(peer: &mut Peer, at: RemoteAddr, change: impl FnOnce(&AtomicU64) 
     })
 }
 
-/// An atomic of the processor's on one element, as [`change_word`]. `false`: nothing has happened.
+/// An atomic of the processor's on each of so many elements, as [`change_word`]. `false`: nothing has happened.
 ///
 /// # Safety
-/// The buffers hold one element each.
+/// The buffers hold as many elements each.
 #[inline]
 pub(crate) unsafe fn now(
     peer: &mut Peer,
-    atomic: Atomic,
+    (atomic, count): (Atomic, usize),
     at: RemoteAddr,
     (dtype, op): (Dtype, ReduceOp),
 ) -> bool {
-    let is_word = matches!(dtype, Dtype::U64 | Dtype::I64);
+    let is_word = count == 1 && matches!(dtype, Dtype::U64 | Dtype::I64);
     if !is_word || op != ReduceOp::Sum && !matches!(atomic, Atomic::Swap { .. }) {
         // SAFETY: the caller's promise.
-        return unsafe { other_now(peer, atomic, at, (dtype, op)) };
+        return unsafe { other_now(peer, (atomic, count), at, (dtype, op)) };
     }
     // SAFETY: by the caller's promise.
     let read = |from: *const u8| unsafe { from.cast::<u64>().read_unaligned() };
@@ -94,18 +94,24 @@ pub(crate) unsafe fn now(
     before.is_some()
 }
 
-/// [`now`] for what locks and counters are not: the types that one instruction of the processor takes, and every reduction, by
-/// the code with which the owner's engine executes messages.
+/// [`now`] for what locks and counters are not: the types that one instruction of the processor takes, every reduction, and
+/// several elements, by the code with which the owner's engine executes messages.
 ///
 /// # Safety
 /// As [`now`].
 #[inline(never)]
-unsafe fn other_now(peer: &mut Peer, atomic: Atomic, at: RemoteAddr, (dtype, op): (Dtype, ReduceOp)) -> bool {
-    let len = dtype.size();
+unsafe fn other_now(
+    peer: &mut Peer,
+    (atomic, count): (Atomic, usize),
+    at: RemoteAddr,
+    (dtype, op): (Dtype, ReduceOp),
+) -> bool {
+    let size = dtype.size();
+    let Some(len) = size.checked_mul(count) else { return false };
     let Some(&known) = peer.known.iter().find(|known| known.key == at.key) else { return false };
     let Ok(Place::Mapped(place)) = known.at(at.addr, len) else { return false };
     // Sizes are powers of two.
-    if len > size_of::<u64>() || place.addr() & (len - 1) != 0 {
+    if size > size_of::<u64>() || place.addr() & (size - 1) != 0 {
         return false;
     }
     // SAFETY: the caller's promise.

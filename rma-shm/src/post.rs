@@ -202,7 +202,7 @@ impl ShmEndpoint {
         tag: Tag,
     ) -> Post {
         // SAFETY: by the caller's promise.
-        if count == 1 && unsafe { self.atomic_now(to, atomic, at, dtype, op) } {
+        if count == 1 && unsafe { self.atomic_now(to, (atomic, count), at, dtype, op) } {
             return Ok(Accepted::Complete);
         }
         let native = self.native_allocated_of();
@@ -339,13 +339,13 @@ unsafe impl Endpoint for ShmEndpoint {
     unsafe fn atomic_now(
         &mut self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
         // SAFETY: the caller's promise.
-        self.present(to).is_some_and(|peer| unsafe { atomics::now(peer, atomic, at, (dtype, op)) })
+        self.present(to).is_some_and(|peer| unsafe { atomics::now(peer, (atomic, count), at, (dtype, op)) })
     }
 
     #[inline]

@@ -13,8 +13,8 @@ use crate::table::Direct;
 use crate::window::Window;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// Does an atomic of one element that is a message, or has the target do it. `false`: nothing happened, and a packet has to
-    /// do it.
+    /// Does an atomic that is a message, or has the target do it, which does one element. `false`: nothing happened, and a packet
+    /// has to do it.
     ///
     /// # Safety
     /// As for [`Engine::post`](super::Engine::post).
@@ -29,7 +29,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(Direct { peer, metadata, .. }) = self.targets[t].direct else { return false };
         let state = w.state();
         // Of a window of which nothing is native the memory is not registered.
-        let is_possible = w.paths.put && state.may_issue() && len == dtype.size();
+        let is_possible = w.paths.put && state.may_issue() && len > 0 && len <= self.limits.message_bytes_max;
         if !is_possible {
             return false;
         }
@@ -37,13 +37,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let offset = disp.wrapping_mul(metadata.disp_unit.into());
         let at = RemoteAddr { addr: metadata.base.wrapping_add(offset), key: metadata.key };
         let may_go = !self.is_behind_packets(w, t) || Mutation::AskedPastPackets.is_on();
-        let is_word = w.paths.near_atomics && len <= size_of::<u64>();
+        let is_word = w.paths.near_atomics && dtype.size() <= size_of::<u64>();
         // SAFETY: the caller's promise.
         let is_done = is_word && may_go && unsafe { self.atomic_by_processor((peer, at), operation) };
         // In an epoch of start nobody waits for the packet, with which COMPLETE travels.
         // SAFETY: as above.
-        let is_done =
-            is_done || !state.is_pscw() && unsafe { self.ask_target((peer, at), operation, may_go) };
+        let is_done = is_done
+            || !state.is_pscw()
+                && len == dtype.size()
+                && unsafe { self.ask_target((peer, at), operation, may_go) };
         if is_done {
             self.shortcut.note_posted();
             self.counters.native_bytes += len as u64;
@@ -67,11 +69,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> bool {
         let Some(atomic) = operation.atomic() else { return false };
         let (dtype, op) = (operation.dtype, operation.op);
+        let elements = (atomic, operation.len / dtype.size());
         // SAFETY: the caller's promise; so for the other one, which looks the place up before.
-        let is_done = unsafe { self.endpoint.atomic_now(peer, atomic, at, dtype, op) }
+        let is_done = unsafe { self.endpoint.atomic_now(peer, elements, at, dtype, op) }
             || self.endpoint.reaches(peer, at)
                 // SAFETY: as above.
-                && unsafe { self.endpoint.atomic_now(peer, atomic, at, dtype, op) };
+                && unsafe { self.endpoint.atomic_now(peer, elements, at, dtype, op) };
         if is_done {
             self.counters.native_atomics += 1;
             // By line 16.

@@ -426,7 +426,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return false;
         }
         // SAFETY: the caller's promise.
-        let is_done = unsafe { endpoint.atomic_now(way.peer, atomic, at, dtype, op) };
+        let is_done = unsafe { endpoint.atomic_now(way.peer, (atomic, 1), at, dtype, op) };
         if is_done {
             counters.native_atomics += 1;
             counters.native_bytes += len as u64;

@@ -314,7 +314,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 }
 
 impl Operation {
-    /// What it does to one element, if it is an atomic.
+    /// What it does to each element, if it is an atomic.
     #[inline]
     pub(super) fn atomic(&self) -> Option<Atomic> {
         let &Self { kind, origin: operand, result, compare, .. } = self;

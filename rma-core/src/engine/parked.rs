@@ -149,7 +149,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.at_once = DoneAtOnce::UNFENCED;
     }
 
-    /// An atomic of one element on a neighbour, where it is the fabric's; an element is asked, where there is one, and not
+    /// An atomic on a neighbour, where it is the fabric's; an element is asked, where there is one, and not
     /// needed. `false`: not possible so, nothing happened but that the lock may be held.
     ///
     /// # Safety
@@ -158,9 +158,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(super) unsafe fn atomic_near(&mut self, w: &mut Window<E::Region>, operation: &Operation) -> bool {
         let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
         let Some(atomic) = operation.atomic() else { return false };
-        if len != dtype.size() || !w.state().may_issue() || w.paths.of(kind, dtype, op) != Path::Native {
+        if !self.is_one_message(len) || !w.state().may_issue() || w.paths.of(kind, dtype, op) != Path::Native
+        {
             return false;
         }
+        let count = len / dtype.size();
         let (t, direct) = match w.last_rank == target {
             true => (w.last_target, self.direct_to_last(w)),
             false => (NONE, self.near_way(w, target).map(NearTarget::direct)),
@@ -168,13 +170,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(direct) = direct else { return false };
         let Some(at) = direct.locate(disp, len) else { return false };
         // SAFETY: the caller's promise.
-        if !unsafe { self.endpoint.atomic_now(direct.peer, atomic, at, dtype, op) } {
+        if !unsafe { self.endpoint.atomic_now(direct.peer, (atomic, count), at, dtype, op) } {
             return false;
         }
         w.fence_active = true;
         let atomic = (kind, dtype, op);
-        // As of puts.
-        if self.shortcut.is_flushed(w.id, target) && !self.shortcut.knows_atomic(w.id, target, atomic) {
+        // As of puts; the shortcut is for one element.
+        let is_learnt = count == 1 && self.shortcut.is_flushed(w.id, target);
+        if is_learnt && !self.shortcut.knows_atomic(w.id, target, atomic) {
             self.shortcut.learn_atomic(w.id, target, (t, atomic), &direct, self.limits.message_bytes_max);
         } else {
             self.shortcut.note_posted();

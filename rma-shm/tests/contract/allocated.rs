@@ -276,7 +276,7 @@ fn atomics_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, (at, beside): (Re
         let (operand, result) = ((&raw const three).cast(), (&raw mut before).cast());
         let fetch = Atomic::Fetch { operand, result };
         // SAFETY: both are there during the call; so below.
-        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, fetch, at, dtype, ReduceOp::Sum) };
+        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, (fetch, 1), at, dtype, ReduceOp::Sum) };
         assert_eq!((is_done, before), (true, old));
     }
     let (from, into, mut before) = (57_u64, 51_u64, 0_u64);
@@ -287,11 +287,33 @@ fn atomics_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, (at, beside): (Re
     };
     let replace = ReduceOp::Replace;
     // SAFETY: as above.
-    assert!(unsafe { world.nodes[0].ep.atomic_now(peer, swap_back, at, Dtype::U64, replace) });
+    assert!(unsafe { world.nodes[0].ep.atomic_now(peer, (swap_back, 1), at, Dtype::U64, replace) });
     assert_eq!(before, 57);
     // SAFETY: as above.
-    assert!(!unsafe { world.nodes[0].ep.atomic_now(peer, swap_back, beside, Dtype::U64, replace) });
+    assert!(!unsafe { world.nodes[0].ep.atomic_now(peer, (swap_back, 1), beside, Dtype::U64, replace) });
     others_now(world, peer, at);
+    several_now(world, peer, at);
+}
+
+/// Two elements, of which the first is 51 before and afterwards; and more than there are.
+fn several_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, at: RemoteAddr) {
+    let mut now = |count, op, operand: [u64; 2], addr| {
+        let mut before = [u64::MAX; 2];
+        let (operand, result) = (operand.as_ptr().cast(), before.as_mut_ptr().cast());
+        let (fetch, at) = (Atomic::Fetch { operand, result }, RemoteAddr { addr, ..at });
+        // SAFETY: both are there during the call; of more than there are nothing is done.
+        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, (fetch, count), at, Dtype::U64, op) };
+        is_done.then_some(before)
+    };
+    let there = at.addr;
+    let [first, second] = now(2, ReduceOp::Sum, [1, 2], there).expect("both are there");
+    assert_eq!(first, 51);
+    assert_eq!(now(2, ReduceOp::Replace, [51, second], there), Some([52, second + 2]));
+    assert_eq!(now(2, ReduceOp::NoOp, [0; 2], there), Some([51, second]));
+    assert_eq!(now(2, ReduceOp::NoOp, [0; 2], there + 4), None, "no instruction covers them");
+    for count in [1 << 20, usize::MAX / 8, usize::MAX] {
+        assert_eq!(now(count, ReduceOp::NoOp, [0; 2], there), None, "{count} elements are not there");
+    }
 }
 
 /// What is no sum of words: other types and reductions, and what no instruction does. The word is 51 before and afterwards.
@@ -302,7 +324,7 @@ fn others_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, at: RemoteAddr) {
         let (operand, result) = ((&raw const operand).cast(), before.as_mut_ptr().cast());
         let (fetch, at) = (Atomic::Fetch { operand, result }, RemoteAddr { addr, ..at });
         // SAFETY: both are there during the call.
-        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, fetch, at, dtype, op) };
+        let is_done = unsafe { world.nodes[0].ep.atomic_now(peer, (fetch, 1), at, dtype, op) };
         is_done.then_some(before[0])
     };
     let there = at.addr;

@@ -429,12 +429,12 @@ unsafe impl Endpoint for SimEndpoint {
     unsafe fn atomic_now(
         &mut self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
-        self.do_atomic_now(to, atomic, at, dtype, op)
+        self.do_atomic_now(to, (atomic, count), at, dtype, op)
     }
 
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {

@@ -62,11 +62,11 @@ impl SimEndpoint {
         state.random.chance(per_mille)
     }
 
-    /// An atomic of one element.
+    /// An atomic of so many elements.
     pub(super) fn do_atomic_now(
         &self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
@@ -86,8 +86,9 @@ impl SimEndpoint {
         if !(is_native || is_covered && is_defined) || self.declines() {
             return false;
         }
+        let Some(len) = count.checked_mul(dtype.size()) else { return false };
         let mut operation = self.atomic_operation(atomic, at, dtype, op);
-        operation.is_assisted = !is_native;
+        (operation.len, operation.is_assisted) = (len, !is_native);
         self.post_now(to, operation)
     }
 

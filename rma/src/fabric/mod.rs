@@ -354,13 +354,13 @@ unsafe impl Endpoint for FabricEndpoint {
     unsafe fn atomic_now(
         &mut self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
         // SAFETY: the caller's promise.
-        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.atomic_now(to, atomic, at, dtype, op) })
+        each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.atomic_now(to, (atomic, count), at, dtype, op) })
     }
 
     #[inline(always)]

@@ -370,14 +370,14 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
     unsafe fn atomic_now(
         &mut self,
         to: PeerAddr,
-        atomic: Atomic,
+        (atomic, count): (Atomic, usize),
         at: RemoteAddr,
         dtype: Dtype,
         op: ReduceOp,
     ) -> bool {
         // SAFETY: the caller's promise.
         !self.fabric.disorders()
-            && unsafe { self.inner.atomic_now(to, atomic, self.fabric.below(at), dtype, op) }
+            && unsafe { self.inner.atomic_now(to, (atomic, count), self.fabric.below(at), dtype, op) }
     }
 
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
