@@ -18,6 +18,7 @@ pub struct Counters {
     /// Of the puts, those whose data ended an epoch.
     pub native_puts_with_data: u64,
     pub native_gets: u64,
+    /// As many as calls of the fabric: some take several elements.
     pub native_atomics: u64,
     pub native_flushes: u64,
     /// Bytes of native puts, gets and atomics, and of atomics that neighbours did.

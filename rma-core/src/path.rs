@@ -38,8 +38,8 @@ pub(crate) struct Paths {
     pub(crate) get: bool,
     /// Whether this rank may do an atomic that is a message by its own processor, where that reaches a
     /// neighbour's memory: the target's, which executes messages, does it by the same instructions. Of elements in groups
-    /// (`mpi_accumulate_granularity`) it may not.
-    pub(crate) near_atomics: bool,
+    /// (`mpi_accumulate_granularity`) it may not: 0; else the size from which on several elements may be done one by one.
+    pub(crate) near_atomics: u8,
     /// Of each type the reductions, a bit each, and [`SWAP`], that are the fabric's.
     atomics: [u16; FABRIC_DTYPES],
 }
@@ -56,7 +56,8 @@ impl Paths {
         if options.accumulate_granularity > FABRIC_ATOMIC_BYTES {
             return paths;
         }
-        paths.near_atomics = native.put;
+        // At most `FABRIC_ATOMIC_BYTES`.
+        paths.near_atomics = if native.put { options.accumulate_granularity.max(1) as u8 } else { 0 };
         for dtype in Dtype::ALL.into_iter().filter(|&dtype| Self::is_exact(dtype)) {
             let is_single = options.accumulate_ops == AccumulateOps::SameOp;
             paths.atomics[dtype as usize] = match native.is_complete_for(dtype) {
@@ -91,12 +92,12 @@ impl Paths {
     }
 
     /// A number for the agreement: others with the same one have the same paths. Of fabrics that differ the
-    /// chance is 1 in 2^61 that this does not show.
+    /// chance is 1 in 2^58 that this does not show.
     pub(crate) fn digest(self) -> u64 {
         // FNV-1a, by 16 bits.
         let mix = |hash: u64, bits: &u16| (hash ^ u64::from(*bits)).wrapping_mul(0x100_0000_01b3);
         let atomics = self.atomics.iter().fold(0xcbf2_9ce4_8422_2325, mix);
-        u64::from(self.put) | u64::from(self.get) << 1 | u64::from(self.near_atomics) << 2 | atomics << 3
+        u64::from(self.put) | u64::from(self.get) << 1 | u64::from(self.near_atomics) << 2 | atomics << 6
     }
 
     /// Whether any operation is native, so that the window's memory must be registered.
@@ -182,5 +183,14 @@ mod tests {
         let single = paths(&native, AccumulateOps::SameOp);
         assert_eq!(single.of(OpKind::Accumulate, Dtype::U64, ReduceOp::Sum), Path::Message);
         assert_eq!(single.of(OpKind::Accumulate, Dtype::I64, ReduceOp::Sum), Path::Native);
+    }
+
+    #[test]
+    fn elements_in_groups_are_left_together() {
+        let near = |granularity| {
+            let options = WindowOptions { accumulate_granularity: granularity, ..WindowOptions::DEFAULT };
+            Paths::offered(&few(), &Config::default(), &options).near_atomics
+        };
+        assert_eq!([0, 1, 2, 8, 9, u32::MAX].map(near), [1, 1, 2, 8, 0, 0]);
     }
 }

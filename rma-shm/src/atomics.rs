@@ -319,7 +319,13 @@ unsafe fn change_elements(
         }
         done
     })?;
-    if let (Atomic::Reduce { .. }, Dtype::U64) = (atomic, dtype) {
+    let may_be_waited_for = match atomic {
+        Atomic::Reduce { .. } => true,
+        // One alone is a counter, as a rule, and who waits for that looks again by itself.
+        Atomic::Fetch { .. } => op != ReduceOp::NoOp && len > size_of::<u64>(),
+        Atomic::Swap { .. } => false,
+    };
+    if may_be_waited_for && dtype == Dtype::U64 {
         peer.notify();
     }
     Ok(())

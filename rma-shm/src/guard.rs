@@ -3,7 +3,7 @@
 //! at both sides ([`crate::fences`] says who makes them), either the access sees that the region is gone, or the owner
 //! waits for its end.
 //!
-//! An access is a copy in one call of a provider, so that the wait is as long as a copy; that of a process
+//! An access is a copy in one call of a provider, or a bounded number of atomics, so that the wait is as long as that; that of a process
 //! that has died is over.
 
 /// One peer's word in the owner's memory: odd during an access.

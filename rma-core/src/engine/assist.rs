@@ -12,6 +12,9 @@ use crate::provider::{Endpoint, RemoteAddr};
 use crate::table::Direct;
 use crate::window::Window;
 
+/// What processors change in a fraction of a millisecond.
+const BYTES_MAX: usize = 64 << 10;
+
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Does an atomic that is a message, or has the target do it, which does one element. `false`: nothing happened, and a packet
     /// has to do it.
@@ -29,7 +32,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(Direct { peer, metadata, .. }) = self.targets[t].direct else { return false };
         let state = w.state();
         // Of a window of which nothing is native the memory is not registered.
-        let is_possible = w.paths.put && state.may_issue() && len > 0 && len <= self.limits.message_bytes_max;
+        let is_possible = w.paths.put && state.may_issue() && self.is_done_in_one_call(len);
         if !is_possible {
             return false;
         }
@@ -37,7 +40,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let offset = disp.wrapping_mul(metadata.disp_unit.into());
         let at = RemoteAddr { addr: metadata.base.wrapping_add(offset), key: metadata.key };
         let may_go = !self.is_behind_packets(w, t) || Mutation::AskedPastPackets.is_on();
-        let is_word = w.paths.near_atomics && dtype.size() <= size_of::<u64>();
+        let (size, near) = (dtype.size(), usize::from(w.paths.near_atomics));
+        let is_word = near > 0 && size <= size_of::<u64>() && (len == size || size >= near);
         // SAFETY: the caller's promise.
         let is_done = is_word && may_go && unsafe { self.atomic_by_processor((peer, at), operation) };
         // In an epoch of start nobody waits for the packet, with which COMPLETE travels.
@@ -51,6 +55,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.counters.native_bytes += len as u64;
         }
         is_done
+    }
+
+    /// Whether so many bytes may be changed one element after the other by one call, during which this rank does nothing else
+    /// for others, nor its other threads for themselves.
+    #[inline]
+    pub(super) fn is_done_in_one_call(&self, len: usize) -> bool {
+        len.wrapping_sub(1) < BYTES_MAX.min(self.limits.message_bytes_max)
     }
 
     /// Whether anything that was posted to the target before may still be executed there, also what an element that was given

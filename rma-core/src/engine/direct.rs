@@ -168,7 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         unsafe { self.put_any(window, target, disp, origin, len) }
     }
 
-    /// A put that is not the next of a lock epoch which is repeated.
+    /// A put that is not one of a lock epoch which is repeated, or cannot be as that one's.
     ///
     /// # Safety
     /// As for [`Engine::put`].

@@ -158,8 +158,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(super) unsafe fn atomic_near(&mut self, w: &mut Window<E::Region>, operation: &Operation) -> bool {
         let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
         let Some(atomic) = operation.atomic() else { return false };
-        if !self.is_one_message(len) || !w.state().may_issue() || w.paths.of(kind, dtype, op) != Path::Native
-        {
+        let is_native = w.paths.of(kind, dtype, op) == Path::Native;
+        if !is_native || !self.is_done_in_one_call(len) || !w.state().may_issue() {
             return false;
         }
         let count = len / dtype.size();

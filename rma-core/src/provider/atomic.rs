@@ -4,7 +4,7 @@
 use super::Endpoint;
 use super::RemoteAddr;
 
-/// What an atomic does to an element, with the origin's buffers; see [`Endpoint::assist`] and [`Endpoint::atomic_now`].
+/// What an atomic does to each element, with the origin's buffers; see [`Endpoint::assist`] and [`Endpoint::atomic_now`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Atomic {
     /// `target = target op operand`.

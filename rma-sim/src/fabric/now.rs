@@ -19,7 +19,7 @@ impl SimEndpoint {
         state.is_done_at_once(peer, &operation) && state.post(peer, operation) == Ok(Accepted::Complete)
     }
 
-    /// An atomic of one element without a tag.
+    /// An atomic without a tag, of one element until its length says more.
     pub(super) fn atomic_operation(
         &self,
         atomic: Atomic,
