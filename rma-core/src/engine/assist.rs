@@ -12,8 +12,8 @@ use crate::provider::{Endpoint, RemoteAddr};
 use crate::table::Direct;
 use crate::window::Window;
 
-/// What processors change in a fraction of a millisecond.
-const BYTES_MAX: usize = 64 << 10;
+/// What a processor changes in a millisecond or two.
+const BYTES_MAX: usize = 1 << 20;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Does an atomic that is a message, or has the target do it, which does one element. `false`: nothing happened, and a packet
