@@ -17,12 +17,11 @@ use crate::wire::OpKind;
 type Outcome = Poll<Result<(), Box<RmaError>>>;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// The element of the shortcut's target. There is a shortcut, and it has one.
+    /// The element of the shortcut's target. There is a shortcut for what is not complete at once.
     #[inline(always)]
     fn shortcut_target(&mut self) -> &mut TargetElement {
-        let target = self.shortcut.counts_at;
-        // SAFETY: a shortcut is learnt from an element with this index, or of a neighbour that had one; an arena that had
-        // elements has a first one, and never gets smaller.
+        let target = self.shortcut.target;
+        // SAFETY: such a shortcut is learnt from an element with this index, and an arena never gets smaller.
         unsafe { self.targets.at_mut(target) }
     }
 

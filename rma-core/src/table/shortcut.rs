@@ -30,8 +30,6 @@ pub(crate) struct Shortcut {
     rank: Rank,
     /// The target's element; none of a neighbour that needs none.
     pub(crate) target: u32,
-    /// The same, or the first of all elements: only what is not complete at once is counted there.
-    pub(crate) counts_at: u32,
     pub(crate) peer: PeerAddr,
     pub(crate) put_tag: Tag,
     pub(crate) get_tag: Tag,
@@ -59,7 +57,6 @@ impl Shortcut {
         atomic: (OpKind::Put, Dtype::U8, ReduceOp::Replace),
         rank: Rank(NONE),
         target: NONE,
-        counts_at: 0,
         peer: PeerAddr(0),
         put_tag: Tag(0),
         get_tag: Tag(0),
@@ -81,7 +78,6 @@ impl Shortcut {
         Self {
             rank,
             target,
-            counts_at: if target == NONE { 0 } else { target },
             peer,
             len_end: message_bytes_max.min(size),
             disp_unit: metadata.disp_unit.into(),
