@@ -122,14 +122,14 @@ fn nobody_is_asked_where_all_are_messages() {
 }
 
 /// Elements of which one is changed by itself, and the others together.
-const ELEMENTS: u64 = 6;
+const ELEMENTS: usize = 6;
 
 /// Atomics of each kind that is no swap, on one element and on several, to a target that is not there; each element is what
 /// `of(3)` is afterwards.
 fn without_the_target<T: Element>(job: &Job, of: fn(u8) -> T, op: ReduceOp) -> Result<(), Error> {
-    let (window, over) = (job.allocate::<T>(ELEMENTS as usize)?, job.allocate::<u64>(1)?);
+    let (window, over) = (job.allocate::<T>(ELEMENTS)?, job.allocate::<u64>(1)?);
     if job.rank() == TARGET {
-        (0..ELEMENTS as usize).try_for_each(|place| window.local().set(place, of(0)))?;
+        (0..ELEMENTS).try_for_each(|place| window.local().set(place, of(0)))?;
     }
     job.barrier()?;
     if job.rank() != TARGET {
@@ -138,10 +138,8 @@ fn without_the_target<T: Element>(job: &Job, of: fn(u8) -> T, op: ReduceOp) -> R
             epoch.get_value(TARGET, 0)?;
             let before = job.counters();
             assert_eq!(epoch.fetch_and_op(TARGET, 0, of(1), op)?, of(0));
-            let (numbers, mut found) = (
-                [of(1), of(2)].map(|number| [number; ELEMENTS as usize - 1]),
-                [of(9); ELEMENTS as usize - 1],
-            );
+            let (numbers, mut found) =
+                ([of(1), of(2)].map(|number| [number; ELEMENTS - 1]), [of(9); ELEMENTS - 1]);
             epoch.batch(|batch| batch.accumulate(TARGET, 0, &numbers[1][..1], op))?;
             epoch.batch(|batch| batch.get_accumulate(TARGET, 1, &numbers[0], &mut found, op))?;
             assert!(found.iter().all(|found| *found == of(0)), "{}", T::DTYPE.name());
@@ -164,7 +162,7 @@ fn without_the_target<T: Element>(job: &Job, of: fn(u8) -> T, op: ReduceOp) -> R
     }
     job.barrier()?;
     if job.rank() == TARGET {
-        for place in 0..ELEMENTS as usize {
+        for place in 0..ELEMENTS {
             assert!(window.local().get(place)? == of(3), "{} {place}", T::DTYPE.name());
         }
     }

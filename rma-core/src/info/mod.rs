@@ -196,7 +196,8 @@ pub struct WindowOptions {
     /// Which reductions meet at one location.
     pub accumulate_ops: AccumulateOps,
     /// Bytes that one atomic update should cover; 0 leaves it to the library. More than the fabric's atomics
-    /// cover (8) makes the target's process execute accumulates, a whole packet at a time.
+    /// cover (8) makes the target's process execute accumulates, a whole packet at a time; less, those of several smaller
+    /// elements that are messages.
     ///
     /// Implements: mpi_accumulate_granularity.
     pub accumulate_granularity: u32,

@@ -11,6 +11,7 @@ use rma_core::provider::{
 };
 use rma_shm::{Options, Reach, ShmEndpoint};
 
+use crate::lanes::is_woken_within;
 use crate::world::World;
 
 const LEN: usize = 10_000;
@@ -64,7 +65,6 @@ pub(crate) fn line_14_words_are_set_and_wake_who_sleeps(reach: Reach) {
     // SAFETY: the mapping is dropped behind the region.
     let region = unsafe { world.nodes[1].ep.register(base, LEN, RemoteKey(5)) }.unwrap();
     let (peer, key) = (world.nodes[0].peers[1], region.remote_key());
-    let descriptor = world.nodes[1].ep.wait_fd().unwrap();
     // SAFETY: mapped as long as the mapping is there; all access it by atomics.
     let word = unsafe { AtomicU64::from_ptr(base.as_ptr().wrapping_add(64).cast()) };
     let at = RemoteAddr { addr: region.remote_base() + 64, key };
@@ -72,10 +72,7 @@ pub(crate) fn line_14_words_are_set_and_wake_who_sleeps(reach: Reach) {
         world.until("the endpoint arms", |world| world.nodes[1].ep.arm_wait());
         assert_eq!(world.nodes[0].ep.tell(peer, at, round), Ok(true));
         assert_eq!(word.load(Ordering::Acquire), round);
-        let mut wait = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, valid during the call, which returns at once.
-        let woken = unsafe { libc::poll(&mut wait, 1, 0) };
-        assert_eq!(woken, 1, "round {round}: nobody was woken");
+        assert!(is_woken_within(&world.nodes[1].ep, 0), "round {round}: nobody was woken");
         world.nodes[1].poll();
     }
     let beside = [at.addr + 1, at.addr + LEN as u64, region.remote_base() + LEN as u64 - 4, u64::MAX];
@@ -297,7 +294,7 @@ fn atomics_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, (at, beside): (Re
 
 /// Two elements, of which the first is 51 before and afterwards; and more than there are.
 fn several_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, at: RemoteAddr) {
-    let mut now = |count, op, operand: [u64; 2], addr| {
+    let now = |world: &mut World<ShmEndpoint>, count, op, operand: [u64; 2], addr| {
         let mut before = [u64::MAX; 2];
         let (operand, result) = (operand.as_ptr().cast(), before.as_mut_ptr().cast());
         let (fetch, at) = (Atomic::Fetch { operand, result }, RemoteAddr { addr, ..at });
@@ -306,13 +303,16 @@ fn several_now(world: &mut World<ShmEndpoint>, peer: PeerAddr, at: RemoteAddr) {
         is_done.then_some(before)
     };
     let there = at.addr;
-    let [first, second] = now(2, ReduceOp::Sum, [1, 2], there).expect("both are there");
-    assert_eq!(first, 51);
-    assert_eq!(now(2, ReduceOp::Replace, [51, second], there), Some([52, second + 2]));
-    assert_eq!(now(2, ReduceOp::NoOp, [0; 2], there), Some([51, second]));
-    assert_eq!(now(2, ReduceOp::NoOp, [0; 2], there + 4), None, "no instruction covers them");
+    world.until("the owner arms", |world| world.nodes[1].ep.arm_wait());
+    let [first, second] = now(world, 2, ReduceOp::NoOp, [0; 2], there).expect("both are there");
+    assert!(first == 51 && !is_woken_within(&world.nodes[1].ep, 0), "nothing has changed");
+    assert_eq!(now(world, 2, ReduceOp::Sum, [1, 2], there), Some([51, second]));
+    assert!(is_woken_within(&world.nodes[1].ep, 0), "one of them may be waited for");
+    assert_eq!(now(world, 2, ReduceOp::Replace, [51, second], there), Some([52, second + 2]));
+    assert_eq!(now(world, 2, ReduceOp::NoOp, [0; 2], there), Some([51, second]));
+    assert_eq!(now(world, 2, ReduceOp::NoOp, [0; 2], there + 4), None, "no instruction covers them");
     for count in [1 << 20, usize::MAX / 8, usize::MAX] {
-        assert_eq!(now(count, ReduceOp::NoOp, [0; 2], there), None, "{count} elements are not there");
+        assert_eq!(now(world, count, ReduceOp::NoOp, [0; 2], there), None, "{count} elements are not there");
     }
 }
 

@@ -50,9 +50,14 @@ pub(crate) fn packets_keep_their_order_across_connections<E: Endpoint>(mut world
 
 /// Whether the descriptor becomes readable; the limit is only there for a bug.
 fn is_woken(ep: &ShmEndpoint) -> bool {
+    is_woken_within(ep, 20_000)
+}
+
+/// The same, within so many milliseconds.
+pub(crate) fn is_woken_within(ep: &ShmEndpoint, limit: i32) -> bool {
     let mut wait = libc::pollfd { fd: ep.wait_fd().unwrap(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, valid during the call.
-    unsafe { libc::poll(&mut wait, 1, 20_000) > 0 }
+    unsafe { libc::poll(&mut wait, 1, limit) > 0 }
 }
 
 /// Who found no room for a packet may sleep, and is woken when there is some.
