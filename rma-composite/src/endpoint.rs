@@ -433,6 +433,11 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         }
     }
 
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.shm.as_ref().is_ok_and(Endpoint::has_news) || self.network.has_news()
+    }
+
     fn may_complete_at_once(&self) -> bool {
         self.shm.as_ref().is_ok_and(Endpoint::may_complete_at_once) || self.network.may_complete_at_once()
     }

@@ -59,6 +59,7 @@
 mod atomic;
 mod completion;
 mod limits;
+mod place;
 pub mod registrations;
 
 use alloc::boxed::Box;
@@ -69,40 +70,13 @@ use core::ptr::NonNull;
 pub use atomic::{Atomic, Swapped, WordSwap};
 pub use completion::{Completion, CompletionBatch, ReceivedPacket};
 pub use limits::{CompletionScope, Limits, NativeOps, OpTable, Order, VECTOR_PIECES_MAX};
+pub use place::{LocalPiece, RemoteAddr, RemotePiece};
 
 use crate::bootstrap::AddressBytes;
 use crate::dtype::Dtype;
 pub use crate::error::FabricCode;
 use crate::ids::{PeerAddr, RemoteKey, Tag};
 use crate::op::ReduceOp;
-
-/// A location in a peer's registered memory, in the provider's terms: `addr` is what
-/// [`MemoryRegion::remote_base`] said at the owner plus the offset in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemoteAddr {
-    /// Address or offset, as the provider counts it.
-    pub addr: u64,
-    /// Key of the region.
-    pub key: RemoteKey,
-}
-
-/// A piece of this process's memory that a vector reads or writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LocalPiece {
-    /// First byte; only read by [`Endpoint::put_vector`].
-    pub base: *mut u8,
-    /// Bytes, at least 1.
-    pub len: usize,
-}
-
-/// A piece of a peer's registered memory that a vector reads or writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemotePiece {
-    /// First byte.
-    pub at: RemoteAddr,
-    /// Bytes, at least 1.
-    pub len: usize,
-}
 
 /// A registered span of this process's memory; deregistered when dropped.
 pub trait MemoryRegion: Send + fmt::Debug {
@@ -568,6 +542,12 @@ pub unsafe trait Endpoint: Send {
     /// Progresses everything, bounded, and says what happened. Returns how much it did: entries that it added, and what it
     /// did for peers by itself, which may come again soon.
     fn poll(&mut self, out: &mut CompletionBatch) -> usize;
+
+    /// Whether a peer has told since the last [`Endpoint::poll`] that the next one has something to do, as a look at this
+    /// process's memory shows; so who waits for something else serves its peers meanwhile. `false` says nothing.
+    fn has_news(&self) -> bool {
+        false
+    }
 
     /// Takes a packet's buffer back.
     fn release(&mut self, packet: ReceivedPacket);

@@ -214,6 +214,13 @@ impl Head {
         self.mapping.half(STATE).store(1, Ordering::Release);
     }
 
+    /// Whether a lane that was used has a mark.
+    #[inline]
+    pub(crate) fn has_marks(&self) -> bool {
+        let used = self.lanes_used().div_ceil(64).min(self.shape.marks());
+        (0..used).any(|word| self.mapping.word(MARKS + word * WORD).load(Ordering::Relaxed) != 0)
+    }
+
     /// The marks of 64 lanes, taken.
     #[inline]
     pub(crate) fn take_marks(&self, word: usize) -> u64 {

@@ -521,6 +521,11 @@ unsafe impl Endpoint for ShmEndpoint {
         self.live(to).map_or(true, |peer| peer.region(at.key).err() != Some(NO_FILE))
     }
 
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.own.head.has_marks()
+    }
+
     fn poll(&mut self, out: &mut CompletionBatch) -> usize {
         self.poll_all(out)
     }

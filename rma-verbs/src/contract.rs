@@ -46,6 +46,7 @@ macro_rules! lines {
             vectors 2 line_10_vectors_move_their_pieces;
             at_once 2 line_12_what_is_complete_when_it_is_accepted_is_over;
             at_once 2 line_17_memory_for_neighbours_has_one_name;
+            at_once 2 news_last_until_the_next_poll;
             data 2 line_13_data_come_behind_their_bytes;
             atomics 3 atomics_of_the_device_are_atomic;
             atomics 2 atomics_that_would_break_the_connection_are_refused;

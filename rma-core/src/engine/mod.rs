@@ -404,6 +404,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         is_at_rest
     }
 
+    /// Whether a peer asks for progress ([`Endpoint::has_news`]).
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.process.endpoint.has_news()
+    }
+
     /// Whether the call waits for what neighbours may tell by words: polled again it may be done, although no progress was
     /// made.
     pub fn is_told_by_words(&mut self, sync: &SyncCall) -> bool {

@@ -1,9 +1,9 @@
-//! Line 12: what is complete when it is accepted. Line 17: memory for those to whom all is.
+//! Line 12: what is complete when it is accepted. Line 17: memory for those to whom all is. And what these see of each other.
 
 use std::sync::atomic::{fence, Ordering};
 
 use rma_core::ids::{RemoteKey, Tag};
-use rma_core::provider::{Accepted, Endpoint, MemoryRegion, RemoteAddr};
+use rma_core::provider::{Accepted, Endpoint, MemoryRegion, RemoteAddr, SendClass};
 
 use crate::world::{Window, World};
 
@@ -101,4 +101,22 @@ pub(crate) fn line_17_memory_for_neighbours_has_one_name<E: Endpoint>(mut world:
     assert_eq!(near[0].at(8), at, "at the other");
     world.put(0, 1, &[7; 8], at, 1);
     assert_eq!((near[0].byte(8), near[1].byte(8)), (0, 7));
+}
+
+/// A packet of one who sets words in the other's memory is news there until that one polls, and no longer.
+pub(crate) fn news_last_until_the_next_poll<E: Endpoint>(mut world: World<E>) {
+    for class in [SendClass::Request, SendClass::Reply] {
+        world.until("quiet", |world| world.poll() == 0 && !world.nodes[1].ep.has_news());
+        let peer = world.nodes[0].peers[1];
+        let is_near = world.nodes[0].ep.completes_at_once(peer) && world.nodes[0].ep.may_tell();
+        let is_sent = world.nodes[0].ep.send(peer, b"news", b"", class).is_ok();
+        assert!(is_sent || !is_near, "refused with nothing under way");
+        assert_eq!(world.nodes[1].ep.has_news(), is_near);
+        assert!(!world.nodes[0].ep.has_news());
+        if is_sent {
+            assert!(world.nodes[1].poll() > 0 || !is_near);
+            assert!(!world.nodes[1].ep.has_news());
+            assert_eq!(world.receive(1), b"news");
+        }
+    }
 }

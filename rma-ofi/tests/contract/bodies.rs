@@ -25,6 +25,7 @@ macro_rules! every_body {
         $run!(2 at_once line_12_what_is_complete_when_it_is_accepted_is_over);
         $run!(2 data line_13_data_come_behind_their_bytes);
         $run!(2 at_once line_17_memory_for_neighbours_has_one_name);
+        $run!(2 at_once news_last_until_the_next_poll);
         $run!(2 one_process flush_covers_what_was_posted_before);
         $run!(1 one_process misuse_is_an_error);
         $run!(2 one_process a_wrong_key_fails_the_operation);

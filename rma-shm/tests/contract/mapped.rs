@@ -84,6 +84,7 @@ contract! {
     2 one_process line_8_poll_serves_the_target_role;
     2 at_once line_12_what_is_complete_when_it_is_accepted_is_over;
     2 at_once line_17_memory_for_neighbours_has_one_name;
+    2 at_once news_last_until_the_next_poll;
     2 one_process flush_covers_what_was_posted_before;
     2 one_process a_wrong_key_fails_the_operation;
     1 one_process an_endpoint_reaches_itself;

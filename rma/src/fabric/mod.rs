@@ -329,6 +329,11 @@ unsafe impl Endpoint for FabricEndpoint {
         each!(Fabric, &self.0, endpoint => endpoint.completes_at_once(peer))
     }
 
+    #[inline(always)]
+    fn has_news(&self) -> bool {
+        each!(Fabric, &self.0, endpoint => endpoint.has_news())
+    }
+
     fn may_complete_at_once(&self) -> bool {
         each!(Fabric, &self.0, endpoint => endpoint.may_complete_at_once())
     }

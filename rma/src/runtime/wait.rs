@@ -21,7 +21,7 @@ const BATCH: u32 = 32;
 const POLLS_MIN: u32 = 4;
 
 /// Times that who waits for neighbours' words looks at them before it makes progress: some tens of the times that a line takes
-/// from one cache to another. Nothing else is served meanwhile, for about a microsecond.
+/// from one cache to another. Meanwhile, for about a microsecond, only peers that leave a mark in its memory are served.
 const LOOKS: u32 = 64;
 
 /// How long nothing may happen until a spinning thread yields: above a round trip over loopback.
@@ -345,6 +345,10 @@ impl Core {
                     self.posted(&mut guarded);
                     self.hand_over(&mut guarded);
                     return result.map_err(|error| self.fail(error));
+                }
+                // Who tells may first want something of this rank: a put to its program's memory, say.
+                if guarded.engine.has_news() {
+                    self.progress(&mut guarded);
                 }
                 hint::spin_loop();
             }

@@ -228,6 +228,11 @@ unsafe impl Endpoint for ModelEndpoint {
         self.network.change();
     }
 
+    fn has_news(&self) -> bool {
+        self.network.fabric.clear_retry(self.rank);
+        self.network.fabric.is_ready(self.rank)
+    }
+
     fn wait_fd(&self) -> Option<i32> {
         Some(self.rank as i32)
     }

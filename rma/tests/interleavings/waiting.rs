@@ -1,7 +1,13 @@
 //! Threads that wait: none sleeps on when its answer is there, none keeps another one from going on, and the
 //! agent is there when nobody else is.
 
-use crate::platform::{Arc, AtomicBool, Ordering};
+use std::task::Poll;
+
+use rma_core::error::{Call, RmaError};
+use rma_core::ids::WindowId;
+
+use crate::platform::{Arc, AtomicBool, Engine, Ordering};
+use crate::runtime::Awaited;
 use crate::{check, job, Part, Rig};
 
 const SCHEDULES: usize = 300;
@@ -18,7 +24,7 @@ fn who_waits_lets_others_post() {
         let waiter = part(Rig::barrier);
         let poster = part(|rig| {
             rig.core
-                .run(rma_core::error::Call::Lock, |engine| {
+                .run(Call::Lock, |engine| {
                     let exclusive = rma_core::lock::LockType::Exclusive;
                     engine.start_lock(rig.window, rma_core::ids::Rank(1), exclusive, false)
                 })
@@ -26,9 +32,7 @@ fn who_waits_lets_others_post() {
             rig.add(1, 0);
             rig.flush(1).unwrap();
             rig.core
-                .run(rma_core::error::Call::Unlock, |engine| {
-                    engine.start_unlock(rig.window, rma_core::ids::Rank(1))
-                })
+                .run(Call::Unlock, |engine| engine.start_unlock(rig.window, rma_core::ids::Rank(1)))
                 .unwrap();
         });
         let peer = part(|rig| {
@@ -94,5 +98,70 @@ fn the_agent_takes_over_and_steps_aside() {
             assert_eq!(rig.own(0), 3);
         });
         job(true, vec![origin], target);
+    });
+}
+
+/// What neighbours would tell by words, and is here that a packet was taken.
+struct Told {
+    received: u64,
+    vain: u32,
+}
+
+impl Told {
+    fn count(engine: &Engine) -> u64 {
+        engine.counters().packets_received.iter().sum()
+    }
+}
+
+impl Awaited for Told {
+    fn poll(&mut self, engine: &mut Engine) -> Poll<Result<(), RmaError>> {
+        if Self::count(engine) > self.received {
+            return Poll::Ready(Ok(()));
+        }
+        self.vain = if engine.has_news() { self.vain + 1 } else { 0 };
+        assert!(self.vain < 4, "what a peer has left is not looked at");
+        Poll::Pending
+    }
+
+    fn call(&self) -> Call {
+        Call::Wait
+    }
+
+    fn window(&self) -> Option<WindowId> {
+        None
+    }
+
+    fn waiting_for(&self, _: &Engine) -> &'static str {
+        "a packet"
+    }
+
+    fn is_told_by_words(&self, _: &mut Engine) -> bool {
+        true
+    }
+}
+
+/// Who looks at its neighbours' words only, as nothing else ends its wait, serves peers that have left something: they may
+/// tell it what it waits for behind that.
+#[test]
+fn who_looks_at_words_serves_peers_meanwhile() {
+    check(SCHEDULES, || {
+        let is_there = Arc::new(AtomicBool::new(false));
+        let come = Arc::clone(&is_there);
+        let waiter = part(move |rig| {
+            let received = Told::count(&rig.core.enter_anyway().engine);
+            is_there.store(true, Ordering::SeqCst);
+            while !rig.core.enter_anyway().engine.has_news() {
+                shuttle::thread::yield_now();
+            }
+            let guarded = rig.core.enter(Call::Wait).unwrap();
+            rig.core.wait(guarded, &mut Told { received, vain: 0 }, None).unwrap();
+        });
+        // It sends a packet when it leaves.
+        let peer = part(move |_| {
+            while !come.load(Ordering::SeqCst) {
+                shuttle::thread::yield_now();
+            }
+        });
+        job(false, vec![waiter], peer);
     });
 }

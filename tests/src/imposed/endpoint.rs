@@ -349,6 +349,10 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
         !self.fabric.disorders() && self.inner.completes_at_once(peer)
     }
 
+    fn has_news(&self) -> bool {
+        self.inner.has_news()
+    }
+
     fn may_complete_at_once(&self) -> bool {
         !self.fabric.disorders() && self.inner.may_complete_at_once()
     }
