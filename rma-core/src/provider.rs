@@ -543,8 +543,8 @@ pub unsafe trait Endpoint: Send {
     /// did for peers by itself, which may come again soon.
     fn poll(&mut self, out: &mut CompletionBatch) -> usize;
 
-    /// Whether a peer has told since the last [`Endpoint::poll`] that the next one has something to do, as a look at this
-    /// process's memory shows; so who waits for something else serves its peers meanwhile. `false` says nothing.
+    /// Whether a peer has left something for the next [`Endpoint::poll`], as a look at this process's memory shows: for who
+    /// waits for something else, and serves its peers meanwhile. `false`, which is the default, says nothing.
     fn has_news(&self) -> bool {
         false
     }

@@ -20,8 +20,8 @@ const BATCH: u32 = 32;
 /// what a poll has begun has been issued before the thread may sleep.
 const POLLS_MIN: u32 = 4;
 
-/// Times that who waits for neighbours' words looks at them before it makes progress: some tens of the times that a line takes
-/// from one cache to another. Meanwhile, for about a microsecond, only peers that leave a mark in its memory are served.
+/// Times that who waits for neighbours' words looks at them before it makes progress in any case: some tens of the times that a
+/// line takes from one cache to another, about a microsecond. Meanwhile it makes some only when a peer leaves a mark in its memory.
 const LOOKS: u32 = 64;
 
 /// How long nothing may happen until a spinning thread yields: above a round trip over loopback.
@@ -349,6 +349,9 @@ impl Core {
                 // Who tells may first want something of this rank: a put to its program's memory, say.
                 if guarded.engine.has_news() {
                     self.progress(&mut guarded);
+                    if self.is_contended() {
+                        break;
+                    }
                 }
                 hint::spin_loop();
             }

@@ -229,7 +229,6 @@ unsafe impl Endpoint for ModelEndpoint {
     }
 
     fn has_news(&self) -> bool {
-        self.network.fabric.clear_retry(self.rank);
         self.network.fabric.is_ready(self.rank)
     }
 
