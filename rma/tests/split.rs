@@ -44,9 +44,15 @@ fn whoever_makes_the_jobs_progress() {
         ("shm", &[("RMA_PROGRESS", "ghost")], &[]),
         ("net", &[("RMA_PROGRESS", "none")], &[]),
         ("shm", &[("RMA_PROGRESS", "none")], &[]),
-        ("net", &[("RMA_PROGRESS", "signal")], &[]),
     ];
     each_of(("whoever_makes_the_jobs_progress", 6), ways, grid);
+}
+
+/// As above, of programs that a sanitizer has not put its malloc into.
+#[test]
+fn parts_are_served_by_signals() {
+    let ways: &[Way] = &[("net", &[("RMA_PROGRESS", "signal")], &[])];
+    each_of(("parts_are_served_by_signals", 6), ways, grid);
 }
 
 /// Each host's ranks are a part, which shares memory, and a part of ranks of both hosts does not.
