@@ -61,6 +61,7 @@ esac
 malloc="RMA_PROGRESS=signal refuses a program that contains malloc itself, and the sanitizer's is in every program"
 leave_out signal::places "$malloc"
 leave_out served_by_signals "$malloc"
+leave_out with_signals "$malloc"
 leave_out whatever_the_target_does_it_is_served "$malloc"
 leave_out nothing_is_left_behind "$malloc"
 leave_out wrong_choices_are_refused "$malloc, before it looks at what the test is about"
