@@ -112,7 +112,8 @@ macro_rules! suite {
                     locks_that_were_given_up_are_nobodys, who_cannot_map_fails_all;
                 overlapping: fences_on_both_make_updates_visible, parts_have_their_own_bounds,
                     epochs_are_each_windows_own, one_goes_and_the_other_stays;
-                misuse: outside_epochs, wrong_arguments, collective_calls_must_agree, out_of_range, empty_windows;
+                misuse: outside_epochs, wrong_arguments, collective_calls_must_agree, a_fence_is_not_met_by_free, out_of_range,
+                    empty_windows;
                 requests: every_request_form, requests_are_passive, small_requests_are_done_at_once,
                     waiting_lets_operations_leave, a_request_waits_for_its_data, dropped_requests,
                     requests_outlive_their_epoch, requests_to_many_targets, failed_requests,

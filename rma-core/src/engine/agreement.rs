@@ -67,6 +67,15 @@ pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Res
     Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls })
 }
 
+/// Ranks met in the barrier of a window, some in a fence and some to free it; all of them say so, of this call and of all that
+/// would be such barriers later.
+#[cold]
+pub(super) fn mixed(call: Call) -> RmaError {
+    let what = "some ranks are in a fence of the window where others free it, so it is not freed, and its memory stays the \
+                job's; make the same calls in the same order at every rank";
+    RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls }
+}
+
 pub(super) fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
     let mut own = [0; AGREED];
     own[SIZE] = w.own.size;

@@ -2,6 +2,7 @@
 
 use core::task::Poll;
 
+use super::agreement::mixed;
 use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
@@ -14,6 +15,7 @@ use crate::progress::Failure;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{Shortcut, Sync, TargetError};
+use crate::wire::Purposes;
 
 /// The promises of a fence call (MPI-4.1 section 13.5.5). `no_precede` and `no_succeed` must be given by
 /// all ranks or by none; the others are each rank's own.
@@ -113,7 +115,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
-        let Some(sequence) = w.fence_begun.take().or_else(|| w.barrier.start([])) else {
+        let Some(sequence) = w.fence_begun.take().or_else(|| w.barrier.start(Purposes::FENCE, [])) else {
             return self.leave_barrier(sync);
         };
         w.barrier.release(sequence);
@@ -158,6 +160,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         self.process.advance_barrier(w);
+        if w.barrier.is_mixed() {
+            return self.leave_barrier(sync);
+        }
         if !w.barrier.is_complete(sequence) {
             if Mutation::FenceAwaitsTheDead.is_on() {
                 return Poll::Pending;
@@ -181,9 +186,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// The fence fails when a rank has died, perhaps before it has begun its barrier, and the caller may leave out those that
-    /// follow: no later call on the window is a barrier.
+    /// follow: no later call on the window is a barrier. So it is where ranks met in the barrier that had come to free the window:
+    /// who would come to another one?
     #[cold]
-    fn leave_barrier(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+    fn leave_barrier(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        if let Some(w) = self.windows.get_mut(sync.window).filter(|w| w.barrier.is_mixed()) {
+            (w.fence_sequence, w.fence_active, w.has_ordered) = (None, false, false);
+            let _ = w.transition(|state| state.on_fence_barrier());
+            return Poll::Ready(Err(sync.error.take().unwrap_or_else(|| mixed(sync.call))));
+        }
         let failed = self.process.failure(sync.call);
         if let (Poll::Ready(_), Some(w)) = (&failed, self.windows.get_mut(sync.window)) {
             w.barrier.leave();
@@ -195,7 +206,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// buffers are the caller's again, and nothing may leave when the barrier's last packet comes after all, as the
     /// others may have freed the window by then.
     #[cold]
-    fn fail_fence(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+    fn fail_fence(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
         let (Some(w), Some(Failure::Peer(_, code))) =
             (self.windows.get_mut(sync.window), &self.process.failure)
         else {

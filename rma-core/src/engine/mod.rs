@@ -44,6 +44,7 @@ use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
 use crate::table::{FlushGroups, OperationArena, TargetElement, TargetError};
 use crate::window::Window;
+use crate::wire::Purposes;
 
 pub use crate::table::{Change, Notification};
 pub use attributes::WindowAttributes;
@@ -479,7 +480,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             None if self.process.reduce.is_running() => return Err(None),
             None => {
                 let values = values(self);
-                self.process.reduce.start(values).ok_or(None)?
+                self.process.reduce.start(Purposes::NONE, values).ok_or(None)?
             }
         };
         self.process.send_reduce_rounds();

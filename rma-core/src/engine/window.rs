@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::task::Poll;
 
-use super::agreement::{agree, all_came_for_one, come_for, creation_values, FAILED};
+use super::agreement::{agree, all_came_for_one, come_for, creation_values, mixed, FAILED};
 use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
@@ -22,7 +22,7 @@ use crate::restore::TARGETS_LEAST;
 use crate::state::WindowState;
 use crate::table::Shortcut;
 use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
-use crate::wire::Metadata;
+use crate::wire::{Metadata, Purposes};
 
 /// First registration key of windows: fabrics treat the lowest ones specially.
 pub(super) const KEY_BASE: u64 = 0x1000;
@@ -341,7 +341,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(sequence) => sequence,
             // This rank's own lock may still be on its way out.
             None if w.words.as_ref().is_some_and(|words| !words.is_idle()) => return self.free_alone(sync),
-            None => match w.barrier.start([]) {
+            None => match w.barrier.start(Purposes::FREE, []) {
                 Some(sequence) => sequence,
                 None => return self.free_alone(sync),
             },
@@ -349,6 +349,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sync.stage = Stage::Free { sequence: Some(sequence) };
         self.process.advance_barrier(w);
         // What was given back last on behalf of others may still be on its way.
+        if w.barrier.is_mixed() {
+            return self.free_alone(sync);
+        }
         if !w.barrier.is_complete(sequence) || w.words.as_ref().is_some_and(|words| !words.is_idle()) {
             return self.free_alone(sync);
         }
@@ -373,7 +376,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 }
                 return self.process.failure(sync.call);
             }
-            None => return Poll::Pending,
+            None => return self.refuse_free(sync),
         };
         if let Some(w) = self.windows.get_mut(sync.window) {
             if let Some(words) = &mut w.words {
@@ -393,6 +396,19 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.remove_window(sync.window);
         self.process.failure(sync.call)
+    }
+
+    /// Leaves the window as it is where ranks met in its barrier that had come for a fence: they may access its memory, and
+    /// nobody knows who will come to another barrier.
+    #[cold]
+    fn refuse_free(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+        match self.windows.get_mut(sync.window).filter(|w| w.barrier.is_mixed()) {
+            Some(w) => {
+                w.is_closing = false;
+                Poll::Ready(Err(mixed(sync.call)))
+            }
+            None => Poll::Pending,
+        }
     }
 
     /// Keeps a window, with room for what may have to wait for it.

@@ -12,7 +12,7 @@ use crate::provider::{Endpoint, PostError, SendClass};
 use crate::state::TargetLockState;
 use crate::table::{Sync, TargetError};
 use crate::window::{Walk, Window};
-use crate::wire::{BatchFlags, Header, PacketKind, Reader, WireError};
+use crate::wire::{BatchFlags, Header, PacketKind, Purposes, Reader, WireError};
 
 /// The window number in packets of the reduction, which belongs to no window.
 pub(crate) const NO_WINDOW: WindowId = WindowId(NONE);
@@ -43,8 +43,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         window: WindowId,
         round: &Round<K>,
     ) -> bool {
-        let header =
-            Header { kind, flags: 0, count: round.round, window, sender: self.rank, token: round.sequence };
+        let header = Header {
+            kind,
+            flags: round.purposes.bits(),
+            count: round.round,
+            window,
+            sender: self.rank,
+            token: round.sequence,
+        };
         let mut payload = [0u8; 8 * REDUCE_VALUES];
         for (place, value) in payload.chunks_exact_mut(8).zip(round.values) {
             place.copy_from_slice(&value.to_le_bytes());
@@ -70,7 +76,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         for value in &mut values {
             *value = reader.u64()?;
         }
-        let valid = barrier.on_round(header.token, header.count, values);
+        let purposes = Purposes::from_bits(header.flags.into());
+        let valid = barrier.on_round(header.token, header.count, purposes, values);
         valid.then_some(()).ok_or(WireError::Length(header.token))
     }
 

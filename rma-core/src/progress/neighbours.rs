@@ -10,7 +10,7 @@ use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError, RemoteAddr, SendClass};
 use crate::state::WindowState;
 use crate::window::{Line, Told, Window};
-use crate::wire::PacketKind;
+use crate::wire::{PacketKind, Purposes};
 
 /// Times that an operation looks for the post of its target: the post is a line's way from one cache to another, as a rule.
 const LOOKS_FOR_POST: u32 = 32;
@@ -30,7 +30,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn begin_barrier_behind_puts(&mut self, w: &mut Window<E::Region>) {
         if w.fence_begun.is_none() && w.state() == WindowState::FenceGranted && self.partner_learns_of_puts(w)
         {
-            w.fence_begun = w.barrier.start_held([]);
+            w.fence_begun = w.barrier.start_held(Purposes::FENCE, []);
             self.advance_barrier(w);
         }
     }

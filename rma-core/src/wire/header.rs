@@ -1,6 +1,6 @@
 //! The header that every packet begins with.
 
-use super::{Reader, WireError};
+use super::{Purposes, Reader, WireError};
 use crate::ids::{Rank, WindowId};
 
 /// What a packet is.
@@ -110,6 +110,16 @@ const KIND_MASK: u8 = 0x0f;
 /// Bits that a header has for flags.
 const FLAG_BITS: u32 = 12;
 
+/// The flags that have a meaning in packets of each kind.
+const KNOWN_FLAGS: [u16; PacketKind::COUNT] = {
+    let mut known = [0; PacketKind::COUNT];
+    known[PacketKind::Batch as usize] = BatchFlags::ALL.0;
+    known[PacketKind::Reply as usize] = ReplyFlags::ALL.0;
+    known[PacketKind::Post as usize] = PostFlags::ALL.0;
+    known[PacketKind::Barrier as usize] = Purposes::ALL.bits();
+    known
+};
+
 macro_rules! flags {
     ($(#[$meta:meta])* $name:ident { $($(#[$flag_meta:meta])* $flag:ident = $value:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -213,7 +223,7 @@ flags! {
 pub struct Header {
     /// What follows.
     pub kind: PacketKind,
-    /// [`BatchFlags`], [`ReplyFlags`] or [`PostFlags`]; 0 in other kinds. At most 12 bits.
+    /// [`BatchFlags`], [`ReplyFlags`], [`PostFlags`] or [`Purposes`]; 0 in other kinds. At most 12 bits.
     pub flags: u16,
     /// Records in the packet; the round of a barrier or reduction.
     pub count: u16,
@@ -268,12 +278,7 @@ impl Header {
     /// Whether all flags have a meaning in a packet of this kind, and none contradicts another.
     #[inline]
     fn has_sound_flags(&self) -> bool {
-        let known = match self.kind {
-            PacketKind::Batch => BatchFlags::ALL.0,
-            PacketKind::Reply => ReplyFlags::ALL.0,
-            PacketKind::Post => PostFlags::ALL.0,
-            _ => 0,
-        };
+        let known = KNOWN_FLAGS[self.kind as usize];
         let flags = BatchFlags(self.flags);
         let locks = flags.any(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);
         let both = flags.has(BatchFlags::LOCK_SHARED | BatchFlags::LOCK_EXCLUSIVE);

@@ -5,6 +5,7 @@
 
 mod data;
 mod header;
+mod purposes;
 mod record;
 mod region;
 mod reply;
@@ -12,6 +13,7 @@ mod runs;
 
 pub use data::{decode_data, encode_data, is_data};
 pub use header::{BatchFlags, Header, PacketKind, PostFlags, ReplyFlags};
+pub use purposes::Purposes;
 pub use record::{Notifies, OpKind, Record, RECORD_BYTES_MAX};
 pub use region::{RegionQuery, RegionRecord};
 pub use reply::{Conflict, ErrorRecord, Metadata, ResultRecord};

@@ -151,6 +151,54 @@ pub fn collective_calls_must_agree<E: Endpoint, B: Bootstrap>(make: &impl Make<E
     world.check_idle();
 }
 
+/// Ranks that free a window where others are in a fence of it: nobody's memory is given back while others may access it, all
+/// learn of it, and nothing on the window waits for the others any more.
+///
+/// Shows: MPI_ERR_RMA_SYNC, MPI_Win_free.
+pub fn a_fence_is_not_met_by_free<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let begins = FenceAssert { no_precede: true, ..FenceAssert::default() };
+    for (odd, opens) in [(0, false), (1, false), (2, true), (1, true)] {
+        let mut world = make(Spec::ranks(3));
+        let window = world.allocate(64);
+        let is_refused = |result: Result<(), RmaError>| {
+            let error = result.unwrap_err();
+            assert_eq!(error.class(), ErrorClass::RmaSync);
+            is_named(&error, error.call(), Rule::SameCalls, &["in a fence", "others free it"]);
+        };
+        let others: Vec<u32> = world.ranks().filter(|rank| *rank != odd).collect();
+        if opens {
+            for &rank in &others {
+                let opening = world.engines[rank as usize].start_fence(window, begins);
+                world.wait(rank, opening).unwrap();
+                world.put(rank, window, odd, 8 * u64::from(rank), &[7; 8]).unwrap();
+            }
+        }
+        let mut calls = vec![(odd, world.engines[odd as usize].start_free(window).unwrap())];
+        for &rank in &others {
+            let fence = world.engines[rank as usize].start_fence(window, FenceAssert::default());
+            calls.push((rank, fence.unwrap()));
+        }
+        world.wait_each(calls).into_iter().for_each(is_refused);
+        for &rank in others.iter().filter(|_| opens) {
+            let place = 8 * rank as usize;
+            let memory = world.memory(odd, window);
+            assert_eq!(memory[place..place + 8], [7; 8], "what was put to the window is in it");
+        }
+        // Each of these alone: nobody else would come.
+        for rank in world.ranks() {
+            let fence = world.engines[rank as usize].start_fence(window, begins);
+            is_refused(world.wait(rank, fence));
+            let free = world.engines[rank as usize].start_free(window);
+            is_refused(world.wait(rank, free));
+        }
+        assert!(world.engines.iter().all(|engine| engine.window_count() == 1));
+        // Other windows are as ever.
+        let other = world.allocate(8);
+        world.fence(other, FenceAssert::default()).unwrap();
+        world.free(other).unwrap();
+    }
+}
+
 /// Accesses outside the target's window, found at the origin when it knows the window, else by the
 /// target, and reported by the call that completes; the lock is released all the same.
 ///
