@@ -125,7 +125,7 @@ impl<const K: usize> Dissemination<K> {
         true
     }
 
-    /// Takes in what partners have written down: `told(round)` is how often the one below has told of the round, which is the
+    /// Takes in what partners have written down: `told(round)` says how often the one below has told of the round, which is the
     /// sequence that it has come to, unless it tells by packets. Then it is one that is over, and stays so, also when sequences
     /// have the same lower halves again. Nothing is asked of those that are not started. Returns how much was news.
     ///

@@ -266,7 +266,8 @@ impl Line {
         self.by_packet |= 1u32.checked_shl(round.into()).unwrap_or(0);
     }
 
-    /// How often the partner of a round has told of it by its word. What it did before is seen then.
+    /// What the partner's word of a round says: how often it has told of it, and above that what for. What it did before is
+    /// seen then.
     #[inline]
     pub(crate) fn told_of_round(&self, round: u16) -> u64 {
         match self.words().get(usize::from(round) * APART) {
