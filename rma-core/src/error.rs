@@ -73,7 +73,8 @@ pub enum RmaError {
         call: Call,
         /// The target.
         target: Rank,
-        /// First byte of the access in the window; modulo 2^64, and shown with its sign, before it.
+        /// First byte of the access in the window: before it, modulo 2^64; so far behind it that 64 bits do not count it,
+        /// 2^63 - 1.
         offset_bytes: u64,
         /// Bytes accessed.
         len_bytes: u64,
@@ -380,12 +381,15 @@ fn write_wrong(f: &mut fmt::Formatter<'_>, error: &RmaError) -> fmt::Result {
     match error {
         RmaError::Epoch { target, state, rule, .. } => write_epoch(f, *target, state, *rule),
         RmaError::Unclosed { window, state, .. } => write!(f, "window {window} is in state {state}; {UNCLOSED}"),
-        RmaError::Range { target, offset_bytes, len_bytes, window_bytes, .. } => write!(
-            f,
-            "{len_bytes} bytes at byte offset {} reach outside the window of rank {target}, \
-             which has {window_bytes} bytes there; check the displacement (in units of the target's disp_unit)",
-            *offset_bytes as i64
-        ),
+        RmaError::Range { target, offset_bytes, len_bytes, window_bytes, .. } => {
+            write!(f, "{len_bytes} bytes at ")?;
+            write_offset(f, *offset_bytes)?;
+            write!(
+                f,
+                " reach outside the window of rank {target}, which has {window_bytes} bytes there; check the displacement \
+                 (in units of the target's disp_unit)"
+            )
+        }
         RmaError::NotAttached { target, address, len_bytes, .. } => write!(
             f,
             "{len_bytes} bytes at address {address:#x}, all of an access or what one packet had of it, are not in one \
@@ -446,6 +450,15 @@ const REFUSED: &str = "could not understand a packet; do both run the same versi
 const LOCK_LOST: &str = "was lost with a rank that has died, and cannot be had any more; lock by messages \
     (RMA_LOCK_PROTOCOL=message) in jobs that are to survive that";
 const REPORTED: &str = "failed, and a synchronization call of its epoch has reported why";
+
+/// The first byte of an access that is not inside of the window.
+fn write_offset(f: &mut fmt::Formatter<'_>, offset_bytes: u64) -> fmt::Result {
+    match offset_bytes as i64 {
+        i64::MAX => f.write_str("a byte offset of 2^63 or more"),
+        before @ ..0 => write!(f, "byte offset {before} (unsigned: {offset_bytes})"),
+        offset => write!(f, "byte offset {offset}"),
+    }
+}
 
 fn write_epoch(f: &mut fmt::Formatter<'_>, target: Option<Rank>, state: &str, rule: Rule) -> fmt::Result {
     if let Some(target) = target {

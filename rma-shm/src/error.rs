@@ -7,7 +7,7 @@ use rustix::io::Errno;
 pub(crate) const NO_PEER: FabricCode =
     FabricCode { code: libc::ENOENT, text: "no such peer on this endpoint" };
 /// The peer's process has ended.
-pub(crate) const ENDED: FabricCode = FabricCode { code: libc::ESRCH, text: "the peer's process has ended" };
+pub(crate) const ENDED: FabricCode = FabricCode { code: 0, text: "its process has ended" };
 /// The peer has closed its endpoint in order.
 pub(crate) const CLOSED: FabricCode =
     FabricCode { code: libc::ESHUTDOWN, text: "the peer has closed its endpoint" };
@@ -41,7 +41,7 @@ pub(crate) fn errno_code(code: i32) -> FabricCode {
         libc::EPERM => "the kernel does not let this process access the peer's memory",
         libc::EFAULT => "the memory at one of the sides is not mapped",
         libc::ENOMEM => "out of memory",
-        libc::ESRCH => ENDED.text,
+        libc::ESRCH => return ENDED,
         _ => "the kernel refused to copy between the processes",
     };
     FabricCode { code, text }

@@ -13,7 +13,7 @@ use crate::assist::{Asking, May, Slot};
 use crate::attach;
 use crate::bell::Bell;
 use crate::door::Doors;
-use crate::error::{call_failed, refused, CLOSED, ENDED, NO_FILE, NO_REGION, OUT_OF_REGION};
+use crate::error::{call_failed, refused, CLOSED, NO_FILE, NO_REGION, OUT_OF_REGION};
 use crate::guard;
 use crate::head::{Head, LaneRing, Pipe, CLASSES};
 use crate::lane;
@@ -416,7 +416,6 @@ fn probe(head: &Head, location: &Location) -> Result<(), ProviderError> {
     let code = match attach::read_word(location.pid, head.probe()) {
         Ok(word) if word == location.nonce => return Ok(()),
         Ok(_) => CLOSED,
-        Err(code) if code.code == libc::ESRCH => ENDED,
         Err(code) => code,
     };
     Err(refused(format!(
@@ -429,6 +428,7 @@ fn probe(head: &Head, location: &Location) -> Result<(), ProviderError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ENDED;
     use crate::head::Shape;
 
     /// An endpoint, and itself as its peer.

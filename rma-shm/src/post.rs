@@ -44,7 +44,7 @@ impl ShmEndpoint {
     #[cold]
     #[inline(never)]
     fn failed(&mut self, to: PeerAddr, tag: Tag, code: FabricCode) -> Post {
-        if code.code == ENDED.code {
+        if code == ENDED {
             self.peer_lost(to, ENDED);
             return Err(PostError::Failed(ENDED));
         }

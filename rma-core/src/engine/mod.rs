@@ -137,11 +137,19 @@ impl SyncCall {
     /// What it waits for, for people who look at a job that does not move.
     pub fn waiting_for(&self) -> &'static str {
         match self.stage {
-            Stage::Create { .. } => "the other ranks to create the window",
-            Stage::Free { .. } => "the other ranks to free the window",
-            Stage::Barrier { .. } => "the other ranks to reach the barrier",
-            Stage::Agree { .. } => "the other ranks to make the window",
-            Stage::StartGrant => "the posts of ranks whose memory is shared",
+            Stage::Create { .. } => {
+                "the other ranks to create the window (all make their collective calls in the same order)"
+            }
+            Stage::Free { .. } => {
+                "the other ranks to free the window (all make their collective calls in the same order)"
+            }
+            Stage::Barrier { .. } => {
+                "the other ranks to reach the barrier (all make their collective calls in the same order)"
+            }
+            Stage::Agree { .. } => {
+                "the other ranks to make the window (all make their collective calls in the same order)"
+            }
+            Stage::StartGrant => "the posts of ranks whose memory is shared (none comes of one with NOCHECK)",
             Stage::LockGrant { .. } | Stage::LockAllGrant => "the locks of ranks whose memory is shared",
             Stage::SelfLock { .. } | Stage::OwnGrant => "the lock of this rank's own window",
             Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
@@ -153,10 +161,18 @@ impl SyncCall {
             Stage::Watched { scope: Scope::OneLocally(_) | Scope::AllLocally, .. } => "local completion",
             Stage::Watched { .. } => "remote completion",
             Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
-            Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => "the other ranks to reach the fence",
-            Stage::Complete => "the targets' posts, or completion of the operations",
-            Stage::Wait => "the origins to complete",
-            Stage::Leftover { .. } => "the targets of the last complete to post",
+            Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => {
+                "the other ranks to reach the fence (all make their collective calls in the same order)"
+            }
+            Stage::Complete => {
+                "the targets' posts (none comes of one with NOCHECK), or completion of the operations"
+            }
+            Stage::Wait => {
+                "the origins to complete (they cannot if post had NOCHECK and their start had not)"
+            }
+            Stage::Leftover { .. } => {
+                "the targets of the last complete to post (none comes of a post with NOCHECK)"
+            }
             Stage::Detach { .. } => "the ranks that access the region natively to let it go",
             Stage::AtOnce { .. } | Stage::Done => "nothing",
         }

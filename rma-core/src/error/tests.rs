@@ -135,7 +135,14 @@ fn ranges_name_the_rule_of_what_was_called() {
         |call| RmaError::Range { call, target: RANK, offset_bytes: u64::MAX, len_bytes: 8, window_bytes: 64 };
     assert_eq!(of(Call::Put).rule(), Some(Rule::InsideWindow));
     assert_eq!(of(Call::LocalWrite).rule(), Some(Rule::OwnMemory));
-    assert!(of(Call::Put).to_string().contains("byte offset -1 "));
+    assert!(of(Call::Put)
+        .to_string()
+        .contains("8 bytes at byte offset -1 (unsigned: 18446744073709551615) reach"));
+    let mut far = of(Call::Put);
+    if let RmaError::Range { offset_bytes, .. } = &mut far {
+        *offset_bytes = i64::MAX as u64;
+    }
+    assert!(far.to_string().contains("8 bytes at a byte offset of 2^63 or more reach"), "{far}");
     let nobody = RmaError::Rank { call: Call::Lock, target: Rank::NULL, size: 2 };
     assert!(nobody.to_string().contains("no rank was given"), "{nobody}");
     assert_eq!(RmaError::Rank { call: Call::Group, target: RANK, size: 2 }.rule(), Some(Rule::GroupOfRanks));

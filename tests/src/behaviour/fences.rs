@@ -3,6 +3,7 @@
 use rma_core::bootstrap::Bootstrap;
 use rma_core::dtype::Dtype;
 use rma_core::engine::FenceAssert;
+use rma_core::error::{RmaError, Rule};
 use rma_core::lock::LockType::Exclusive;
 use rma_core::op::ReduceOp;
 use rma_core::provider::Endpoint;
@@ -78,6 +79,9 @@ pub fn fences_in_a_row<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     world.wait_all(calls).unwrap();
     world.fence(window, FenceAssert { no_succeed: true, ..NONE }).unwrap();
     assert_eq!(world.word(1, window, 0), 4);
+    // NOSUCCEED has begun no epoch: an operation behind it is in none.
+    let refused = world.put(0, window, 1, 0, &value).unwrap_err();
+    assert!(matches!(refused, RmaError::Epoch { rule: Rule::NoEpoch, .. }), "{refused:?}");
     world.check_idle();
 }
 
