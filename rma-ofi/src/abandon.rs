@@ -11,6 +11,7 @@ use rma_core::ids::{PeerAddr, Tag};
 use rma_core::provider::{Completion, CompletionBatch, FabricCode};
 
 use crate::endpoint::OfiEndpoint;
+use crate::error::say;
 
 /// Polls before operations are given up; each empties what the provider has received.
 const POLLS: u32 = 256;
@@ -89,10 +90,10 @@ impl Drop for OfiEndpoint {
         while self.quirks.stays_open && self.is_under_way() {
             self.poll_queue(&mut CompletionBatch::new());
             if since.elapsed() >= LAST_WAIT {
-                eprintln!(
-                    "rma-ofi: operations of an endpoint that cannot be closed may still access the program's buffers, so \
-                     the process ends here"
-                );
+                say(format_args!(
+                    "operations of an endpoint that cannot be closed may still access the program's buffers, so the \
+                     process ends here"
+                ));
                 std::process::abort();
             }
             std::thread::yield_now();

@@ -1,5 +1,8 @@
 //! libfabric's error numbers as values of the provider interface.
 
+use std::fmt;
+use std::io::{self, Write};
+
 use ofi_sys as fi;
 use rma_core::provider::{FabricCode, ProviderError};
 
@@ -135,6 +138,11 @@ fn locked_memory_limit() -> Option<u64> {
     // SAFETY: getrlimit fills the structure that it is given.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
     (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// A line on standard error, for people. Nobody may be there to read it, which is no reason to panic.
+pub(crate) fn say(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "rma-ofi: {text}");
 }
 
 #[cfg(test)]

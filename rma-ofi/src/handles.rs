@@ -8,7 +8,7 @@ use ofi_sys as fi;
 use ofi_sys::{calls, Library};
 use rma_core::provider::ProviderError;
 
-use crate::error::call_failed;
+use crate::error::{call_failed, fabric_code, say};
 use crate::ledger::{Entry, Ledger};
 
 /// An `fi_info` that libfabric allocated; freed as a list.
@@ -88,7 +88,7 @@ macro_rules! handle {
                 // SAFETY: the object is open, is closed only here, and its first member is its fid.
                 let result = unsafe { calls::close(self.raw.as_ptr().cast()) };
                 if result != 0 {
-                    eprintln!("rma-ofi: closing the {} failed: {}", $what, crate::error::fabric_code(-result));
+                    say(format_args!("closing the {} failed: {}", $what, fabric_code(-result)));
                 }
             }
         }

@@ -17,7 +17,7 @@ use rma_core::provider::{
 use crate::address::Particulars;
 use crate::calls;
 use crate::endpoint::{OfiEndpoint, Peer, READ_BACK_BYTES};
-use crate::error::{call_failed, fabric_code, is_peer_loss};
+use crate::error::{call_failed, fabric_code, is_peer_loss, say};
 use crate::interface::socket_address;
 use crate::lane::{Links, CLASSES, REPLIES, REQUESTS};
 use crate::nonce::Nonce;
@@ -184,7 +184,7 @@ impl OfiEndpoint {
         let Links { origin, target } = &self.live.links;
         for (link, entry) in [origin, target].into_iter().zip(entries) {
             if let Err(result) = link.av.remove(entry) {
-                eprintln!("rma-ofi: forgetting an address failed: {}", fabric_code(-result));
+                say(format_args!("forgetting an address failed: {}", fabric_code(-result)));
             }
         }
     }

@@ -24,7 +24,7 @@ use crate::fabric::{self, Description, FabricEndpoint, Opened};
 use crate::ghost::Child;
 use crate::observation::Observation;
 use crate::options::{Options, Progress};
-use crate::platform::{self, Engine};
+use crate::platform::{self, say, Engine};
 use crate::raw::unserved::Said;
 use crate::runtime::Core;
 use crate::trace::metrics;
@@ -60,12 +60,10 @@ pub struct Job {
     shared: Arc<Shared>,
 }
 
-/// One membership. Dropped in order: the agent ends, the engine closes its windows and the endpoint, and
-/// then memory that windows were made over is freed.
+/// One membership. Dropped in order: the agent ends, and then the core closes and frees what it has.
 struct Shared {
     driver: Mutex<Driver>,
     core: Arc<Core>,
-    kept: Mutex<Memories>,
     place: Place,
     /// The ranks on this host, where they are known.
     neighbours: Option<Arc<[Rank]>>,
@@ -81,9 +79,6 @@ struct Shared {
     /// A part's. Dropped last: the whole job ends behind its parts.
     origin: Option<split::Origin>,
 }
-
-/// Memory that windows were made over.
-type Memories = Vec<Box<dyn Any + Send>>;
 
 /// Where this process is.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +113,7 @@ impl Job {
         // `rmarun` has said it for its ranks; of the others one is enough.
         if !matches!(bootstrap, JobBootstrap::Launcher(_)) && bootstrap.rank() == Rank(0) {
             for warning in options.settings.warnings() {
-                eprintln!("rma: {warning}");
+                say(format_args!("{warning}"));
             }
         }
         let observation = Observation::begin(&options, &bootstrap)?;
@@ -139,7 +134,7 @@ impl Job {
             [endpoint.native_allocated(), endpoint.native_near()],
         );
         if let Some(warning) = warning.filter(|_| bootstrap.rank() == Rank(0)) {
-            eprintln!("rma: {warning}");
+            say(format_args!("{warning}"));
         }
         let engine = match child {
             None => Engine::open(endpoint, bootstrap, options.config.clone())?,
@@ -151,12 +146,10 @@ impl Job {
         let core = Arc::new(Core::new(engine, options.timeout, options.host_processors)?);
         let driver = Driver::start(&core, options.progress, options.signal)?;
         observation.start(&core)?;
-        let kept = Mutex::new(Vec::new());
         events::joined(Rank(core.rank), core.size, &launcher, &description.provider, &description.candidates);
         let shared = Shared {
             driver: Mutex::new(driver),
             core,
-            kept,
             place,
             neighbours,
             ghost,
@@ -332,7 +325,7 @@ impl Job {
 
     /// Keeps memory of a window that was not freed until nobody can access it any more.
     pub(crate) fn keep(&self, memory: Box<dyn Any + Send>) {
-        self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        self.shared.core.keep(memory);
     }
 }
 
@@ -356,36 +349,29 @@ impl Shared {
             Err(_) if has_failed => {}
             Err(error) if error.is_stalled() => {
                 let message = "the job was dropped without Job::finalize, and other ranks were still at work";
-                eprintln!("rma: rank {}: {message}", self.core.rank);
+                say(format_args!("rank {}: {message}", self.core.rank));
                 // The launcher may be gone; it ends the job then by itself.
                 let _ = self.core.enter_anyway().engine.bootstrap().abort(1, message);
                 return true;
             }
-            Err(error) => eprintln!("rma: rank {}: {error}", self.core.rank),
+            Err(error) => say(format_args!("rank {}: {error}", self.core.rank)),
         }
         false
-    }
-
-    /// What must stay for the endpoint to stay open: the engine, and memory that others may access.
-    fn what_is_left(&self) -> (Arc<Core>, Memories) {
-        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        (Arc::clone(&self.core), kept)
     }
 
     /// Keeps the endpoint open until the process ends. Were it closed now, other ranks would see that and say so before
     /// this one has said why it ends.
     fn leave_open(&self) {
-        static LEFT: Mutex<Vec<(Arc<Core>, Memories)>> = Mutex::new(Vec::new());
-        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(self.what_is_left());
+        static LEFT: Mutex<Vec<Arc<Core>>> = Mutex::new(Vec::new());
+        LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.core));
     }
 
     /// The same for some seconds: a program that lives on without its job should be gone for the others then.
     fn leave_open_for_a_while(&self) {
-        let (core, kept) = self.what_is_left();
+        let core = Arc::clone(&self.core);
         let close = move || {
             platform::sleep(LAST_WORDS_PATIENCE);
             drop(core);
-            drop(kept);
         };
         // Without a thread it is closed now: the words still arrive, after what the others may say.
         drop(platform::spawn("rma-left", close));
@@ -400,8 +386,8 @@ impl Drop for Shared {
             (_, true) => "dropped after a call has failed",
             _ => "dropped",
         });
-        // Then nobody but this value holds the engine, so that the fields are dropped in their order, unless it stays open:
-        // then who keeps it drops the engine before the memory, too.
+        // Then nobody but this value holds the core, unless it stays open, or its outputs are being written: with it everything
+        // stays that others may access.
         self.driver.get_mut().unwrap_or_else(PoisonError::into_inner).stop();
         // What was lent the program may free when this returns.
         let may_stay = !self.core.has_lent_memory();

@@ -3,6 +3,8 @@
 //! own in its place (`tests/interleavings`).
 
 use std::cell::Cell;
+use std::fmt;
+use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{compiler_fence, fence};
@@ -29,6 +31,11 @@ pub type Engine = CoreEngine<FabricEndpoint, JobBootstrap>;
 /// Processors that this process may use.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A line on standard error, for people. Nobody may be there to read it, which is no reason to panic.
+pub(crate) fn say(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "rma: {text}");
 }
 
 /// Nanoseconds of the clock that all processes of this host share.
@@ -143,7 +150,7 @@ fn timespec(length: Duration) -> Timespec {
 }
 
 /// Starts a thread that gets none of the program's signals, and whose short sleeps are short.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         block_signals();
         // Without it the kernel makes naps of 50 us last more than 100.

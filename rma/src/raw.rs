@@ -30,7 +30,7 @@ use rma_core::wire::OpKind;
 use crate::error::Result;
 use crate::events;
 use crate::job::Job;
-use crate::platform::Engine;
+use crate::platform::{say, Engine};
 use crate::runtime::{Core, Guarded, Held, PendingOperation};
 use crate::segment::Segment;
 
@@ -143,13 +143,13 @@ impl RawWindow {
     pub(crate) fn free_in_place(&self) -> Result<()> {
         let forgotten = self.accesses_forgotten();
         if forgotten > 0 {
-            eprintln!(
-                "rma: rank {}: window {}{:?}: {forgotten} accesses were not compared with later ones, because the \
+            say(format_args!(
+                "rank {}: window {}{:?}: {forgotten} accesses were not compared with later ones, because the \
                  table of those was full; conflicts may be left; shorter epochs need less",
                 self.job.rank(),
                 self.id,
                 self.name
-            );
+            ));
         }
         self.run(Call::Free, |engine| engine.start_free(self.id))
     }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::local::Local;
 use crate::operands::Operands;
-use crate::platform::Engine;
+use crate::platform::{say, Engine};
 use crate::raw::RawWindow;
 
 /// Opens a fence epoch; nothing can precede it, because every fence scope closes with `CLOSE_FENCE`.
@@ -67,7 +67,10 @@ pub struct Window<T: Element> {
     raw: RawWindow,
     memory: Option<Memory<T>>,
     open: Cell<Open>,
-    /// The program has lent buffers to operations of the scope that is open.
+    /// Scopes that are open, one in the other, also those of batches.
+    scopes: Cell<u32>,
+    /// The program has lent buffers to operations since the innermost of them was opened, or operations of an outer one have
+    /// been posted in one that is over.
     has_lent: Cell<bool>,
     operands: Operands<T>,
     /// Calls that end epochs and have taken too long, for the next call to go on with.
@@ -195,9 +198,9 @@ impl Job {
 
 impl<T: Element> Window<T> {
     fn new(raw: RawWindow, memory: Option<Memory<T>>) -> Self {
-        let (open, has_lent) = (Cell::new(Open::Nothing), Cell::new(false));
+        let (open, scopes, has_lent) = (Cell::new(Open::Nothing), Cell::new(0), Cell::new(false));
         let (operands, unclosed, unwaited) = (Operands::new(), RefCell::default(), Cell::new(false));
-        Self { raw, memory, open, has_lent, operands, unclosed, unwaited }
+        Self { raw, memory, open, scopes, has_lent, operands, unclosed, unwaited }
     }
 
     /// Frees the window, and gives back the memory that it was created over (nothing, if it was
@@ -400,18 +403,24 @@ impl<T: Element> Window<T> {
         close: impl FnOnce(&mut Engine, WindowId) -> std::result::Result<SyncCall, RmaError>,
         left: impl FnOnce(SyncCall),
     ) -> Result<R> {
-        let has_lent = self.has_lent.replace(false);
+        let (outer, lent_outside) = (self.scopes.get(), self.has_lent.replace(false));
+        self.scopes.set(outer + 1);
         let outcome = catch_unwind(AssertUnwindSafe(body));
         let core = self.raw.core();
         let limit = if outcome.is_err() { Some(PANIC_PATIENCE) } else { core.timeout() };
+        let lent = Lent::new(self.has_lent.get());
         let closed = core
             .close(limit, |engine| close(engine, self.raw.id()), left)
             .map_err(|error| self.raw.named(error));
         match &closed {
-            Err(error) if self.has_lent.get() => core.settle(self.raw.id(), error),
+            Err(error) if lent.any => core.settle(self.raw.id(), error),
             _ => {}
         }
-        self.has_lent.set(has_lent);
+        // What was posted in this scope may be of an outer one, which this scope's end has not completed.
+        let lent_still = lent.any && outer > 0 && !core.is_locally_complete(self.raw.id());
+        lent.give_back();
+        self.scopes.set(outer);
+        self.has_lent.set(lent_outside || lent_still);
         match outcome {
             Ok(result) => result.and_then(|value| closed.map(|()| value)),
             Err(panic) => resume_unwind(panic),
@@ -454,6 +463,32 @@ impl<T: Element> Window<T> {
             result = result.and(ended);
         }
         result
+    }
+}
+
+/// Buffers of the program that operations may use until the scope is closed. Who unwinds meanwhile, whyever, would give them
+/// back: the process ends instead.
+struct Lent {
+    any: bool,
+}
+
+impl Lent {
+    fn new(any: bool) -> Self {
+        Self { any }
+    }
+
+    /// They are the program's again.
+    fn give_back(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.any {
+            say(format_args!("a panic while an epoch was closed; its operations may still access the program's buffers, so the process ends here"));
+            std::process::abort();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use common::*;
 use rma::raw::RawWindow;
 use rma::{
     Dtype, Error, ErrorKind, FenceAssert, Job, LockType, Options, PostAssert, Rank, ReduceOp, RmaError, Rule,
-    StartAssert,
+    StartAssert, Window,
 };
 
 const TARGET: Rank = Rank(1);
@@ -268,6 +268,64 @@ fn a_call_that_others_never_make_ends_at_the_time_limit() {
     let limit = [("RMA_TIMEOUT", "15")];
     let words = ["fence", "the other ranks to reach the fence", "RMA_TIMEOUT"];
     fails("a_call_that_others_never_make_ends_at_the_time_limit", &limit, &words);
+}
+
+/// A window that [`TARGET`] has locked, and does not come back from that.
+fn locked_for_ever(job: &Job) -> Result<Window<u64>, Error> {
+    let window = job.allocate(1)?;
+    if job.rank() == TARGET {
+        window.lock(TARGET, LockType::Exclusive, |_| {
+            job.barrier()?;
+            loop {
+                std::thread::park();
+            }
+        })?;
+    }
+    job.barrier()?;
+    Ok(window)
+}
+
+/// An operation of an epoch that is posted inside of a later one, which ends well: the buffer stays lent until the first ends,
+/// which takes too long, so that the process ends rather than give it back.
+#[test]
+fn a_buffer_of_an_outer_epoch_is_not_given_back_by_the_end_of_an_inner_one() {
+    if is_rank() {
+        return run_body(|job| {
+            let window = locked_for_ever(job)?;
+            let mut buffer = [0];
+            let slot = &mut buffer;
+            let ended = window.lock(TARGET, LockType::Shared, |outer| {
+                window.lock(job.rank(), LockType::Shared, move |_| outer.get(0, slot))
+            });
+            panic!("the buffer is back while the target may still answer: {ended:?}")
+        });
+    }
+    let name = "a_buffer_of_an_outer_epoch_is_not_given_back_by_the_end_of_an_inner_one";
+    fails(
+        name,
+        &[("RMA_TIMEOUT", "15")],
+        &["may still access the program's buffers, so the process ends here"],
+    );
+}
+
+/// The same where nobody can be told why: the message finds no reader, which is no panic that lets the buffer go.
+#[test]
+fn a_process_that_cannot_say_why_ends_all_the_same() {
+    if is_rank() {
+        return run_body(|job| {
+            let window = locked_for_ever(job)?;
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let kept = rustix::io::dup(std::io::stderr()).unwrap();
+            rustix::stdio::dup2_stderr(&writer).unwrap();
+            let mut buffer = [0];
+            let ended = window.lock(TARGET, LockType::Shared, |epoch| epoch.get(0, &mut buffer));
+            rustix::stdio::dup2_stderr(&kept).unwrap();
+            panic!("the buffer is back while the target may still answer: {ended:?}")
+        });
+    }
+    let name = "a_process_that_cannot_say_why_ends_all_the_same";
+    fails(name, &[("RMA_TIMEOUT", "15")], &["killed by SIGABRT"]);
 }
 
 #[test]

@@ -62,6 +62,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Gives an element that is in no list back to the pools.
     pub(crate) fn free_operation(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) {
         let element = &mut self.operations[op];
+        debug_assert_eq!(
+            element.outstanding, 0,
+            "a result would be written to memory that is the program's again"
+        );
         self.targets[t].user_references -= u32::from(element.refers_to_user_memory());
         element.state = OperationState::Free;
         element.layouts = Layouts::NONE;

@@ -250,7 +250,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let (target_at, target_len) = block_at(target.as_ref(), element.posted, element.len);
         let (origin_at, origin_len) = block_at(origin.as_ref(), element.posted, element.len);
         let (result_at, result_len) = block_at(result.as_ref(), element.posted, element.len);
-        let first = metadata.base.wrapping_add(element.disp * u64::from(metadata.disp_unit));
+        let first = metadata.base.wrapping_add(element.disp.wrapping_mul(metadata.disp_unit.into()));
         let at = RemoteAddr { addr: first.wrapping_add_signed(target_at), key: metadata.key };
         let left = target_len.min(if element.kind == OpKind::Put { origin_len } else { result_len });
         let origin = element.payload_ptr(origin_at);

@@ -35,7 +35,7 @@ impl Vector {
 
     /// What comes next of a put or get: from its position on, as much as one post may say. At least one byte.
     fn next(element: &OperationElement, metadata: &Metadata, limits: &Limits) -> Self {
-        let first = metadata.base.wrapping_add(element.disp * u64::from(metadata.disp_unit));
+        let first = metadata.base.wrapping_add(element.disp.wrapping_mul(metadata.disp_unit.into()));
         let end = element.len.min(element.posted.saturating_add(limits.message_bytes_max as u64));
         let layouts = &element.layouts;
         let is_put = element.kind == OpKind::Put;

@@ -529,6 +529,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 self.operations[op].posted = self.operations[op].len;
                 self.link_issued(t, op);
             } else {
+                // Of a message in pieces some may be out: what comes of them later finds nothing that waits for it.
+                self.operations[op].outstanding = 0;
                 self.free_operation(w, t, op);
             }
         }

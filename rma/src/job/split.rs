@@ -199,7 +199,6 @@ impl Job {
         let shared = Shared {
             driver: Mutex::new(driver),
             core,
-            kept: Mutex::new(Vec::new()),
             place,
             neighbours,
             ghost: None,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rma_core::error::Call;
 
 use super::RawWindow;
+use crate::platform::say;
 
 /// The kinds of windows of which it was said.
 #[derive(Debug, Default)]
@@ -32,11 +33,11 @@ impl RawWindow {
         }
         if self.job.unserved().is_first(call) {
             let (windows, remedy) = unserved(call);
-            eprintln!(
-                "rma: rank 0: window {}: RMA_PROGRESS=ghost does not serve {windows}: operations wait until their target \
+            say(format_args!(
+                "rank 0: window {}: RMA_PROGRESS=ghost does not serve {windows}: operations wait until their target \
                  makes a call; {remedy}",
                 self.id
-            );
+            ));
         }
     }
 }

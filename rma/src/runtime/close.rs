@@ -12,7 +12,7 @@ use super::wait::Awaited;
 use super::{Core, Guarded, Held};
 use crate::error::{Error, Result};
 use crate::events;
-use crate::platform::Engine;
+use crate::platform::{say, Engine};
 
 /// How long operations of a failed epoch may take to let go of the program's buffers.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -98,6 +98,11 @@ impl Core {
         self.wait(self.enter_anyway(), sync, self.timeout)
     }
 
+    /// Whether no operation on the window refers to the program's memory.
+    pub(crate) fn is_locally_complete(&self, window: WindowId) -> bool {
+        self.enter_anyway().engine.is_locally_complete(window)
+    }
+
     /// Waits until no operation on the window refers to the program's memory any more, after a call that
     /// should have seen to it has failed with `error`. Where that cannot be had, ends the process: the
     /// fabric could write to buffers that the program believes to be its own again.
@@ -106,11 +111,11 @@ impl Core {
     pub(crate) fn settle(&self, window: WindowId, error: &Error) {
         let mut settled = Settled { window };
         if self.wait(self.enter_anyway(), &mut settled, Some(SETTLE)).is_err() {
-            eprintln!(
-                "rma: rank {}: {error}; operations of the epoch on window {window} may still access the program's \
+            say(format_args!(
+                "rank {}: {error}; operations of the epoch on window {window} may still access the program's \
                  buffers, so the process ends here",
                 self.rank
-            );
+            ));
             self.write_outputs(
                 "it has ended itself, because operations may still access the program's buffers",
             );

@@ -25,6 +25,7 @@ mod timeline;
 mod turns;
 mod wait;
 
+use std::any::Any;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -160,6 +161,9 @@ pub(crate) struct Core {
     pub(crate) size: u32,
     /// Ranks of whose death the launcher has told, for the jobs that are parts of this one.
     pub(crate) lost: Mutex<Vec<Rank>>,
+    /// Memory of windows that were not freed: others may access it until the engine has closed the endpoint. The last field, so
+    /// that it is freed behind that, whoever holds the core last.
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl Core {
@@ -202,6 +206,7 @@ impl Core {
             rank,
             size,
             lost: Mutex::new(Vec::new()),
+            kept: Mutex::new(Vec::new()),
             guard: Guard::new(Guarded {
                 engine,
                 posts_left: POSTS_PER_PROGRESS,
@@ -212,6 +217,11 @@ impl Core {
                 told_time: None,
             }),
         })
+    }
+
+    /// Keeps memory of a window that was not freed until nobody can access it any more.
+    pub(crate) fn keep(&self, memory: Box<dyn Any + Send>) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 
     /// The engine, for a call that needs the job to be at work.

@@ -13,7 +13,7 @@ use rma_core::ids::{Rank, WindowId};
 use super::wait::Awaited;
 use super::{Core, Guarded, Held, Phase};
 use crate::error::{Error, Result};
-use crate::platform::{nanos, thread_number, Engine};
+use crate::platform::{nanos, say, thread_number, Engine};
 use crate::trace::clock::Bounds;
 use crate::trace::{file, metrics, traffic, Alignment, Outputs, Record, Ring, What};
 
@@ -111,7 +111,8 @@ impl Core {
         drop(guarded);
         let report = |what: &str, path: &Path, written: std::io::Result<()>| {
             if let Err(error) = written {
-                eprintln!("rma: rank {}: {what} cannot be written to {}: {error}", self.rank, path.display());
+                let (rank, path) = (self.rank, path.display());
+                say(format_args!("rank {rank}: {what} cannot be written to {path}: {error}"));
             }
         };
         if let Some(path) = &outputs.metrics {

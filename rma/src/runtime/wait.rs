@@ -11,7 +11,7 @@ use rma_core::ids::{Rank, WindowId};
 
 use super::{Core, Guarded, Held, Phase};
 use crate::error::Result;
-use crate::platform::{yield_now, Engine, Instant, Ordering};
+use crate::platform::{say, yield_now, Engine, Instant, Ordering};
 
 /// Polls between two looks at the clock; the guard is offered to other threads as often.
 const BATCH: u32 = 32;
@@ -452,13 +452,13 @@ impl Core {
         if limit.is_none() && waited >= NOTICE && !patience.is_reported {
             patience.is_reported = true;
             let window = awaited.window().map(|id| format!(" on window {id}")).unwrap_or_default();
-            eprintln!(
-                "rma: rank {}: {}{window} has waited {} s for {} and goes on; RMA_TIMEOUT makes this an error",
+            say(format_args!(
+                "rank {}: {}{window} has waited {} s for {} and goes on; RMA_TIMEOUT makes this an error",
                 self.rank,
                 awaited.call(),
                 waited.as_secs(),
                 awaited.waiting_for(engine)
-            );
+            ));
         }
         Ok(())
     }

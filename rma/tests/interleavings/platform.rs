@@ -3,6 +3,7 @@
 //! was to be woken by, or never. A wake-up that is lost is a deadlock, which the checker reports.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::atomic::AtomicU64 as PlainU64;
 use std::time::Duration;
 
@@ -22,6 +23,11 @@ pub(crate) use shuttle::thread::{yield_now, JoinHandle, Thread};
 pub(crate) use std::sync::OnceLock;
 
 pub(crate) type Engine = CoreEngine<ModelEndpoint, ModelBootstrap>;
+
+/// A line for people.
+pub(crate) fn say(text: fmt::Arguments<'_>) {
+    eprintln!("rma: {text}");
+}
 
 /// More than ranks, so that threads spin before they sleep.
 pub(crate) fn processors() -> usize {

@@ -1,0 +1,84 @@
+//! Operations that are given up while parts of them are at a target that lives: what comes of them later is nobody's.
+
+use std::task::Poll;
+
+use rma_conformance::{Driver, World};
+use rma_core::config::Config;
+use rma_core::dtype::Dtype;
+use rma_core::engine::Engine;
+use rma_core::ids::Rank;
+use rma_core::info::WindowOptions;
+use rma_core::lock::LockType::Shared;
+use rma_core::op::ReduceOp;
+use rma_core::provider::NativeOps;
+use rma_sim::{FabricConfig, SimFabric};
+
+/// Bytes that the target has: several packets.
+const LEN: usize = 1 << 18;
+
+/// More polls than any call here takes.
+const POLLS: usize = 10_000;
+
+/// Fills memory that the engine may have an old pointer to.
+const OWN: u8 = 0xdd;
+
+/// Moves a fabric whose rules are broken on purpose.
+#[derive(Debug)]
+struct Forgiving(SimFabric);
+
+impl Driver for Forgiving {
+    fn advance(&mut self) -> bool {
+        self.0.advance().is_some()
+    }
+
+    fn now_ns(&self) -> Option<u64> {
+        Some(self.0.now_ns())
+    }
+}
+
+/// A get_accumulate in pieces, some of them out and some not, when a put to the same target fails in the fabric: the flush
+/// says so and gives the buffers back, and the pieces' results come behind that.
+#[test]
+fn results_that_come_late_are_written_nowhere() {
+    let mut config = FabricConfig::unit(2);
+    config.native = NativeOps { put: true, get: true, ..NativeOps::default() };
+    let fabric = SimFabric::new(config);
+    let engines = (0..2).map(|rank| {
+        let endpoint = fabric.open(rank).unwrap();
+        Engine::open(endpoint, fabric.bootstrap(rank), Config::default()).unwrap()
+    });
+    let mut world = World::new(engines.collect(), Forgiving(fabric.clone()));
+    // A promise that is not kept, so that the origin lets go what the fabric refuses.
+    let options = WindowOptions { same_size: true, ..WindowOptions::DEFAULT };
+    let window = world
+        .make(|engine, rank| engine.start_allocate_with(if rank == 0 { 2 * LEN } else { LEN }, 1, &options));
+    world.lock(0, window, 1, Shared).unwrap();
+    world.put(0, window, 1, 0, &[0; 8]).unwrap();
+    world.flush(0, window, 1).unwrap();
+
+    let (source, mut result) = (vec![1; LEN], vec![0; LEN]);
+    world.get_accumulate(0, window, 1, 0, &source, &mut result, Dtype::U8, ReduceOp::Sum).unwrap();
+    for _ in 0..100 {
+        world.step_alone(0);
+    }
+    let sent: u64 = world.counters(0).packets_sent.iter().sum();
+    assert!(sent > 4, "no pieces are out: {sent} packets");
+    world.put(0, window, 1, LEN as u64, &[2; 8]).unwrap();
+    let mut flush = world.engines[0].start_flush(window, Rank(1)).unwrap();
+    let ended = (0..POLLS).find_map(|_| {
+        world.step_alone(0);
+        match world.engines[0].poll(&mut flush) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        }
+    });
+    ended.expect("the flush hangs").unwrap_err();
+    assert!(world.engines[0].is_locally_complete(window));
+
+    // The program's own again, from here on.
+    result.fill(OWN);
+    let received: u64 = world.counters(0).packets_received.iter().sum();
+    world.settle();
+    assert!(world.counters(0).packets_received.iter().sum::<u64>() > received, "nothing has come late");
+    assert!(result.iter().all(|&byte| byte == OWN), "a result was written to memory that was given back");
+}
