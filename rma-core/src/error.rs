@@ -454,7 +454,7 @@ const REPORTED: &str = "failed, and a synchronization call of its epoch has repo
 /// The first byte of an access that is not inside of the window.
 fn write_offset(f: &mut fmt::Formatter<'_>, offset_bytes: u64) -> fmt::Result {
     match offset_bytes as i64 {
-        i64::MAX => f.write_str("a byte offset of 2^63 or more"),
+        i64::MAX => f.write_str("byte offset 2^63 or more"),
         before @ ..0 => write!(f, "byte offset {before} (unsigned: {offset_bytes})"),
         offset => write!(f, "byte offset {offset}"),
     }

@@ -168,6 +168,7 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
+        self.post_gathered_to(to)?;
         let (mut buffers, mut descs) = ([buffer(operand, dtype, count)], NO_DESCRIPTORS);
         // SAFETY: by the caller's promise.
         let loan = unsafe { self.lend(&mut buffers, [Direction::Put], &mut descs) }?;
@@ -201,6 +202,7 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
+        self.post_gathered_to(to)?;
         let mut buffers = [buffer(result, dtype, count), buffer(operand, dtype, count)];
         let mut descs = NO_DESCRIPTORS;
         let given = if operand.is_null() { 1 } else { 2 };
@@ -240,6 +242,7 @@ impl OfiEndpoint {
             return Err(unsupported());
         }
         let ticket = self.ticket(to, 0)?;
+        self.post_gathered_to(to)?;
         let mut buffers = [result.cast_const(), operand, compare].map(|at| buffer(at, dtype, 1));
         let (ways, mut descs) = ([Direction::Get, Direction::Put, Direction::Put], NO_DESCRIPTORS);
         // SAFETY: by the caller's promise.

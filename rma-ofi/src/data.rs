@@ -70,6 +70,7 @@ impl OfiEndpoint {
             };
         }
         let ticket = self.ticket(to, len)?;
+        self.post_gathered_to(to)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
         let remote = fi::fi_rma_iov { addr: at.addr, len, key: ticket.key(at) };
         let message = fi::fi_msg_rma {
@@ -118,7 +119,7 @@ impl OfiEndpoint {
 
 #[cfg(test)]
 #[path = "../tests/contract/second.rs"]
-mod second;
+pub(crate) mod second;
 
 #[cfg(test)]
 mod tests {

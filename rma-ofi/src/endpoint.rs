@@ -20,6 +20,7 @@ use crate::atomics::{self, AtomicLimits};
 use crate::data::Cells;
 use crate::describe::Description;
 use crate::discover::Choice;
+use crate::gather::Gather;
 use crate::handles::{CompletionQueue, Domain, Ep, Info, Mr};
 use crate::lane::{Lane, Links, CLASSES};
 use crate::ledger::Ledger;
@@ -179,6 +180,8 @@ pub struct OfiEndpoint {
     pub(crate) live: Arc<Live>,
     /// Describes the endpoint's own memory; null where nobody asks for it.
     pub(crate) own_desc: *mut c_void,
+    /// Puts that wait for each other.
+    pub(crate) gather: Gather,
     /// What operations hold of the program's memory, where that must be registered; closed after the endpoint.
     pub(crate) origins: Option<Box<Origins>>,
 }
@@ -199,9 +202,7 @@ impl OfiEndpoint {
         let sizes = sizes(options, &claims, choice.profile);
         let name = choice.candidate().provider.as_str();
         let domain = Domain::open(&choice.library, &choice.info, name, Ledger::new(claims.registers))?;
-        // An entry for everything that can be in flight, and some for errors: an overrun is fatal.
-        let entries = sizes.slots() + CompletionBatch::CAPACITY;
-        let (cq, wait_fd) = open_queue(&domain, entries)?;
+        let (cq, wait_fd) = open_queue(&domain, &sizes)?;
         let memory = Memory::new(sizes).ok_or_else(|| no_memory(&sizes))?;
         let (nonce, keys) = (Nonce::draw()?, claims.keys());
         let own = register_own(&domain, &memory, &claims, nonce)?;
@@ -223,10 +224,12 @@ impl OfiEndpoint {
         let (native, atomic_limits) =
             atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
         let limits = limits(&claims, &sizes, remote_completion, choice.profile);
-        let description =
+        let mut description =
             Description::new(choice, &claims, &limits, &native, remote_completion, wait_fd.is_some());
+        description.memory_bytes = live.memory.bytes();
         let own_desc = live.own.as_ref().map_or(ptr::null_mut(), Mr::desc);
         let origins = claims.registers.then(|| Box::new(Origins::new(&live, own_desc, claims.largest_key())));
+        let gather = Gather::new(&limits, choice.profile, options.gather && origins.is_none());
         let mut endpoint = Self {
             limits,
             native,
@@ -256,9 +259,9 @@ impl OfiEndpoint {
             description,
             live,
             own_desc,
+            gather,
             origins,
         };
-        endpoint.description.memory_bytes = endpoint.live.memory.bytes();
         endpoint.post_receives();
         Ok(endpoint)
     }
@@ -488,7 +491,9 @@ fn put_flags(completion: RemoteCompletion) -> u64 {
 }
 
 /// A queue with a descriptor to sleep on, or without one where the provider has none.
-fn open_queue(domain: &Arc<Domain>, entries: usize) -> Result<(CompletionQueue, Option<i32>), ProviderError> {
+fn open_queue(domain: &Arc<Domain>, sizes: &Sizes) -> Result<(CompletionQueue, Option<i32>), ProviderError> {
+    // An entry for everything that can be in flight, and some for errors: an overrun is fatal.
+    let entries = sizes.slots() + CompletionBatch::CAPACITY;
     if let Ok(cq) = CompletionQueue::open(domain, entries, fi::FI_WAIT_FD) {
         let descriptor = cq.wait_fd();
         if descriptor.is_some() {

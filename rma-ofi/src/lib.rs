@@ -28,6 +28,7 @@ mod discover;
 mod endpoint;
 mod error;
 pub mod exceptions;
+mod gather;
 mod handles;
 mod interface;
 mod lane;

@@ -21,11 +21,16 @@ pub(crate) struct Slot {
     pub(crate) tag: u64,
     /// Index of the peer.
     pub(crate) peer: u32,
+    /// Of a put that was gathered with others ([`crate::gather`]): the next one's slot, or [`NO_SLOT`].
+    pub(crate) next: u32,
     /// Whether the provider holds it.
     pub(crate) is_in_flight: bool,
     /// Whether the provider holds it although its end has been said; of tracked operations only.
     pub(crate) is_given_up: bool,
 }
+
+/// No slot: there are not so many.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// What a slot is for; slots of one purpose are contiguous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -45,6 +45,9 @@ pub struct Options {
     /// Registers all buffers that libfabric is given, the program's too, also where the provider does not insist on it
     /// (`FI_MR_LOCAL`).
     pub register_buffers: bool,
+    /// Gathers small puts that follow each other, while others to the same peer are under way, into one message, over
+    /// providers where that is cheaper ([`crate::profile::Profile::messages_cost_calls`]).
+    pub gather: bool,
     /// Overrides how puts become visible at the target; `None` takes the provider's row of
     /// [`crate::profile::PROFILES`].
     pub remote_completion: Option<RemoteCompletion>,
@@ -67,6 +70,7 @@ impl Default for Options {
             outstanding: 1024,
             native_atomics: false,
             register_buffers: false,
+            gather: true,
             remote_completion: None,
         }
     }
@@ -74,7 +78,7 @@ impl Default for Options {
 
 impl Options {
     /// The defaults, with what `RMA_LIBFABRIC`, `RMA_PROVIDER`, `RMA_DOMAIN`, `RMA_NIC`,
-    /// `RMA_INTERFACE`, `RMA_HOST_ADDRESS` and `RMA_MR_LOCAL` say.
+    /// `RMA_INTERFACE`, `RMA_HOST_ADDRESS`, `RMA_MR_LOCAL` and `RMA_GATHER` say.
     /// `FI_PROVIDER` and libfabric's other variables are libfabric's own and stay in force.
     pub fn from_env() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -87,6 +91,7 @@ impl Options {
             interface: text("RMA_INTERFACE"),
             host_address: text("RMA_HOST_ADDRESS"),
             register_buffers: text("RMA_MR_LOCAL").is_some_and(|value| value != "0"),
+            gather: text("RMA_GATHER").is_none_or(|value| value != "0"),
             ..Self::default()
         }
     }

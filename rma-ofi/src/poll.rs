@@ -12,7 +12,7 @@ use crate::calls;
 use crate::endpoint::OfiEndpoint;
 use crate::error::{fabric_code, is_peer_loss};
 use crate::lane::CLASSES;
-use crate::memory::Purpose;
+use crate::memory::{Purpose, NO_SLOT};
 use crate::nonce::Nonce;
 
 /// Entries read from the queue at a time.
@@ -25,6 +25,10 @@ impl OfiEndpoint {
         let room_before = out.room();
         if !self.ready.is_empty() {
             self.drain_ready(out);
+        }
+        if !self.gather.is_empty() {
+            // What finds no room now goes with the next poll.
+            let _ = self.post_gathered();
         }
         if self.has_unposted() {
             self.post_receives();
@@ -68,8 +72,12 @@ impl OfiEndpoint {
         let Some(slot) = self.live.memory.index_of(entry.op_context) else { return };
         match self.purpose(slot) {
             Purpose::Tracked => {
+                let next = self.take_next(slot);
                 if let Some(tag) = self.retire(slot, true) {
                     self.say(out, Completion::Done(tag));
+                }
+                if next != NO_SLOT {
+                    self.say_chain(next, out);
                 }
             }
             Purpose::Outgoing(index) => self.retire_outgoing(slot, index),
@@ -118,7 +126,7 @@ impl OfiEndpoint {
 
     /// Frees the slot of a tracked operation, which has succeeded or not. `None` if it was not in flight: said before.
     #[inline]
-    fn retire(&mut self, slot: usize, has_succeeded: bool) -> Option<Tag> {
+    pub(crate) fn retire(&mut self, slot: usize, has_succeeded: bool) -> Option<Tag> {
         if !self.leaves_flight(slot) {
             self.retire_given_up(slot);
             return None;
@@ -270,9 +278,7 @@ impl OfiEndpoint {
                 if is_peer_loss(code.code) {
                     self.mark_down(peer, code);
                 }
-                if let Some(tag) = self.retire(slot, false) {
-                    self.ready.push_back(Completion::Failed(tag, code));
-                }
+                self.end_chain(slot as u32, code);
                 self.announce_down(peer);
             }
             Purpose::Outgoing(index) => {

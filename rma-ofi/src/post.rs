@@ -20,6 +20,7 @@ use crate::endpoint::{OfiEndpoint, Peer, READ_BACK_BYTES};
 use crate::error::{call_failed, fabric_code, is_peer_loss, say};
 use crate::interface::socket_address;
 use crate::lane::{Links, CLASSES, REPLIES, REQUESTS};
+use crate::memory::NO_SLOT;
 use crate::nonce::Nonce;
 use crate::probe::{Answer, Probe};
 use crate::region::OfiRegion;
@@ -65,6 +66,13 @@ impl OfiEndpoint {
         if result != 0 {
             return Err(self.refused(to, result));
         }
+        self.takes_flight(ticket, to, tag);
+        Ok(Accepted::Tracked)
+    }
+
+    /// The slot is the operation's, until its end is said.
+    #[inline]
+    pub(crate) fn takes_flight(&mut self, ticket: &Ticket, to: PeerAddr, tag: Tag) {
         self.free_tracked.pop();
         let slot = self.live.memory.slot(ticket.slot as usize);
         // SAFETY: the slot exists, and the provider does not touch these members of it.
@@ -72,13 +80,14 @@ impl OfiEndpoint {
         // SAFETY: as above.
         unsafe { (*slot).peer = to.0 as u32 };
         // SAFETY: as above.
+        unsafe { (*slot).next = NO_SLOT };
+        // SAFETY: as above.
         unsafe { (*slot).is_in_flight = true };
         self.peers[to.0 as usize].outstanding += 1;
-        Ok(Accepted::Tracked)
     }
 
     #[inline]
-    fn check_peer(&self, to: PeerAddr) -> Result<&Peer, PostError> {
+    pub(crate) fn check_peer(&self, to: PeerAddr) -> Result<&Peer, PostError> {
         match self.peers.get(to.0 as usize) {
             Some(peer) if peer.down.is_none() && peer.connections > 0 && !self.is_down => Ok(peer),
             _ => Err(self.peer_unusable(to)),
@@ -310,6 +319,12 @@ unsafe impl Endpoint for OfiEndpoint {
             return unsafe { self.post_pieces(Direction::Put, to, (&[local], &[remote], len), tag, None) };
         }
         let ticket = self.ticket(to, len)?;
+        if self.gathers(to, len) {
+            // SAFETY: by the caller's promise.
+            return unsafe { self.gather(&ticket, to, (src, len), at, tag) };
+        }
+        // A larger one, or to another peer, passes no earlier one.
+        self.post_gathered_to(to)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
         let remote = fi::fi_rma_iov { addr: at.addr, len, key: ticket.key(at) };
         let message = fi::fi_msg_rma {
@@ -362,6 +377,7 @@ unsafe impl Endpoint for OfiEndpoint {
             return unsafe { self.post_pieces(Direction::Get, to, (&[local], &[remote], len), tag, None) };
         }
         let ticket = self.ticket(to, len)?;
+        self.post_gathered_to(to)?;
         let (ledger, from) = (self.live.domain.ledger(), (at.addr, ticket.key(at)));
         // SAFETY: the endpoint is open; the destination is the caller's promise.
         let result = unsafe {
@@ -443,6 +459,9 @@ unsafe impl Endpoint for OfiEndpoint {
         payload: &[u8],
         class: SendClass,
     ) -> Result<(), PostError> {
+        if class == SendClass::Request {
+            self.post_gathered_to(to)?;
+        }
         let peer = self.check_peer(to)?;
         let len = header.len() + payload.len();
         if len > self.limits.send_bytes_max {
@@ -479,6 +498,7 @@ unsafe impl Endpoint for OfiEndpoint {
     }
 
     fn flush(&mut self, to: PeerAddr, tag: Tag) -> Post {
+        self.post_gathered_to(to)?;
         if self.flush_reads_back {
             self.flush_by_reading(to, tag)
         } else {
@@ -514,7 +534,8 @@ unsafe impl Endpoint for OfiEndpoint {
     }
 
     fn arm_wait(&mut self) -> bool {
-        if self.wait_fd.is_none() || !self.ready.is_empty() || self.has_unposted() {
+        if self.wait_fd.is_none() || !self.ready.is_empty() || self.has_unposted() || !self.gather.is_empty()
+        {
             return false;
         }
         let mut queue: *mut fi::fid = self.cq.cast();

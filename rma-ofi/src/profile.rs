@@ -90,6 +90,12 @@ impl Profile {
         matches!(self.provider, "net" | "tcp")
     }
 
+    /// Whether a message has been measured to cost system calls and an answer, and what is in it little beside: over one stream
+    /// of bytes. There puts that follow each other are [gathered](crate::Options::gather).
+    pub fn messages_cost_calls(&self) -> bool {
+        matches!(self.provider, "net" | "tcp" | "tcp;ofi_rxm")
+    }
+
     /// Whether data of puts have been measured to come once, behind their put, and in the order of packets: where one
     /// stream of bytes carries both, and a packet without a receive buffer stops the stream. `ofi_rxm` reads on: it keeps
     /// such a packet aside, and fetches large ones later, and data pass both. What other providers say of themselves does

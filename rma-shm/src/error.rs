@@ -9,17 +9,15 @@ pub(crate) const NO_PEER: FabricCode =
 /// The peer's process has ended.
 pub(crate) const ENDED: FabricCode = FabricCode { code: 0, text: "its process has ended" };
 /// The peer has closed its endpoint in order.
-pub(crate) const CLOSED: FabricCode =
-    FabricCode { code: libc::ESHUTDOWN, text: "the peer has closed its endpoint" };
+pub(crate) const CLOSED: FabricCode = FabricCode { code: 0, text: "the peer has closed its endpoint" };
 /// A packet or transfer above the limits.
 pub(crate) const TOO_LONG: FabricCode =
     FabricCode { code: libc::EMSGSIZE, text: "longer than the endpoint takes" };
 /// No region has the key.
 pub(crate) const NO_REGION: FabricCode =
-    FabricCode { code: libc::EACCES, text: "the peer has no region with this key, or has it no more" };
+    FabricCode { code: 0, text: "the peer has no region with this key, or has it no more" };
 /// A byte is outside of the region.
-pub(crate) const OUT_OF_REGION: FabricCode =
-    FabricCode { code: libc::ERANGE, text: "outside of the peer's region" };
+pub(crate) const OUT_OF_REGION: FabricCode = FabricCode { code: 0, text: "outside of the peer's region" };
 /// [`rma_core::provider::NativeOps`] does not have the operation.
 pub(crate) const NOT_OFFERED: FabricCode =
     FabricCode { code: libc::EOPNOTSUPP, text: "the endpoint does not offer this operation" };

@@ -13,7 +13,7 @@ use rma_bootstrap::JobBootstrap;
 use rma_core::bootstrap::Bootstrap;
 use rma_core::config::Config;
 use rma_core::counters::Counters;
-use rma_core::error::{Call, RmaError};
+use rma_core::error::RmaError;
 use rma_core::ids::Rank;
 use rma_core::provider::Endpoint as _;
 
@@ -40,7 +40,7 @@ const LAST_WORDS_PATIENCE: Duration = Duration::from_secs(5);
 /// what windows hold.
 ///
 /// Call order: [`Job::init`]; make windows and use them; free them; [`Job::finalize`]. Every thread may
-/// call everything; calls of different threads take turns.
+/// call everything; calls of different threads take turns. Collective calls come in one order at every rank (docs/threads.md).
 ///
 /// Dropped without `finalize`, the last clone waits for the other ranks for five seconds, and asks the
 /// launcher to end the job if they do not finalize; after an error, or in a panic, it does not wait, so
@@ -215,15 +215,13 @@ impl Job {
         &self.shared.unserved
     }
 
-    /// Returns when every rank has called it. It says nothing about operations on windows.
+    /// Returns when every rank has called it. It says nothing about operations on windows. Where it takes longer than
+    /// [`Options::timeout`] the rank has come to it all the same, and the next call waits for its end.
     ///
     /// # Errors
     /// When the endpoint is broken or a rank cannot be reached any more.
     pub fn barrier(&self) -> Result<()> {
-        let core = self.core();
-        core.run(Call::Barrier, |engine| engine.start_barrier())?;
-        events::called(Call::Barrier, core.rank, None, Rank::NULL);
-        Ok(())
+        self.core().barrier()
     }
 
     /// Makes progress once, without waiting: serves other ranks, completes what is complete. For loops that

@@ -167,6 +167,7 @@ fn fabric_of(settings: &Settings) -> FabricOptions {
         fabric.native_atomics = settings.switch("RMA_NATIVE_ATOMICS") == Some(true);
     }
     fabric.register_buffers = settings.switch("RMA_MR_LOCAL") == Some(true);
+    fabric.gather = settings.switch("RMA_GATHER") != Some(false);
     let verbs = &mut fabric.verbs;
     verbs.port = settings.count("RMA_VERBS_PORT").and_then(|port| u8::try_from(port).ok());
     verbs.gid_index = settings.count("RMA_VERBS_GID_INDEX").and_then(|index| u8::try_from(index).ok());
@@ -311,6 +312,12 @@ mod tests {
     fn registration_of_buffers_reaches_libfabric() {
         assert!(options(&[("RMA_MR_LOCAL", "1")]).fabric.libfabric().register_buffers);
         assert!(!options(&[("RMA_MR_LOCAL", "0")]).fabric.libfabric().register_buffers);
+    }
+
+    #[test]
+    fn gathering_of_puts_can_be_switched_off() {
+        assert!(options(&[]).fabric.libfabric().gather);
+        assert!(!options(&[("RMA_GATHER", "0")]).fabric.libfabric().gather);
     }
 
     #[test]

@@ -102,15 +102,15 @@ impl RawWindow {
     ) -> Result<Self> {
         let core = Arc::clone(job.core());
         let (mut made, mut refusal) = (None, None);
-        let run = core.run(call, |engine| {
+        let begin = |engine: &mut Engine| {
             let started = start(engine);
             refusal = engine.endpoint().refusal().map(str::to_owned);
             let (id, sync) = started?;
             // None of a call that is about to fail.
             made = engine.window_memory(id).map(|(base, len)| (id, base, len));
             Ok(sync)
-        });
-        run.map_err(|error| error.without_memory(refusal))?;
+        };
+        core.collectively(|| core.run(call, begin)).map_err(|error| error.without_memory(refusal))?;
         core.contact_all(call)?;
         match made {
             Some((id, base, len)) => {

@@ -171,7 +171,7 @@ impl Segment {
         core.agree_on(CALL, done(&laid_out))?;
         let mapped = laid_out.and_then(|table| {
             let total = len_of(&table.file, SEALS, table.head.ranks.len())?;
-            Self::map(&table.file, total, options.memory_alignment as usize, table.head.ranks)
+            Self::map(&table.file, total, alignment(options), table.head.ranks)
         });
         core.agree_on(CALL, done(&mapped))?;
         mapped.map_err(|error| core.fail(error))
@@ -272,11 +272,18 @@ fn new_file(ranks: usize) -> std::result::Result<OwnedFd, RmaError> {
     Ok(file)
 }
 
+/// What was asked for, rounded up to a power of two; what no memory can be aligned to is not had, and named as it is.
+fn alignment(options: &WindowOptions) -> usize {
+    let asked = options.memory_alignment as usize;
+    asked.checked_next_power_of_two().unwrap_or(asked)
+}
+
 /// Gives every part its place and reserves the whole.
 fn lay_out(Table { file, head }: &Table, options: &WindowOptions) -> std::result::Result<(), RmaError> {
     let align = |at: u64, to: u64| at.checked_next_multiple_of(to.max(1)).ok_or_else(too_large);
-    let own = if options.alloc_shared_noncontig { page().max(options.memory_alignment as usize) } else { 1 };
-    let mut at = align(table_bytes(head.ranks.len()) as u64, options.memory_alignment.into())?;
+    let alignment = alignment(options);
+    let own = if options.alloc_shared_noncontig { page().max(alignment) } else { 1 };
+    let mut at = align(table_bytes(head.ranks.len()) as u64, alignment as u64)?;
     let mut first = 0;
     for index in 0..head.ranks.len() {
         let [offset, len, _] = head.entry(index);
@@ -446,6 +453,11 @@ mod tests {
     fn an_alignment_is_kept() {
         let options = WindowOptions { memory_alignment: 1 << 18, ..WindowOptions::DEFAULT };
         assert_eq!(bases(&of(&[8, 8], &options))[0] % (1 << 18), 0);
+        // To the next power of two.
+        for (asked, kept) in [(3, 4), (5000, 8192)] {
+            let options = WindowOptions { memory_alignment: asked, ..WindowOptions::DEFAULT };
+            assert_eq!(bases(&of(&[8, 8], &options))[0] % kept, 0, "{asked}");
+        }
     }
 
     #[test]

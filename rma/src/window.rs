@@ -259,6 +259,10 @@ impl<T: Element> Window<T> {
     /// the scope ends: results are there after it. Operations that give back their result at once
     /// ([`LockEpoch::fetch_and_op`]) cost a round trip of their own.
     ///
+    /// So the lock of another rank is taken by the scope's first operation, or not before its end; that of this rank's own
+    /// window at once. Who opens one such scope inside of another and relies on the order of the locks, so that ranks do not wait
+    /// for each other in a circle, gives the outer one an operation first, and waits for it ([`LockEpoch::get_value`]).
+    ///
     /// # Errors
     /// When another epoch is open or this rank has locked the target already, an operation
     /// failed, or `body` says so.

@@ -5,7 +5,8 @@ mod common;
 use common::*;
 use rma::raw::RawWindow;
 use rma::{
-    Call, Error, Job, LockType, PostAssert, Rank, ReduceOp, RmaError, StartAssert, Window, WindowOptions,
+    Call, Error, Job, LockType, PostAssert, Rank, ReduceOp, RmaError, Rule, StartAssert, Window,
+    WindowOptions,
 };
 
 /// Holds the lock of its own window as long as another rank's calls are to take too long.
@@ -137,6 +138,58 @@ fn locks_of_shared_memory_that_took_too_long_are_given_back() {
         window.unlock_all()?;
         flags.free()?;
         window.free().map(drop)
+    });
+}
+
+/// A rank that has come to a barrier has come to it, however long it waits: the next call is no barrier more.
+#[test]
+fn the_next_call_ends_a_barrier_that_took_too_long() {
+    ranks_at_once("the_next_call_ends_a_barrier_that_took_too_long", 2, &LIMIT, |job| {
+        let flags = job.allocate::<u64>(1)?;
+        if job.rank() == HOLDER {
+            while flags.local().get(0)? == 0 {
+                if job.progress() == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        } else {
+            assert_eq!(stalls(job.barrier()), Call::Barrier);
+            flags.lock(HOLDER, LockType::Shared, |epoch| epoch.put_value(0, 1))?;
+        }
+        for _ in 0..3 {
+            job.barrier()?;
+        }
+        flags.free().map(drop)
+    });
+}
+
+/// Threads of a rank make and free windows all at once, which MPI forbids, as nobody knows which ranks' calls meet: it goes well,
+/// or is an error that says why, and no call waits for ever.
+#[test]
+fn collective_calls_of_several_threads_are_in_order_or_errors() {
+    fn make_and_free(job: &Job) -> Result<(), Error> {
+        for _ in 0..20 {
+            let window = match job.allocate::<u64>(1) {
+                Ok(window) => window,
+                // At every rank.
+                Err(error) if error.rma().and_then(RmaError::rule) == Some(Rule::SameCalls) => continue,
+                Err(error) => return Err(error),
+            };
+            window.fence(|epoch| epoch.put(Rank(1 - job.rank().0), 0, &[7]))?;
+            assert_eq!(window.local().get(0)?, 7);
+            window.free()?;
+        }
+        Ok(())
+    }
+    let name = "collective_calls_of_several_threads_are_in_order_or_errors";
+    ranks_at_once(name, 2, &[("RMA_TIMEOUT", "60")], |job| {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|_| (scope, job.clone())).collect();
+            let threads: Vec<_> =
+                threads.into_iter().map(|(scope, job)| scope.spawn(move || make_and_free(&job))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })?;
+        job.barrier()
     });
 }
 

@@ -116,7 +116,7 @@ macro_rules! suite {
                     empty_windows;
                 requests: every_request_form, requests_are_passive, small_requests_are_done_at_once,
                     waiting_lets_operations_leave, a_request_waits_for_its_data, dropped_requests,
-                    requests_outlive_their_epoch, requests_to_many_targets, failed_requests,
+                    requests_outlive_their_epoch, requests_to_many_targets, failed_requests, failed_requests_are_remembered,
                     requests_with_few_elements, requests_wait_for_the_lock, requests_under_all_switches,
                     operations_to_no_rank;
                 notify: data_before_their_notification, notifications_cost_one_packet, notifications_keep_their_order,

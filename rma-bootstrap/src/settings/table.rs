@@ -175,6 +175,7 @@ pub const SETTINGS: &[Setting] = &[
         "auto",
         "lock windows by messages, by the fabric's atomics where it has them (nic), or by what suits target and epoch",
     ),
+    user("RMA_GATHER", Kind::Switch, "1", "gather small puts that follow each other into one message, over tcp"),
     user("RMA_MR_LOCAL", Kind::Switch, "0", "register the program's buffers here, and not by libfabric's own means"),
     user("RMA_NATIVE_ATOMICS", Kind::Switch, "0", "let a network execute accumulates, where it really can (shared memory does)"),
     user(

@@ -15,8 +15,10 @@ pub(super) const FAILED: usize = 2 * AGREED;
 
 /// The agreement's numbers by what they are.
 const SIZE: usize = 0;
-/// Above its lowest byte, which is the misalignment: equal as a whole, both are; equal above it, the unit is.
+/// Above its lowest byte, which is the misalignment: equal as a whole, both are; equal above it, the unit is. In front of both
+/// the window's number.
 const DISP_UNIT: usize = 1;
+const NUMBER_AT: u32 = 40;
 const BASE: usize = 2;
 const KEY: usize = 3;
 const PATHS: usize = 4;
@@ -79,7 +81,8 @@ pub(super) fn mixed(call: Call) -> RmaError {
 pub(super) fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {
     let mut own = [0; AGREED];
     own[SIZE] = w.own.size;
-    own[DISP_UNIT] = u64::from(w.own.disp_unit) << 8 | u64::from(w.own.misalignment);
+    let number = u64::from(w.id.0) << NUMBER_AT;
+    own[DISP_UNIT] = number | u64::from(w.own.disp_unit) << 8 | u64::from(w.own.misalignment);
     own[BASE] = w.own.base;
     own[KEY] = w.own.key.0;
     own[PATHS] = w.paths.digest();
@@ -113,6 +116,11 @@ pub(super) fn agree<R>(
         }
         w.options.disagree();
         w.paths.join_reductions();
+    }
+    if values[DISP_UNIT] >> NUMBER_AT != !values[DISP_UNIT + AGREED] >> NUMBER_AT {
+        let what = "the ranks give the window different numbers, as some have made or freed another one meanwhile; make the \
+                    collective calls of a job one after the other, by whichever threads, in the same order at every rank";
+        return Err((ErrorClass::RmaSync, Rule::SameCalls, what));
     }
     if w.options.check == Some(true) {
         if w.options.same_size && !same(SIZE) {

@@ -155,11 +155,11 @@ impl SyncCall {
             Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
                 "the target's acknowledgement of unlock"
             }
-            Stage::Flush { .. } | Stage::FlushAll | Stage::FlushTargets { .. } => "remote completion",
+            Stage::Flush { .. } | Stage::FlushAll | Stage::FlushTargets { .. } => REMOTE_COMPLETION,
             Stage::Notification { .. } => "a notification",
             Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
             Stage::Watched { scope: Scope::OneLocally(_) | Scope::AllLocally, .. } => "local completion",
-            Stage::Watched { .. } => "remote completion",
+            Stage::Watched { .. } => REMOTE_COMPLETION,
             Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
             Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => {
                 "the other ranks to reach the fence (all make their collective calls in the same order)"
@@ -178,6 +178,10 @@ impl SyncCall {
         }
     }
 }
+
+/// An epoch's first operation takes its lock.
+const REMOTE_COMPLETION: &str =
+    "remote completion (in a lock epoch also the lock, if nothing was completed under it before)";
 
 /// One process's one-sided communication: its endpoint, its windows, and both of its roles.
 ///

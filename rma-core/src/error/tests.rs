@@ -142,7 +142,7 @@ fn ranges_name_the_rule_of_what_was_called() {
     if let RmaError::Range { offset_bytes, .. } = &mut far {
         *offset_bytes = i64::MAX as u64;
     }
-    assert!(far.to_string().contains("8 bytes at a byte offset of 2^63 or more reach"), "{far}");
+    assert!(far.to_string().contains("8 bytes at byte offset 2^63 or more reach"), "{far}");
     let nobody = RmaError::Rank { call: Call::Lock, target: Rank::NULL, size: 2 };
     assert!(nobody.to_string().contains("no rank was given"), "{nobody}");
     assert_eq!(RmaError::Rank { call: Call::Group, target: RANK, size: 2 }.rule(), Some(Rule::GroupOfRanks));

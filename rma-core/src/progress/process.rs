@@ -27,6 +27,7 @@ use crate::provider::{CompletionBatch, CompletionScope, Endpoint, Limits, Native
 use crate::state::TargetLockState;
 use crate::table::{
     Direct, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement, TargetError,
+    Unreported,
 };
 use crate::window::Window;
 use crate::wire::{Header, PacketKind, WireError};
@@ -101,6 +102,7 @@ pub(crate) struct Process<E: Endpoint, B> {
     /// A put's completion says nothing about the target: [`Limits::put_completes`] is local.
     pub(crate) puts_need_flush: bool,
     pub(crate) operations: OperationArena,
+    pub(crate) unreported: Unreported,
     pub(crate) targets: Arena<TargetElement>,
     /// The way of operations to the target used last.
     pub(crate) shortcut: Shortcut,
@@ -171,6 +173,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             puts_need_flush: limits.put_completes == CompletionScope::Local
                 && !Mutation::LocalCountsAsRemote.is_on(),
             operations: OperationArena::new(config.operation_pool_global),
+            unreported: Unreported::default(),
             targets: Arena::new(config.target_pool_global),
             shortcut: Shortcut::NONE,
             called: NOTHING_CALLED,

@@ -80,6 +80,8 @@ pub(crate) struct OperationElement {
     pub(crate) native: bool,
     /// It did not happen, or not wholly. Stays when the element is freed, for who has a request of it.
     pub(crate) failed: bool,
+    /// There is a request of it.
+    pub(crate) named: bool,
     /// Travels as a packet though the fabric could do it natively: its blocks are small, or it goes together
     /// with a notification.
     pub(crate) packed: bool,
@@ -132,6 +134,7 @@ impl OperationElement {
             with_lock: false,
             native: false,
             failed: false,
+            named: false,
             packed: false,
             regional: false,
             counts_note: false,
@@ -171,7 +174,7 @@ impl OperationElement {
         (self.outstanding, self.posted) = (0, 0);
         (self.packed, self.regional, self.table_bytes) = (false, false, 0);
         self.layouts = Layouts::NONE;
-        (self.counts_note, self.is_note) = (false, false);
+        (self.counts_note, self.is_note, self.named) = (false, false, false);
         (self.notify, self.note_flush) = (None, None);
     }
 

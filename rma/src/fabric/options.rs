@@ -39,6 +39,8 @@ pub struct FabricOptions {
     /// Registers the program's buffers before libfabric is given them, also where its provider does not insist on it
     /// (docs/libfabric.md).
     pub register_buffers: bool,
+    /// Gathers small puts that follow each other into one message, over libfabric's tcp providers.
+    pub gather: bool,
     /// What `verbs` alone is asked for.
     pub verbs: VerbsOptions,
     /// Takes the memory of allocated windows in shared memory when they are made, and not when it is touched: what there
@@ -101,6 +103,7 @@ impl Default for FabricOptions {
             outstanding,
             native_atomics,
             register_buffers: false,
+            gather: true,
             verbs: VerbsOptions::default(),
             shm_reserve: false,
             shm_huge_pages: HugePages::No,
@@ -123,6 +126,7 @@ impl FabricOptions {
             outstanding: self.outstanding,
             native_atomics: self.native_atomics,
             register_buffers: self.register_buffers,
+            gather: self.gather,
             ..rma_ofi::Options::default()
         }
     }

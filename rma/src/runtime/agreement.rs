@@ -77,11 +77,13 @@ impl Core {
         call: Call,
         values: [u64; AGREE_VALUES],
     ) -> Result<[u64; AGREE_VALUES]> {
-        let mut guarded = self.enter(call)?;
-        let started = guarded.engine.start_agree(call, values);
-        let sync = started.map_err(|error| self.fail(error))?;
-        let mut agreement = Agreement { sync, agreed: [0; AGREE_VALUES] };
-        self.wait(guarded, &mut agreement, self.timeout())?;
-        Ok(agreement.agreed)
+        self.collectively(|| {
+            let mut guarded = self.enter(call)?;
+            let started = guarded.engine.start_agree(call, values);
+            let sync = started.map_err(|error| self.fail(error))?;
+            let mut agreement = Agreement { sync, agreed: [0; AGREE_VALUES] };
+            self.wait(guarded, &mut agreement, self.timeout())?;
+            Ok(agreement.agreed)
+        })
     }
 }

@@ -98,10 +98,16 @@ impl Core {
     /// met by the first, and then it may never come to the second. When a rank has died the barrier fails, but
     /// those who are left wait for each other all the same.
     pub(crate) fn finalize(&self, limit: Option<Duration>) -> Result<()> {
-        let mut guarded = self.enter_anyway();
+        let guarded = self.enter_anyway();
         if guarded.phase == Phase::Finalized {
             return Ok(());
         }
+        drop(guarded);
+        // A thread that is in a collective call meanwhile has it.
+        if let Ok(mut left) = self.left_barrier.try_lock() {
+            self.end_left(&mut left)?;
+        }
+        let mut guarded = self.enter_anyway();
         let barrier = guarded.engine.start_barrier();
         let barrier = barrier.map_err(|error| self.fail(error.on_behalf_of(Call::Finalize)))?;
         let barrier = self.wait(guarded, &mut LastBarrier(barrier), limit);

@@ -15,6 +15,7 @@
 pub(crate) mod agent;
 mod agreement;
 mod close;
+mod collective;
 mod contact;
 pub(crate) mod finalize;
 mod guard;
@@ -29,6 +30,7 @@ use std::any::Any;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use rma_core::engine::SyncCall;
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::Rank;
 use rma_core::provider::Endpoint;
@@ -161,6 +163,8 @@ pub(crate) struct Core {
     pub(crate) size: u32,
     /// Ranks of whose death the launcher has told, for the jobs that are parts of this one.
     pub(crate) lost: Mutex<Vec<Rank>>,
+    /// Held by who is in a call in which all ranks meet. A barrier that took too long, for the next of them to end.
+    left_barrier: Mutex<Option<SyncCall>>,
     /// Memory of windows that were not freed: others may access it until the engine has closed the endpoint. The last field, so
     /// that it is freed behind that, whoever holds the core last.
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -206,6 +210,7 @@ impl Core {
             rank,
             size,
             lost: Mutex::new(Vec::new()),
+            left_barrier: Mutex::new(None),
             kept: Mutex::new(Vec::new()),
             guard: Guard::new(Guarded {
                 engine,

@@ -302,6 +302,34 @@ pub fn failed_requests<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
     world.check_idle();
 }
 
+/// A get that the target refuses, and whose element serves others before its request is asked: that is no success.
+///
+/// Shows: MPI_Rget, MPI-4.1 13.3.5, MPI-4.1 13.6.
+pub fn failed_requests_are_remembered<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let config = Config { operation_pool: 2, operation_pool_global: 0, ..Config::default() };
+    let mut world = make(Spec { ranks: 2, config });
+    let window = world.allocate_uneven(|rank| 64 + 64 * rank as usize, |_| 1);
+    world.lock(0, window, 1, Exclusive).unwrap();
+    let mut refused = [7; 100];
+    // What is known of the target at once is refused at once.
+    let asked = world.request(0, window, &rget(1, 100, &mut refused));
+    let mut others = [[9; 64]; 20];
+    for other in &mut others {
+        if let Ok(mut request) = world.request(0, window, &rget(1, 0, other)) {
+            world.wait_request(0, &mut request).unwrap_or_default();
+        }
+    }
+    let refusals = asked.and_then(|mut request| {
+        let first = world.wait_request(0, &mut request);
+        assert!(request.is_null() && world.is_done(0, &mut request), "it is said once");
+        first
+    });
+    assert!(refusals.is_err(), "a get without data is no success");
+    assert!(world.unlock(0, window, 1).is_err() || refused == [7; 100]);
+    assert_eq!(refused, [7; 100]);
+    world.check_idle();
+}
+
 /// Far more requests than elements.
 ///
 /// Shows: MPI_Rget, MPI_Rput, seed: RESTORE_OP_ELEM_RESOURCES.

@@ -274,7 +274,10 @@ pub fn outside_of_the_window<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) 
         for target in [0, 1] {
             let case = Case::new(kind, 16).target_layout(&layout).at(disp).to(target);
             let error = case.refused(&mut world, window);
-            let named = format!("byte offset {} reach", offset_bytes as i64);
+            let named = match offset_bytes as i64 {
+                before @ ..0 => format!("byte offset {before} (unsigned: {offset_bytes}) reach"),
+                offset => format!("byte offset {offset} reach"),
+            };
             assert!(error.to_string().contains(&named), "{error}");
             let RmaError::Range { offset_bytes: at, len_bytes, window_bytes: 1024, .. } = error else {
                 panic!("{kind:?} at {disp}: {error:?}");
