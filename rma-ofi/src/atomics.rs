@@ -167,8 +167,8 @@ impl OfiEndpoint {
         if count == 0 || count > self.atomic_elements_max(dtype, op) {
             return Err(unsupported());
         }
-        let ticket = self.ticket(to, 0)?;
         self.post_gathered_to(to)?;
+        let ticket = self.ticket(to, 0)?;
         let (mut buffers, mut descs) = ([buffer(operand, dtype, count)], NO_DESCRIPTORS);
         // SAFETY: by the caller's promise.
         let loan = unsafe { self.lend(&mut buffers, [Direction::Put], &mut descs) }?;
@@ -201,8 +201,8 @@ impl OfiEndpoint {
         if count == 0 || count > self.fetch_atomic_elements_max(dtype, op) {
             return Err(unsupported());
         }
-        let ticket = self.ticket(to, 0)?;
         self.post_gathered_to(to)?;
+        let ticket = self.ticket(to, 0)?;
         let mut buffers = [buffer(result, dtype, count), buffer(operand, dtype, count)];
         let mut descs = NO_DESCRIPTORS;
         let given = if operand.is_null() { 1 } else { 2 };
@@ -241,8 +241,8 @@ impl OfiEndpoint {
         if self.native.compare_atomic & (1 << dtype as u32) == 0 {
             return Err(unsupported());
         }
-        let ticket = self.ticket(to, 0)?;
         self.post_gathered_to(to)?;
+        let ticket = self.ticket(to, 0)?;
         let mut buffers = [result.cast_const(), operand, compare].map(|at| buffer(at, dtype, 1));
         let (ways, mut descs) = ([Direction::Get, Direction::Put, Direction::Put], NO_DESCRIPTORS);
         // SAFETY: by the caller's promise.

@@ -69,8 +69,8 @@ impl OfiEndpoint {
                 self.post_pieces(Direction::Put, to, (&[local], &[remote], len), tag, Some(data))
             };
         }
-        let ticket = self.ticket(to, len)?;
         self.post_gathered_to(to)?;
+        let ticket = self.ticket(to, len)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
         let remote = fi::fi_rma_iov { addr: at.addr, len, key: ticket.key(at) };
         let message = fi::fi_msg_rma {

@@ -2,9 +2,9 @@
 //!
 //! Over a stream of bytes a message costs system calls at both sides and an answer, whatever is in it. So while something of
 //! this endpoint's is under way to a peer, further small puts to one region there wait for each other, as segments of a TCP
-//! connection do by Nagle's algorithm: until as many are there as one message may name, until anything else goes to the peer
-//! or a put elsewhere, and at the latest until the next poll. Who waits for any of them polls; who does not has an agent that
-//! polls when what is under way is answered. A put with nothing before it goes at once.
+//! connection do by Nagle's algorithm: until as many are there as one message may name, until anything but a reply goes to the
+//! peer, or a put waits that is another region's, and at the latest until the next poll. Who waits for any of them polls; who does
+//! not may have an agent that polls when what is under way is answered. A put with nothing before it goes at once.
 //!
 //! Each keeps its slot and its tag. The message's context is the first one's slot, and each slot says which is next.
 
@@ -17,9 +17,8 @@ use rma_core::provider::{
 };
 
 use crate::calls;
-use crate::endpoint::OfiEndpoint;
+use crate::endpoint::{OfiEndpoint, Peer};
 use crate::memory::NO_SLOT;
-use crate::post::Ticket;
 use crate::profile::Profile;
 
 /// Larger puts fill a message by themselves.
@@ -66,6 +65,12 @@ impl Gather {
         }
     }
 
+    /// As many as one completion may end; at least 1.
+    #[inline]
+    pub(crate) fn puts_max(&self) -> usize {
+        self.most.max(1)
+    }
+
     /// Whether none wait.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -77,7 +82,10 @@ impl OfiEndpoint {
     /// Whether a put waits for others.
     #[inline]
     pub(crate) fn gathers(&self, to: PeerAddr, len: usize) -> bool {
-        self.gather.most > 1 && len <= PUT_BYTES_MAX && self.peers[to.0 as usize].outstanding > 0
+        let is_under_way = |peer: &Peer| peer.outstanding > 0;
+        self.gather.most > 1
+            && len <= PUT_BYTES_MAX
+            && self.peers.get(to.0 as usize).is_some_and(is_under_way)
     }
 
     /// Keeps a put for the next message.
@@ -87,7 +95,6 @@ impl OfiEndpoint {
     #[inline(never)]
     pub(crate) unsafe fn gather(
         &mut self,
-        ticket: &Ticket,
         to: PeerAddr,
         (src, len): (*const u8, usize),
         at: RemoteAddr,
@@ -97,6 +104,8 @@ impl OfiEndpoint {
         if !self.gather.is_empty() && (!is_alike || self.gather.count >= self.gather.most) {
             self.post_gathered()?;
         }
+        // Behind that, which may have given slots back.
+        let ticket = self.ticket(to, len)?;
         let key = ticket.key(at);
         let slot = ticket.slot() as u32;
         let gather = &mut self.gather;
@@ -114,7 +123,7 @@ impl OfiEndpoint {
             // SAFETY: the slot exists, and the provider does not touch this member of it.
             unsafe { (*before).next = slot };
         }
-        self.takes_flight(ticket, to, tag);
+        self.takes_flight(&ticket, to, tag);
         if self.gather.count >= self.gather.most {
             // What finds no room now goes with the next call.
             let _ = self.post_gathered();
@@ -122,7 +131,8 @@ impl OfiEndpoint {
         Ok(Accepted::Tracked)
     }
 
-    /// Posts what waits for the peer, so that what is posted next is behind it.
+    /// Posts what waits for the peer, so that what is posted next is behind it. To be called before that has a ticket: slots may
+    /// be given back.
     #[inline]
     pub(crate) fn post_gathered_to(&mut self, to: PeerAddr) -> Result<(), PostError> {
         if self.gather.is_empty() || self.gather.to != to {
@@ -407,6 +417,55 @@ mod tests {
             pair.put(0);
         }
         pair.until("the last", |pair| pair.done.contains(&0));
+    }
+
+    /// What waits is found to be lost by a put to somebody else, which wants a slot then.
+    #[test]
+    fn the_end_of_a_message_gives_back_its_own_slots_and_no_others() {
+        let mut pair = Pair::new("net", None, true);
+        let mut other = open("net", None, true);
+        let to_other = pair.origin.connect(&other.address()).unwrap();
+        other.connect(&pair.origin.address()).unwrap();
+        let mut memory = vec![0u8; LEN];
+        // SAFETY: the memory outlives the region, and nobody looks at it.
+        let region =
+            unsafe { other.register(NonNull::new(memory.as_mut_ptr()).unwrap(), LEN, RemoteKey(9)) }.unwrap();
+        let at = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
+        let source = [7u8; LEN];
+        let mut put_other = |pair: &mut Pair, tag| {
+            let mut batch = CompletionBatch::new();
+            pair.until("a put to the other", |pair| {
+                other.poll(&mut batch);
+                // SAFETY: the source lives until all tags are back, below.
+                unsafe { pair.origin.put(to_other, source.as_ptr(), LEN, at, Tag(tag)) }.is_ok()
+            });
+        };
+        pair.put(0);
+        pair.until("the first put", |pair| pair.done.len() == 1);
+        put_other(&mut pair, 100);
+        (1..4).for_each(|place| pair.put(place));
+        assert_eq!(pair.origin.gather.count, 2, "two wait for the first");
+        pair.origin.abandon(pair.to, fabric_code(fi::FI_EHOSTDOWN));
+        for tag in 101..105 {
+            put_other(&mut pair, tag);
+        }
+        let free = &pair.origin.free_tracked;
+        let mut once = free.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), free.len(), "a slot is free twice");
+        for &slot in free {
+            let raw = pair.origin.live.memory.slot(slot as usize);
+            // SAFETY: the slot exists, and is free.
+            assert!(!unsafe { (*raw).is_in_flight }, "a free slot is in flight");
+        }
+        let mut batch = CompletionBatch::new();
+        pair.until("their ends", |pair| {
+            other.poll(&mut batch);
+            pair.done.len() + pair.failed.len() == 4 + 5
+        });
+        pair.done.sort_unstable();
+        assert!(pair.done.ends_with(&[100, 101, 102, 103, 104]), "{:?} {:?}", pair.done, pair.failed);
     }
 
     #[test]

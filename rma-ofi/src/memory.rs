@@ -143,7 +143,12 @@ impl Memory {
             release(slots.cast(), sizes.slot_layout());
             return None;
         };
-        Some(Self { slots, packets, sizes })
+        let memory = Self { slots, packets, sizes };
+        for index in 0..sizes.slots() {
+            // SAFETY: within the allocation, which is nobody else's yet.
+            unsafe { (*memory.slot(index)).next = NO_SLOT };
+        }
+        Some(memory)
     }
 
     pub(crate) fn sizes(&self) -> Sizes {

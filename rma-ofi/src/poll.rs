@@ -33,7 +33,11 @@ impl OfiEndpoint {
         if self.has_unposted() {
             self.post_receives();
         }
-        let count = out.room().min(BATCH);
+        // What one entry ends had better have room: data do not wait in `ready`.
+        let count = match out.room() {
+            0 => 0,
+            room => (room / self.gather.puts_max()).clamp(1, BATCH),
+        };
         // Entries are not initialized: only those that libfabric has written are read.
         let mut entries = [const { MaybeUninit::<fi::fi_cq_data_entry>::uninit() }; BATCH];
         // Reading no entries does not make every provider progress, so a full batch is for the
@@ -116,7 +120,7 @@ impl OfiEndpoint {
         self.lanes[class].unposted.push(index as u32);
     }
 
-    /// Hands a completion out; there is room, as no more entries were read than that.
+    /// Hands a completion out. There is room, as no more entries were read than that, but for the last puts of one message.
     #[inline]
     pub(crate) fn say(&mut self, out: &mut CompletionBatch, completion: Completion) {
         if let Err(completion) = out.push(completion) {

@@ -73,7 +73,8 @@ impl OfiEndpoint {
     /// The slot is the operation's, until its end is said.
     #[inline]
     pub(crate) fn takes_flight(&mut self, ticket: &Ticket, to: PeerAddr, tag: Tag) {
-        self.free_tracked.pop();
+        let taken = self.free_tracked.pop();
+        debug_assert_eq!(taken, Some(ticket.slot), "slots were given back behind the ticket");
         let slot = self.live.memory.slot(ticket.slot as usize);
         // SAFETY: the slot exists, and the provider does not touch these members of it.
         unsafe { (*slot).tag = tag.0 };
@@ -318,13 +319,13 @@ unsafe impl Endpoint for OfiEndpoint {
             // SAFETY: by the caller's promise.
             return unsafe { self.post_pieces(Direction::Put, to, (&[local], &[remote], len), tag, None) };
         }
-        let ticket = self.ticket(to, len)?;
         if self.gathers(to, len) {
             // SAFETY: by the caller's promise.
-            return unsafe { self.gather(&ticket, to, (src, len), at, tag) };
+            return unsafe { self.gather(to, (src, len), at, tag) };
         }
-        // A larger one, or to another peer, passes no earlier one.
+        // One that waits for no other passes none.
         self.post_gathered_to(to)?;
+        let ticket = self.ticket(to, len)?;
         let local = fi::iovec { iov_base: src.cast_mut().cast(), iov_len: len };
         let remote = fi::fi_rma_iov { addr: at.addr, len, key: ticket.key(at) };
         let message = fi::fi_msg_rma {
@@ -376,8 +377,8 @@ unsafe impl Endpoint for OfiEndpoint {
             // SAFETY: by the caller's promise.
             return unsafe { self.post_pieces(Direction::Get, to, (&[local], &[remote], len), tag, None) };
         }
-        let ticket = self.ticket(to, len)?;
         self.post_gathered_to(to)?;
+        let ticket = self.ticket(to, len)?;
         let (ledger, from) = (self.live.domain.ledger(), (at.addr, ticket.key(at)));
         // SAFETY: the endpoint is open; the destination is the caller's promise.
         let result = unsafe {

@@ -48,8 +48,8 @@ impl OfiEndpoint {
         tag: Tag,
         data: Option<u64>,
     ) -> Post {
-        let ticket = self.ticket(to, len)?;
         self.post_gathered_to(to)?;
+        let ticket = self.ticket(to, len)?;
         let mut msg_iov = [fi::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; VECTOR_PIECES_MAX];
         for (entry, piece) in msg_iov.iter_mut().zip(local) {
             *entry = fi::iovec { iov_base: piece.base.cast(), iov_len: piece.len };

@@ -216,7 +216,8 @@ impl Job {
     }
 
     /// Returns when every rank has called it. It says nothing about operations on windows. Where it takes longer than
-    /// [`Options::timeout`] the rank has come to it all the same, and the next call waits for its end.
+    /// [`Options::timeout`] the rank has come to it all the same, and the next barrier waits for its end, or before that the next call
+    /// that makes a window, [`Job::split`] or [`Job::finalize`].
     ///
     /// # Errors
     /// When the endpoint is broken or a rank cannot be reached any more.

@@ -412,16 +412,17 @@ impl<T: Element> Window<T> {
         let outcome = catch_unwind(AssertUnwindSafe(body));
         let core = self.raw.core();
         let limit = if outcome.is_err() { Some(PANIC_PATIENCE) } else { core.timeout() };
-        let lent = Lent::new(self.has_lent.get());
+        let has_lent = self.has_lent.get();
+        let lent = Lent::new(has_lent || lent_outside);
         let closed = core
             .close(limit, |engine| close(engine, self.raw.id()), left)
             .map_err(|error| self.raw.named(error));
         match &closed {
-            Err(error) if lent.any => core.settle(self.raw.id(), error),
+            Err(error) if has_lent => core.settle(self.raw.id(), error),
             _ => {}
         }
         // What was posted in this scope may be of an outer one, which this scope's end has not completed.
-        let lent_still = lent.any && outer > 0 && !core.is_locally_complete(self.raw.id());
+        let lent_still = has_lent && outer > 0 && !core.is_locally_complete(self.raw.id());
         lent.give_back();
         self.scopes.set(outer);
         self.has_lent.set(lent_outside || lent_still);

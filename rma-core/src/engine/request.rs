@@ -134,22 +134,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 Named::Operation { element, .. } if self.is_copied(element) => {
                     Request { named: Named::Complete, ..request }
                 }
-                Named::Operation { element, generation } => {
-                    self.note_named(element, generation);
-                    request
-                }
                 _ => request,
             }
         })
-    }
-
-    /// Notes that there is a request of an operation. It may be over, and its element given back.
-    fn note_named(&mut self, element: u32, generation: u32) {
-        let operation = &mut self.process.operations[element];
-        operation.named = true;
-        if operation.failed && operation.state == OperationState::Free {
-            self.process.unreported.add(element, generation);
-        }
     }
 
     /// Whether an operation needs nothing of the user's memory any more.
@@ -283,13 +270,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         match self.operation_state(index, generation) {
             Some(OperationState::Issued) if Mutation::RequestDoneEarly.is_on() => Poll::Ready(Ok(())),
             Some(OperationState::Pending | OperationState::Issued) => Poll::Pending,
-            Some(_) if !self.process.operations[index].failed => Poll::Ready(Ok(())),
-            // Given back, it is known there, too, and not asked for again.
-            now => match self.process.unreported.take(index, generation) || now.is_some() {
-                true => Poll::Ready(Err(self.request_error(request))),
-                false => Poll::Ready(Ok(())),
-            },
+            Some(_) if self.process.operations[index].failed => Poll::Ready(Err(self.request_error(request))),
+            None if self.may_have_failed(index, generation) => Poll::Ready(Err(self.request_error(request))),
+            Some(_) | None => Poll::Ready(Ok(())),
         }
+    }
+
+    /// Whether the operation failed that an element served which serves another now. Where one that came later failed, too, the
+    /// element knows only of that: who asks so late is told of an error that a synchronization call has reported.
+    fn may_have_failed(&self, index: u32, generation: u32) -> bool {
+        self.process.operations.get(index).is_some_and(|element| element.may_have_failed(generation))
     }
 
     /// The state of an element's use; `None` when the element serves another by now.

@@ -68,9 +68,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         );
         self.targets[t].user_references -= u32::from(element.refers_to_user_memory());
         element.state = OperationState::Free;
-        if element.failed && element.named {
-            self.unreported.add(op, element.generation);
-        }
         element.layouts = Layouts::NONE;
         self.drop_note(t, op);
         self.operations.give(&mut w.operations, op);

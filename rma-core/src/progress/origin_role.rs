@@ -78,7 +78,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Err(stale);
         }
         self.counters.payload_bytes_copied += bytes.len() as u64;
-        if element.is_finished() {
+        let is_finished = element.is_finished();
+        // A target that does not execute an operation answers it with nothing.
+        if bytes.is_empty() {
+            self.operations[op].fail();
+        }
+        if is_finished {
             self.complete_operation(t, op);
         }
         self.targets[t].requests = self.targets[t].requests.saturating_sub(1);
@@ -242,7 +247,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if let Err(error) = put.and(note) {
                 self.targets[t].error.get_or_insert(TargetError::Record(error));
                 if element.outstanding == 0 {
-                    self.operations[op].failed = true;
+                    self.operations[op].fail();
                     self.unlink_pending(t, op);
                     self.free_operation(w, t, op);
                 }

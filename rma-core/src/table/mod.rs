@@ -10,7 +10,6 @@ mod repeated;
 mod shortcut;
 mod slot;
 mod target;
-mod unreported;
 
 pub(crate) use arena::OperationArena;
 pub(crate) use cells::{CellPlace, LockCells};
@@ -23,4 +22,3 @@ pub(crate) use repeated::{RepeatedLock, RepeatedStage};
 pub(crate) use shortcut::Shortcut;
 pub(crate) use slot::Slots;
 pub(crate) use target::{Direct, Question, Sync, TargetElement, TargetError};
-pub(crate) use unreported::Unreported;

@@ -65,6 +65,8 @@ pub(crate) struct OperationElement {
     pub(crate) next: u32,
     /// Counts the uses of the element, so that a late completion of an earlier use is recognized.
     pub(crate) generation: u32,
+    /// The generation of the last one that failed; 0: none did. Stays when the element serves others.
+    failed_in: u32,
     /// The target element whose list holds it.
     pub(crate) target: u32,
     /// Which of its target's operations it is, and in which section of their order.
@@ -80,8 +82,6 @@ pub(crate) struct OperationElement {
     pub(crate) native: bool,
     /// It did not happen, or not wholly. Stays when the element is freed, for who has a request of it.
     pub(crate) failed: bool,
-    /// There is a request of it.
-    pub(crate) named: bool,
     /// Travels as a packet though the fabric could do it natively: its blocks are small, or it goes together
     /// with a notification.
     pub(crate) packed: bool,
@@ -117,6 +117,9 @@ pub(crate) struct OperationElement {
 // threads meanwhile.
 unsafe impl Send for OperationElement {}
 
+/// Bits of a generation.
+const GENERATIONS: u32 = u32::MAX >> 4;
+
 impl OperationElement {
     /// A free element that keeps small payloads in `inline`.
     pub(super) fn new(inline: Place) -> Self {
@@ -124,6 +127,7 @@ impl OperationElement {
             prev: NONE,
             next: NONE,
             generation: 0,
+            failed_in: 0,
             target: NONE,
             number: 0,
             section: 0,
@@ -134,7 +138,6 @@ impl OperationElement {
             with_lock: false,
             native: false,
             failed: false,
-            named: false,
             packed: false,
             regional: false,
             counts_note: false,
@@ -166,7 +169,7 @@ impl OperationElement {
         origin: *const u8,
         result: *mut u8,
     ) {
-        self.generation = self.generation.wrapping_add(1) & (u32::MAX >> 4);
+        self.generation = self.generation.wrapping_add(1) & GENERATIONS;
         self.state = OperationState::Pending;
         (self.kind, self.dtype, self.op, self.disp, self.len) = (kind, dtype, op, disp, len);
         (self.origin, self.result) = (origin, result);
@@ -174,8 +177,21 @@ impl OperationElement {
         (self.outstanding, self.posted) = (0, 0);
         (self.packed, self.regional, self.table_bytes) = (false, false, 0);
         self.layouts = Layouts::NONE;
-        (self.counts_note, self.is_note, self.named) = (false, false, false);
+        (self.counts_note, self.is_note) = (false, false);
         (self.notify, self.note_flush) = (None, None);
+    }
+
+    /// It did not happen, or not wholly.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fail(&mut self) {
+        (self.failed, self.failed_in) = (true, self.generation);
+    }
+
+    /// Whether the operation of an earlier generation failed, as far as that is known: it may have, if a later one did.
+    pub(crate) fn may_have_failed(&self, generation: u32) -> bool {
+        let later = self.failed_in.wrapping_sub(generation) & GENERATIONS;
+        self.failed_in != 0 && later <= GENERATIONS / 2
     }
 
     /// The put is done; what is left of the element is its notification.
@@ -273,8 +289,6 @@ impl OperationElement {
         if self.result.is_null() || end > self.len || self.outstanding == 0 {
             return false;
         }
-        // A target that does not execute an operation answers it with nothing.
-        self.failed |= bytes.is_empty();
         if !bytes.is_empty() {
             each_block(self.layouts.result.as_ref(), offset, end, |offset, range| {
                 let (place, block) = (self.result.wrapping_offset(offset as isize), &bytes[range]);

@@ -105,7 +105,11 @@ impl Core {
         drop(guarded);
         // A thread that is in a collective call meanwhile has it.
         if let Ok(mut left) = self.left_barrier.try_lock() {
-            self.end_left(&mut left)?;
+            match self.end_left(&mut left, limit) {
+                // As of the barrier below.
+                Err(error) if !matches!(error.rma(), Some(RmaError::Peer { .. })) => return Err(error),
+                _ => {}
+            }
         }
         let mut guarded = self.enter_anyway();
         let barrier = guarded.engine.start_barrier();
