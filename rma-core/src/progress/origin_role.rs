@@ -78,12 +78,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Err(stale);
         }
         self.counters.payload_bytes_copied += bytes.len() as u64;
-        let is_finished = element.is_finished();
-        // A target that does not execute an operation answers it with nothing.
-        if bytes.is_empty() {
-            self.operations[op].fail();
-        }
-        if is_finished {
+        if element.is_finished() {
             self.complete_operation(t, op);
         }
         self.targets[t].requests = self.targets[t].requests.saturating_sub(1);

@@ -289,7 +289,10 @@ impl OperationElement {
         if self.result.is_null() || end > self.len || self.outstanding == 0 {
             return false;
         }
-        if !bytes.is_empty() {
+        if bytes.is_empty() {
+            // A target that does not execute an operation answers it with nothing.
+            self.fail();
+        } else {
             each_block(self.layouts.result.as_ref(), offset, end, |offset, range| {
                 let (place, block) = (self.result.wrapping_offset(offset as isize), &bytes[range]);
                 // SAFETY: the user promised that the result buffer is writable for `len` bytes in its layout
