@@ -11,10 +11,10 @@ use crate::ids::{Rank, WindowId};
 use crate::layout::Layouts;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::progress::Failure;
+use crate::progress::{Failure, Process};
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
-use crate::table::OperationState;
+use crate::table::{OperationElement, OperationState};
 
 /// Something under way that may be waited for by itself: a name, without resources of its own.
 ///
@@ -134,9 +134,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 Named::Operation { element, .. } if self.is_copied(element) => {
                     Request { named: Named::Complete, ..request }
                 }
+                Named::Operation { element, generation } => {
+                    self.note_named(element, generation);
+                    request
+                }
                 _ => request,
             }
         })
+    }
+
+    /// Notes that there is a request of an operation, which may have failed already, and its element have been given back.
+    fn note_named(&mut self, element: u32, generation: u32) {
+        if self.process.operations[element].name() {
+            self.process.unreported.add(element, generation);
+        }
     }
 
     /// Whether an operation needs nothing of the user's memory any more.
@@ -270,16 +281,21 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         match self.operation_state(index, generation) {
             Some(OperationState::Issued) if Mutation::RequestDoneEarly.is_on() => Poll::Ready(Ok(())),
             Some(OperationState::Pending | OperationState::Issued) => Poll::Pending,
-            Some(_) if self.process.operations[index].failed => Poll::Ready(Err(self.request_error(request))),
-            None if self.may_have_failed(index, generation) => Poll::Ready(Err(self.request_error(request))),
-            Some(_) | None => Poll::Ready(Ok(())),
+            Some(_) if !self.process.operations[index].failed => Poll::Ready(Ok(())),
+            now => match self.has_failed(index, generation) || now.is_some() {
+                true => Poll::Ready(Err(self.request_error(request))),
+                false => Poll::Ready(Ok(())),
+            },
         }
     }
 
-    /// Whether the operation failed that an element served which serves another now. Where one that came later failed, too, the
-    /// element knows only of that: who asks so late is told of an error that a synchronization call has reported.
-    fn may_have_failed(&self, index: u32, generation: u32) -> bool {
-        self.process.operations.get(index).is_some_and(|element| element.may_have_failed(generation))
+    /// Whether the operation failed that an element served, and perhaps serves no more. Of more failures than are remembered only
+    /// the last of each element is known: who asks so late may be told of that one.
+    fn has_failed(&mut self, index: u32, generation: u32) -> bool {
+        let Process { unreported, operations, .. } = &mut self.process;
+        let is_doubted = |element: &OperationElement| element.may_have_failed(generation);
+        unreported.take(index, generation)
+            || unreported.has_forgotten() && operations.get(index).is_some_and(is_doubted)
     }
 
     /// The state of an element's use; `None` when the element serves another by now.

@@ -59,6 +59,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// An operation has failed, which its element knows until it serves another one; of a request that is remembered longer.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fail_operation(&mut self, op: u32) {
+        let element = &mut self.operations[op];
+        if element.fail() {
+            self.unreported.add(op, element.generation);
+        }
+    }
+
     /// Gives an element that is in no list back to the pools.
     pub(crate) fn free_operation(&mut self, w: &mut Window<E::Region>, t: u32, op: u32) {
         let element = &mut self.operations[op];

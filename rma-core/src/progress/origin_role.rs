@@ -77,8 +77,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !element.take_result(result.offset, bytes) {
             return Err(stale);
         }
+        if bytes.is_empty() {
+            self.fail_operation(op);
+        }
         self.counters.payload_bytes_copied += bytes.len() as u64;
-        if element.is_finished() {
+        if self.operations[op].is_finished() {
             self.complete_operation(t, op);
         }
         self.targets[t].requests = self.targets[t].requests.saturating_sub(1);
@@ -242,7 +245,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             if let Err(error) = put.and(note) {
                 self.targets[t].error.get_or_insert(TargetError::Record(error));
                 if element.outstanding == 0 {
-                    self.operations[op].fail();
+                    self.fail_operation(op);
                     self.unlink_pending(t, op);
                     self.free_operation(w, t, op);
                 }

@@ -27,6 +27,7 @@ use crate::provider::{CompletionBatch, CompletionScope, Endpoint, Limits, Native
 use crate::state::TargetLockState;
 use crate::table::{
     Direct, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement, TargetError,
+    Unreported,
 };
 use crate::window::Window;
 use crate::wire::{Header, PacketKind, WireError};
@@ -101,6 +102,7 @@ pub(crate) struct Process<E: Endpoint, B> {
     /// A put's completion says nothing about the target: [`Limits::put_completes`] is local.
     pub(crate) puts_need_flush: bool,
     pub(crate) operations: OperationArena,
+    pub(crate) unreported: Unreported,
     pub(crate) targets: Arena<TargetElement>,
     /// The way of operations to the target used last.
     pub(crate) shortcut: Shortcut,
@@ -171,6 +173,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             puts_need_flush: limits.put_completes == CompletionScope::Local
                 && !Mutation::LocalCountsAsRemote.is_on(),
             operations: OperationArena::new(config.operation_pool_global),
+            unreported: Unreported::new(),
             targets: Arena::new(config.target_pool_global),
             shortcut: Shortcut::NONE,
             called: NOTHING_CALLED,
@@ -522,7 +525,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.dirty = true;
         while self.targets[t].pending.head != NONE {
             let op = self.targets[t].pending.head;
-            self.operations[op].fail();
+            self.fail_operation(op);
             self.unlink_pending(t, op);
             if self.operations[op].native && self.operations[op].outstanding > 0 {
                 // Its tags are still out: the fabric may touch the user's memory until they are back.
@@ -538,7 +541,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         while op != NONE {
             let next = self.operations[op].next;
             if self.operations[op].state == OperationState::Issued {
-                self.operations[op].fail();
+                self.fail_operation(op);
             }
             self.operations[op].with_lock = false;
             self.drop_note(t, op);

@@ -170,7 +170,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return self.on_word_failed(windows, (seat, word, index), code);
         }
         let t = if kind == TagKind::Operation {
-            self.operations[index].fail();
+            self.fail_operation(index);
             self.operations[index].target
         } else {
             index

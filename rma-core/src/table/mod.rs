@@ -10,6 +10,7 @@ mod repeated;
 mod shortcut;
 mod slot;
 mod target;
+mod unreported;
 
 pub(crate) use arena::OperationArena;
 pub(crate) use cells::{CellPlace, LockCells};
@@ -22,3 +23,4 @@ pub(crate) use repeated::{RepeatedLock, RepeatedStage};
 pub(crate) use shortcut::Shortcut;
 pub(crate) use slot::Slots;
 pub(crate) use target::{Direct, Question, Sync, TargetElement, TargetError};
+pub(crate) use unreported::Unreported;

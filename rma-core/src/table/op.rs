@@ -67,6 +67,8 @@ pub(crate) struct OperationElement {
     pub(crate) generation: u32,
     /// The generation of the last one that failed; 0: none did. Stays when the element serves others.
     failed_in: u32,
+    /// The generation of the last one that has a request.
+    named_in: u32,
     /// The target element whose list holds it.
     pub(crate) target: u32,
     /// Which of its target's operations it is, and in which section of their order.
@@ -128,6 +130,7 @@ impl OperationElement {
             next: NONE,
             generation: 0,
             failed_in: 0,
+            named_in: 0,
             target: NONE,
             number: 0,
             section: 0,
@@ -181,14 +184,20 @@ impl OperationElement {
         (self.notify, self.note_flush) = (None, None);
     }
 
-    /// It did not happen, or not wholly.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn fail(&mut self) {
-        (self.failed, self.failed_in) = (true, self.generation);
+    /// It did not happen, or not wholly. Whether there is a request to be told of it.
+    pub(crate) fn fail(&mut self) -> bool {
+        let is_news = !core::mem::replace(&mut self.failed, true);
+        self.failed_in = self.generation;
+        is_news && self.named_in == self.generation
     }
 
-    /// Whether the operation of an earlier generation failed, as far as that is known: it may have, if a later one did.
+    /// There is a request of it. Whether it has failed already.
+    pub(crate) fn name(&mut self) -> bool {
+        self.named_in = self.generation;
+        self.failed
+    }
+
+    /// Whether the operation of an earlier generation may have failed: that or a later one did.
     pub(crate) fn may_have_failed(&self, generation: u32) -> bool {
         let later = self.failed_in.wrapping_sub(generation) & GENERATIONS;
         self.failed_in != 0 && later <= GENERATIONS / 2
@@ -281,7 +290,8 @@ impl OperationElement {
         });
     }
 
-    /// Writes a piece of the result to the user's buffer. `false`: it does not belong there.
+    /// Writes a piece of the result to the user's buffer. `false`: it does not belong there. Of a piece without bytes the
+    /// operation has failed, which the caller notes: a target that does not execute it answers so.
     pub(crate) fn take_result(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let Some(end) = offset.checked_add(bytes.len() as u64) else {
             return false;
@@ -289,10 +299,7 @@ impl OperationElement {
         if self.result.is_null() || end > self.len || self.outstanding == 0 {
             return false;
         }
-        if bytes.is_empty() {
-            // A target that does not execute an operation answers it with nothing.
-            self.fail();
-        } else {
+        if !bytes.is_empty() {
             each_block(self.layouts.result.as_ref(), offset, end, |offset, range| {
                 let (place, block) = (self.result.wrapping_offset(offset as isize), &bytes[range]);
                 // SAFETY: the user promised that the result buffer is writable for `len` bytes in its layout
