@@ -383,8 +383,7 @@ mod tests {
         }
         lay_out(&table, options).unwrap();
         let total = fs::fstat(&table.file).unwrap().st_size;
-        Segment::map(&table.file, total as usize, options.memory_alignment as usize, table.head.ranks)
-            .unwrap()
+        Segment::map(&table.file, total as usize, alignment(options), table.head.ranks).unwrap()
     }
 
     fn bases(segment: &Segment) -> Vec<usize> {
