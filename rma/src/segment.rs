@@ -272,7 +272,7 @@ fn new_file(ranks: usize) -> std::result::Result<OwnedFd, RmaError> {
     Ok(file)
 }
 
-/// What was asked for, rounded up to a power of two; what no memory can be aligned to is not had, and named as it is.
+/// What was asked for, rounded up to a power of two, if there is one.
 fn alignment(options: &WindowOptions) -> usize {
     let asked = options.memory_alignment as usize;
     asked.checked_next_power_of_two().unwrap_or(asked)

@@ -491,7 +491,10 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if self.any {
-            say(format_args!("a panic while an epoch was closed; its operations may still access the program's buffers, so the process ends here"));
+            say(format_args!(
+                "a panic while an epoch was closed; its operations may still access the program's buffers, so the process \
+                 ends here"
+            ));
             std::process::abort();
         }
     }
