@@ -161,7 +161,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Ok(true);
         }
         let te = &self.targets[t];
-        match element.note_flush {
+        match element.note_flush() {
             Some(flush) => Ok(!is_before(te.flushes_done, flush)),
             None if te.unflushed && te.flush_outstanding => Ok(false),
             None => {
@@ -169,7 +169,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                     self.post_flush(w, t)?;
                 }
                 let posted = self.targets[t].flushes_posted;
-                self.operations[op].note_flush = Some(posted);
+                self.operations[op].await_flush(posted);
                 Ok(!is_before(self.targets[t].flushes_done, posted))
             }
         }

@@ -67,8 +67,6 @@ pub(crate) struct OperationElement {
     pub(crate) generation: u32,
     /// The generation of the last one that failed; 0: none did. Stays when the element serves others.
     failed_in: u32,
-    /// The generation of the last one that has a request.
-    named_in: u32,
     /// The target element whose list holds it.
     pub(crate) target: u32,
     /// Which of its target's operations it is, and in which section of their order.
@@ -89,11 +87,17 @@ pub(crate) struct OperationElement {
     pub(crate) packed: bool,
     /// A put or get to a dynamic window that goes natively as soon as the region is known.
     pub(crate) regional: bool,
+    /// There is a request of it.
+    named: bool,
     /// Its target element counts the notification that has to follow it.
     pub(crate) counts_note: bool,
     /// It is a notification: what it was behind is done.
     pub(crate) is_note: bool,
+    /// Its notification waits for `note_flush`.
+    awaits_flush: bool,
     inline_len: u8,
+    /// The flush of the provider that the notification has to wait for, when it was posted.
+    note_flush: u32,
     /// Most bytes of the run table, when all of the operation is in one packet.
     pub(crate) table_bytes: u32,
     /// Pieces (packets or native operations) handed out and not answered.
@@ -109,8 +113,6 @@ pub(crate) struct OperationElement {
     pub(crate) layouts: Layouts,
     /// What has to follow a put.
     pub(crate) notify: Option<Notification>,
-    /// The flush of the provider that the notification has to wait for, when it was posted.
-    pub(crate) note_flush: Option<u32>,
     inline: Place,
 }
 
@@ -130,7 +132,6 @@ impl OperationElement {
             next: NONE,
             generation: 0,
             failed_in: 0,
-            named_in: 0,
             target: NONE,
             number: 0,
             section: 0,
@@ -143,11 +144,13 @@ impl OperationElement {
             failed: false,
             packed: false,
             regional: false,
+            named: false,
             counts_note: false,
             is_note: false,
-            notify: None,
-            note_flush: None,
+            awaits_flush: false,
             inline_len: 0,
+            note_flush: 0,
+            notify: None,
             table_bytes: 0,
             outstanding: 0,
             len: 0,
@@ -180,20 +183,20 @@ impl OperationElement {
         (self.outstanding, self.posted) = (0, 0);
         (self.packed, self.regional, self.table_bytes) = (false, false, 0);
         self.layouts = Layouts::NONE;
-        (self.counts_note, self.is_note) = (false, false);
-        (self.notify, self.note_flush) = (None, None);
+        (self.named, self.counts_note, self.is_note) = (false, false, false);
+        (self.notify, self.awaits_flush) = (None, false);
     }
 
     /// It did not happen, or not wholly. Whether there is a request to be told of it.
     pub(crate) fn fail(&mut self) -> bool {
         let is_news = !core::mem::replace(&mut self.failed, true);
         self.failed_in = self.generation;
-        is_news && self.named_in == self.generation
+        is_news && self.named
     }
 
     /// There is a request of it. Whether it has failed already.
     pub(crate) fn name(&mut self) -> bool {
-        self.named_in = self.generation;
+        self.named = true;
         self.failed
     }
 
@@ -208,13 +211,23 @@ impl OperationElement {
         let (op, value) = notification.change.operand();
         (self.kind, self.dtype, self.op) = (OpKind::Accumulate, Dtype::U64, op);
         (self.disp, self.len, self.posted) = (notification.disp, NOTE_PAYLOAD_BYTES as u64, 0);
-        (self.notify, self.note_flush, self.is_note) = (None, None, true);
+        (self.notify, self.awaits_flush, self.is_note) = (None, false, true);
         (self.native, self.packed, self.regional, self.table_bytes) = (false, false, false, 0);
         self.layouts = Layouts::NONE;
         (self.origin, self.result) = (ptr::null(), ptr::null_mut());
         self.inline.write(0, &value.to_ne_bytes());
         self.inline_len = NOTE_PAYLOAD_BYTES as u8;
         self.state = OperationState::Pending;
+    }
+
+    /// The flush that its notification waits for, once it is known.
+    pub(crate) fn note_flush(&self) -> Option<u32> {
+        self.awaits_flush.then_some(self.note_flush)
+    }
+
+    /// Its notification waits for a flush.
+    pub(crate) fn await_flush(&mut self, flush: u32) {
+        (self.note_flush, self.awaits_flush) = (flush, true);
     }
 
     /// Bytes of the notification's record in a packet, if one follows.
@@ -299,14 +312,12 @@ impl OperationElement {
         if self.result.is_null() || end > self.len || self.outstanding == 0 {
             return false;
         }
-        if !bytes.is_empty() {
-            each_block(self.layouts.result.as_ref(), offset, end, |offset, range| {
-                let (place, block) = (self.result.wrapping_offset(offset as isize), &bytes[range]);
-                // SAFETY: the user promised that the result buffer is writable for `len` bytes in its layout
-                // until the operation is complete, and `end <= len` was checked.
-                unsafe { ptr::copy_nonoverlapping(block.as_ptr(), place, block.len()) };
-            });
-        }
+        each_block(self.layouts.result.as_ref(), offset, end, |offset, range| {
+            let (place, block) = (self.result.wrapping_offset(offset as isize), &bytes[range]);
+            // SAFETY: the user promised that the result buffer is writable for `len` bytes in its layout
+            // until the operation is complete, and `end <= len` was checked; `result` is not null.
+            unsafe { ptr::copy_nonoverlapping(block.as_ptr(), place, block.len()) };
+        });
         self.outstanding -= 1;
         true
     }
