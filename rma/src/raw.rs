@@ -68,7 +68,7 @@ impl RawWindow {
     /// null then; each rank may have its own `len` and `disp_unit` (bytes per unit of displacement).
     ///
     /// # Safety
-    /// Until the window is freed, or the job's last clone is dropped: `base` is valid for reads and writes of
+    /// Until the window is freed without an error, or the job's last clone is dropped: `base` is valid for reads and writes of
     /// `len` bytes, and accessed otherwise only as shared memory that others may change (no reference
     /// to it lives across a call).
     ///
@@ -129,7 +129,8 @@ impl RawWindow {
     ///
     /// # Errors
     /// When an epoch is open, or the endpoint is broken: the window then stays until the job's end. When a rank
-    /// cannot be reached any more; the window is freed at this rank then.
+    /// cannot be reached any more; the window is freed at this rank then, but its memory stays in use until the job's end,
+    /// as others may still access it.
     ///
     /// Implements: MPI_Win_free.
     pub fn free(self) -> Result<()> {

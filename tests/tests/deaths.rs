@@ -51,7 +51,7 @@ each! {
         every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
         who_frees_early, who_frees_and_goes_on;
     deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows,
-        own_operations_behind_an_order;
+        own_operations_behind_an_order, memory_of_a_window_that_is_freed_alone;
 }
 
 #[test]

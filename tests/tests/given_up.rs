@@ -6,12 +6,13 @@ use rma_conformance::{Driver, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
 use rma_core::engine::Engine;
-use rma_core::ids::Rank;
+use rma_core::error::{RmaError, Rule};
+use rma_core::ids::{Rank, WindowId};
 use rma_core::info::WindowOptions;
 use rma_core::lock::LockType::Shared;
 use rma_core::op::ReduceOp;
 use rma_core::provider::NativeOps;
-use rma_sim::{FabricConfig, SimFabric};
+use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 
 /// Bytes that the target has: several packets.
 const LEN: usize = 1 << 18;
@@ -36,10 +37,9 @@ impl Driver for Forgiving {
     }
 }
 
-/// A get_accumulate in pieces, some of them out and some not, when a put to the same target fails in the fabric: the flush
-/// says so and gives the buffers back, and the pieces' results come behind that.
-#[test]
-fn results_that_come_late_are_written_nowhere() {
+/// Two ranks, puts and gets being native, with a window of which rank 1 has only so many bytes, though it was promised to be as
+/// long as rank 0's: what the origin lets go then the fabric refuses.
+fn with_a_promise_that_is_not_kept() -> (World<SimEndpoint, SimBootstrap>, WindowId) {
     let mut config = FabricConfig::unit(2);
     config.native = NativeOps { put: true, get: true, ..NativeOps::default() };
     let fabric = SimFabric::new(config);
@@ -48,10 +48,17 @@ fn results_that_come_late_are_written_nowhere() {
         Engine::open(endpoint, fabric.bootstrap(rank), Config::default()).unwrap()
     });
     let mut world = World::new(engines.collect(), Forgiving(fabric.clone()));
-    // A promise that is not kept, so that the origin lets go what the fabric refuses.
     let options = WindowOptions { same_size: true, ..WindowOptions::DEFAULT };
     let window = world
         .make(|engine, rank| engine.start_allocate_with(if rank == 0 { 2 * LEN } else { LEN }, 1, &options));
+    (world, window)
+}
+
+/// A get_accumulate in pieces, some of them out and some not, when a put to the same target fails in the fabric: the flush
+/// says so and gives the buffers back, and the pieces' results come behind that.
+#[test]
+fn results_that_come_late_are_written_nowhere() {
+    let (mut world, window) = with_a_promise_that_is_not_kept();
     world.lock(0, window, 1, Shared).unwrap();
     world.put(0, window, 1, 0, &[0; 8]).unwrap();
     world.flush(0, window, 1).unwrap();
@@ -81,4 +88,22 @@ fn results_that_come_late_are_written_nowhere() {
     world.settle();
     assert!(world.counters(0).packets_received.iter().sum::<u64>() > received, "nothing has come late");
     assert!(result.iter().all(|&byte| byte == OWN), "a result was written to memory that was given back");
+}
+
+/// What was sent to a rank that is lost, but lives, may come to its window's memory yet: that rank does not free it.
+#[test]
+fn memory_that_may_still_be_written_to_is_not_given_back() {
+    let (mut world, window) = with_a_promise_that_is_not_kept();
+    world.lock(0, window, 1, Shared).unwrap();
+    world.put(0, window, 1, 0, &[0; 8]).unwrap();
+    world.flush(0, window, 1).unwrap();
+    let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
+    let unlocked = world.unlock(0, window, 1);
+    let failed = posted.and(unlocked).unwrap_err();
+    assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
+    let frees = [0, 1].map(|rank| (rank, world.engines[rank as usize].start_free(window).unwrap()));
+    let ended = world.wait_each(frees.into());
+    assert!(matches!(ended[0], Err(RmaError::Peer { target: Rank(1), .. })), "{:?}", ended[0]);
+    assert!(matches!(ended[1], Err(RmaError::Invalid { rule: Rule::SameCalls, .. })), "{:?}", ended[1]);
+    assert!(world.engines[1].window_memory(window).is_some(), "the window was freed");
 }

@@ -69,12 +69,12 @@ pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Res
     Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls })
 }
 
-/// Ranks met in the barrier of a window, some in a fence and some to free it; all of them say so, of this call and of all that
+/// Ranks met in the barrier of a window, some in a fence and some to free it, or one whose operations may still come; all of them say so, of this call and of all that
 /// would be such barriers later.
 #[cold]
 pub(super) fn mixed(call: Call) -> RmaError {
-    let what = "some ranks are in a fence of the window where others free it, so it is not freed, and its memory stays the \
-                job's; make the same calls in the same order at every rank";
+    let what = "some ranks are in a fence of the window where others free it, or have lost a rank that may live, so it is \
+                not freed, and its memory stays the job's; make the same calls in the same order at every rank";
     RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls }
 }
 

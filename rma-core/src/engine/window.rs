@@ -22,7 +22,7 @@ use crate::restore::TARGETS_LEAST;
 use crate::state::WindowState;
 use crate::table::Shortcut;
 use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
-use crate::wire::{Metadata, Purposes};
+use crate::wire::Metadata;
 
 /// First registration key of windows: fabrics treat the lowest ones specially.
 pub(super) const KEY_BASE: u64 = 0x1000;
@@ -341,7 +341,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(sequence) => sequence,
             // This rank's own lock may still be on its way out.
             None if w.words.as_ref().is_some_and(|words| !words.is_idle()) => return self.free_alone(sync),
-            None => match w.barrier.start(Purposes::FREE, []) {
+            // What was sent to a rank that is lost, but lives, may come to its memory yet: nobody is to take it back.
+            None => match w.barrier.start(self.process.purposes_of_free(), []) {
                 Some(sequence) => sequence,
                 None => return self.free_alone(sync),
             },
@@ -354,6 +355,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         if !w.barrier.is_complete(sequence) || w.words.as_ref().is_some_and(|words| !words.is_idle()) {
             return self.free_alone(sync);
+        }
+        // An operation that was kept for a fence which failed.
+        if let Some((_, code)) = self.process.failure.as_ref().and_then(Failure::peer) {
+            if !self.process.free_lost_targets(w, code) {
+                return Poll::Pending;
+            }
         }
         while let Some(t) = w.slots.next(&self.process.targets, NONE) {
             self.process.free_target(w, t);
@@ -385,13 +392,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                     return Poll::Pending;
                 }
             }
-            self.process.give_up_targets(w, code);
-            while let Some(t) = w.slots.next(&self.process.targets, NONE) {
-                self.process.cleanup_ops_target(w, t);
-                if self.process.sync_phase(t).is_some() {
-                    return Poll::Pending;
-                }
-                self.process.free_target(w, t);
+            if !self.process.free_lost_targets(w, code) {
+                return Poll::Pending;
             }
         }
         self.remove_window(sync.window);
@@ -432,9 +434,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if let Some(ghost) = self.process.ghost.as_mut().filter(|_| w.is_served) {
                 ghost.release(window);
             }
-            // Who frees it without the others may be told something by those who have not heard of the loss.
-            if self.process.failure.is_none() {
-                self.windows.drop_boards();
+            // Who frees it without the others may be told something by those who have not heard of the loss, and they
+            // may still access its memory: a fabric in software goes on with what it has begun of a region that is closed.
+            match self.process.failure {
+                None => self.windows.drop_boards(),
+                Some(_) => self.process.kept.extend(w.owned),
             }
             self.process.operations.retire(w.operations);
             self.process.targets.retire(w.targets);

@@ -13,7 +13,7 @@ use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError};
 use crate::table::TargetError;
 use crate::window::Window;
-use crate::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags, WireError};
+use crate::wire::{BatchFlags, Header, PacketKind, Purposes, Reader, ReplyFlags, WireError};
 
 /// The reason in errors about a rank that lives, but has given the window up.
 pub(super) const WINDOW_GONE: FabricCode =
@@ -239,8 +239,30 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.dirty = true;
     }
 
+    /// What this rank comes to a window's last barrier for. Who has given up operations to a rank that may live says that it
+    /// comes for anything: the barrier is an error of all then, and nobody gives memory back.
+    pub(crate) fn purposes_of_free(&self) -> Purposes {
+        match self.failure.as_ref().and_then(Failure::peer) {
+            Some((rank, _)) if !self.losses.ended().any(|ended| ended == rank) => Purposes::ALL,
+            _ => Purposes::FREE,
+        }
+    }
+
+    /// Frees the targets of a window whose operations come to nothing. `false`: the fabric still has some of them.
+    pub(crate) fn free_lost_targets(&mut self, w: &mut Window<E::Region>, code: FabricCode) -> bool {
+        self.give_up_targets(w, code);
+        while let Some(t) = w.slots.next(&self.targets, NONE) {
+            self.cleanup_ops_target(w, t);
+            if self.sync_phase(t).is_some() {
+                return false;
+            }
+            self.free_target(w, t);
+        }
+        true
+    }
+
     /// Fails all that is left on a window that is freed without its peers.
-    pub(crate) fn give_up_targets(&mut self, w: &mut Window<E::Region>, code: FabricCode) {
+    fn give_up_targets(&mut self, w: &mut Window<E::Region>, code: FabricCode) {
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.targets, index);

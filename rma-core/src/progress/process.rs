@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::{fence, Ordering};
 
 use super::burst::{Burst, DoneAtOnce};
@@ -29,7 +30,7 @@ use crate::table::{
     Direct, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement, TargetError,
     Unreported,
 };
-use crate::window::Window;
+use crate::window::{OwnedMemory, Window};
 use crate::wire::{Header, PacketKind, WireError};
 
 /// Numbers in the reduction with which windows are made.
@@ -154,6 +155,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) is_ghost: bool,
     /// A ghost that was contacted and does not know yet where to answer.
     introducing: Option<(Place, PeerAddr)>,
+    /// Memory of windows that were freed while others might still access it. Behind the endpoint, which is closed before it.
+    pub(crate) kept: Vec<OwnedMemory>,
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -165,6 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             ghost: None,
             is_ghost: false,
             introducing: None,
+            kept: Vec::new(),
             endpoint,
             bootstrap,
             rank,

@@ -64,7 +64,7 @@ pub(crate) struct Window<R> {
     _region: Option<R>,
     pub(crate) memory: WindowMemory,
     /// Kept alive when the memory is the library's.
-    _owned: Option<OwnedMemory>,
+    pub(crate) owned: Option<OwnedMemory>,
     pub(crate) id: WindowId,
     state: WindowState,
     /// Native puts, and gets, are possible as far as the window is concerned.
@@ -172,7 +172,7 @@ impl<R> Window<R> {
         Self {
             _region: region,
             memory,
-            _owned: owned,
+            owned,
             id,
             state: WindowState::Unset,
             direct_put: false,

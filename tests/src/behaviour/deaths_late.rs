@@ -290,3 +290,31 @@ pub fn a_free_behind_a_fence_that_failed<E: Endpoint, B: Bootstrap>(
         names_the_dead(bounded(world, rank, started));
     }
 }
+
+/// Who frees a window without the others gives none of the library's memory back: those who have not heard of the death may
+/// still access it, and a fabric in software goes on with what it has begun.
+///
+/// Shows: MPI_Win_free, MPI_Win_allocate.
+pub fn memory_of_a_window_that_is_freed_alone<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    kill: impl FnOnce(),
+) {
+    // More than any allocator takes back without giving it to the system; nobody touches it.
+    const LEN: usize = 1 << 26;
+    let window = world.allocate(LEN);
+    let (base, _) = world.engines[1].window_memory(window).unwrap();
+    kill();
+    world.settle();
+    let started = world.engines[1].start_free(window);
+    names_the_dead(bounded(world, 1, started));
+    assert!(world.engines[1].window_memory(window).is_none(), "it is still there");
+    assert!(is_mapped(base.addr(), LEN), "its memory was given back");
+}
+
+/// Whether all of this is memory of the process.
+fn is_mapped(base: usize, len: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
+    let mut ranges = ranges.map(|(from, to)| [from, to].map(|at| usize::from_str_radix(at, 16).unwrap()));
+    ranges.any(|[from, to]| from <= base && base + len <= to)
+}
