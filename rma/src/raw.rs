@@ -128,9 +128,8 @@ impl RawWindow {
     /// Frees the window (MPI_Win_free). Collective; no epoch may be open on it.
     ///
     /// # Errors
-    /// When an epoch is open, or the endpoint is broken: the window then stays until the job's end. When a rank
-    /// cannot be reached any more; the window is freed at this rank then, but its memory stays in use until the job's end,
-    /// as others may still access it.
+    /// When an epoch is open, or the endpoint is broken: the window then stays until the job's end. When a rank cannot be
+    /// reached any more; the window is freed at this rank then, but others may access its memory until the job's end.
     ///
     /// Implements: MPI_Win_free.
     pub fn free(self) -> Result<()> {
