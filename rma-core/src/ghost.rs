@@ -94,8 +94,8 @@ pub trait Ghost: Send + fmt::Debug {
     /// When memory or registration cannot be had, or the ghost is gone.
     fn serve(&mut self, wanted: &Wanted) -> Result<Part, GhostError>;
 
-    /// Nobody accesses the window any more.
-    fn release(&mut self, window: WindowId);
+    /// The window is freed. `alone`: its rank has not waited for the others, who may still access it.
+    fn release(&mut self, window: WindowId, alone: bool);
 
     /// The process of this rank has ended, as the launcher says: [`crate::engine::Engine::lose`] at the ghost.
     fn lost(&mut self, rank: Rank);

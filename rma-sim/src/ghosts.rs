@@ -100,8 +100,8 @@ impl<E: Endpoint + 'static> Ghost for Link<E> {
         Ok(Part { base, mapping: Box::new(memory), remote })
     }
 
-    fn release(&mut self, window: WindowId) {
-        self.ghost.engine().drop_window(window);
+    fn release(&mut self, window: WindowId, alone: bool) {
+        self.ghost.engine().drop_window(window, alone);
     }
 
     fn lost(&mut self, rank: Rank) {

@@ -5,7 +5,7 @@ use std::task::Poll;
 use rma_conformance::{Driver, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
-use rma_core::engine::Engine;
+use rma_core::engine::{Engine, FenceAssert};
 use rma_core::error::{RmaError, Rule};
 use rma_core::ids::{Rank, WindowId};
 use rma_core::info::WindowOptions;
@@ -37,13 +37,13 @@ impl Driver for Forgiving {
     }
 }
 
-/// Two ranks, puts and gets being native, with a window of which rank 1 has only so many bytes, though it was promised to be as
+/// Ranks whose puts and gets are native, with a window of which rank 1 has only so many bytes, though it was promised to be as
 /// long as rank 0's: what the origin lets go then the fabric refuses.
-fn with_a_promise_that_is_not_kept() -> (World<SimEndpoint, SimBootstrap>, WindowId) {
-    let mut config = FabricConfig::unit(2);
+fn with_a_promise_that_is_not_kept(ranks: u32) -> (World<SimEndpoint, SimBootstrap>, WindowId) {
+    let mut config = FabricConfig::unit(ranks);
     config.native = NativeOps { put: true, get: true, ..NativeOps::default() };
     let fabric = SimFabric::new(config);
-    let engines = (0..2).map(|rank| {
+    let engines = (0..ranks).map(|rank| {
         let endpoint = fabric.open(rank).unwrap();
         Engine::open(endpoint, fabric.bootstrap(rank), Config::default()).unwrap()
     });
@@ -58,7 +58,7 @@ fn with_a_promise_that_is_not_kept() -> (World<SimEndpoint, SimBootstrap>, Windo
 /// says so and gives the buffers back, and the pieces' results come behind that.
 #[test]
 fn results_that_come_late_are_written_nowhere() {
-    let (mut world, window) = with_a_promise_that_is_not_kept();
+    let (mut world, window) = with_a_promise_that_is_not_kept(2);
     world.lock(0, window, 1, Shared).unwrap();
     world.put(0, window, 1, 0, &[0; 8]).unwrap();
     world.flush(0, window, 1).unwrap();
@@ -90,20 +90,50 @@ fn results_that_come_late_are_written_nowhere() {
     assert!(result.iter().all(|&byte| byte == OWN), "a result was written to memory that was given back");
 }
 
-/// What was sent to a rank that is lost, but lives, may come to its window's memory yet: that rank does not free it.
+/// Every rank frees the window, after operations of rank 0 to rank 1, which lives, were given up: what was sent may come to the
+/// memory yet, so no other rank gives it back; and none waits for rank 0.
+fn nobody_else_frees(world: &mut World<SimEndpoint, SimBootstrap>, window: WindowId) {
+    let started = |engine: &mut Engine<_, _>| engine.start_free(window).unwrap();
+    let frees = (0..).zip(world.engines.iter_mut().map(started)).collect();
+    let ended = world.wait_each(frees);
+    assert!(matches!(ended[0], Err(RmaError::Peer { target: Rank(1), .. })), "{:?}", ended[0]);
+    for (rank, ended) in ended.iter().enumerate().skip(1) {
+        assert!(
+            matches!(ended, Err(RmaError::Invalid { rule: Rule::AllRanksOrNone, .. })),
+            "{rank}: {ended:?}"
+        );
+        assert!(world.engines[rank].window_memory(window).is_some(), "rank {rank} has freed the window");
+    }
+}
+
 #[test]
 fn memory_that_may_still_be_written_to_is_not_given_back() {
-    let (mut world, window) = with_a_promise_that_is_not_kept();
-    world.lock(0, window, 1, Shared).unwrap();
-    world.put(0, window, 1, 0, &[0; 8]).unwrap();
-    world.flush(0, window, 1).unwrap();
-    let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
-    let unlocked = world.unlock(0, window, 1);
-    let failed = posted.and(unlocked).unwrap_err();
-    assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
-    let frees = [0, 1].map(|rank| (rank, world.engines[rank as usize].start_free(window).unwrap()));
-    let ended = world.wait_each(frees.into());
-    assert!(matches!(ended[0], Err(RmaError::Peer { target: Rank(1), .. })), "{:?}", ended[0]);
-    assert!(matches!(ended[1], Err(RmaError::Invalid { rule: Rule::SameCalls, .. })), "{:?}", ended[1]);
-    assert!(world.engines[1].window_memory(window).is_some(), "the window was freed");
+    for ranks in [2, 3, 7] {
+        let (mut world, window) = with_a_promise_that_is_not_kept(ranks);
+        world.lock(0, window, 1, Shared).unwrap();
+        world.put(0, window, 1, 0, &[0; 8]).unwrap();
+        world.flush(0, window, 1).unwrap();
+        let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
+        let unlocked = world.unlock(0, window, 1);
+        let failed = posted.and(unlocked).unwrap_err();
+        assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
+        nobody_else_frees(&mut world, window);
+    }
+}
+
+/// The fence that fails is one at rank 0 only: the others have passed it.
+#[test]
+fn a_fence_that_fails_at_one_rank_only_leaves_nobody_waiting() {
+    for ranks in [2, 3, 7] {
+        let (mut world, window) = with_a_promise_that_is_not_kept(ranks);
+        world.fence(window, FenceAssert::default()).unwrap();
+        let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
+        let started = |engine: &mut Engine<_, _>| engine.start_fence(window, FenceAssert::default()).unwrap();
+        let fences = (0..).zip(world.engines.iter_mut().map(started)).collect();
+        let ended = world.wait_each(fences);
+        let failed = posted.and(ended[0].clone()).unwrap_err();
+        assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
+        assert!(ended[1..].iter().all(Result::is_ok), "{ended:?}");
+        nobody_else_frees(&mut world, window);
+    }
 }

@@ -1,5 +1,6 @@
 //! What all ranks say when a window is made, by one reduction, and what each does with what was said.
 
+use crate::epoch::Dissemination;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::info::{Flavor, LockProtocol};
 use crate::path::Paths;
@@ -69,12 +70,17 @@ pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Res
     Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls })
 }
 
-/// Ranks met in the barrier of a window, some in a fence and some to free it, or one whose operations may still come; all of them say so, of this call and of all that
-/// would be such barriers later.
+/// Ranks met in the barrier of a window, some in a fence and some to free it, or one to which a rank is lost; all of them say so,
+/// of this call and of all that would be such barriers later.
 #[cold]
-pub(super) fn mixed(call: Call) -> RmaError {
-    let what = "some ranks are in a fence of the window where others free it, or have lost a rank that may live, so it is \
-                not freed, and its memory stays the job's; make the same calls in the same order at every rank";
+pub(super) fn mixed(call: Call, barrier: &Dissemination<0>) -> RmaError {
+    if barrier.have_lost() {
+        let what = "another rank cannot reach a rank any more, and what it has sent may still come, so the window is not freed, \
+                    and its memory stays the job's";
+        return RmaError::Invalid { call, class: ErrorClass::Other, what, rule: Rule::AllRanksOrNone };
+    }
+    let what = "some ranks are in a fence of the window where others free it, so it is not freed, and its memory stays the \
+                job's; make the same calls in the same order at every rank";
     RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls }
 }
 

@@ -193,7 +193,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Some(w) = self.windows.get_mut(sync.window).filter(|w| w.barrier.is_mixed()) {
             (w.fence_sequence, w.fence_active, w.has_ordered) = (None, false, false);
             let _ = w.transition(|state| state.on_fence_barrier());
-            return Poll::Ready(Err(sync.error.take().unwrap_or_else(|| mixed(sync.call))));
+            return Poll::Ready(Err(sync.error.take().unwrap_or_else(|| mixed(sync.call, &w.barrier))));
         }
         let failed = self.process.failure(sync.call);
         if let (Poll::Ready(_), Some(w)) = (&failed, self.windows.get_mut(sync.window)) {

@@ -20,7 +20,7 @@ use crate::progress::{Process, Windows};
 use crate::provider::{Endpoint, Mapping, MemoryRegion};
 use crate::state::{TargetLockState, WindowState};
 use crate::table::Shortcut;
-use crate::window::{OwnedMemory, Window};
+use crate::window::{OwnedMemory, Remains, Window};
 use crate::wire::Metadata;
 
 /// Ranks have numbers below this in jobs with ghosts, whose own have the highest bit set.
@@ -243,8 +243,12 @@ impl<E: Endpoint> Engine<E, Introduced> {
         self.process.hear_of_loss(&mut self.windows, rank);
     }
 
-    /// Serves the window no more: its registration ends, and its mapping is dropped.
-    pub fn drop_window(&mut self, window: WindowId) {
+    /// Serves the window no more: its registration ends, and its mapping is dropped; with the engine, if it is freed by its rank
+    /// `alone`, and who asks for it then is told that it is gone.
+    pub fn drop_window(&mut self, window: WindowId, alone: bool) {
+        if let Some(w) = self.windows.get_mut(window).filter(|_| alone) {
+            self.process.kept.push(Remains::of(w.owned.take(), w.words.take()));
+        }
         self.remove_window(window);
     }
 }

@@ -21,8 +21,8 @@ use crate::provider::{Allocation, Endpoint, MemoryRegion};
 use crate::restore::TARGETS_LEAST;
 use crate::state::WindowState;
 use crate::table::Shortcut;
-use crate::window::{Dynamic, OwnedMemory, SelfLock, Window};
-use crate::wire::Metadata;
+use crate::window::{Dynamic, OwnedMemory, Remains, SelfLock, Window};
+use crate::wire::{Metadata, Purposes};
 
 /// First registration key of windows: fabrics treat the lowest ones specially.
 pub(super) const KEY_BASE: u64 = 0x1000;
@@ -50,7 +50,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_create.
     ///
     /// # Safety
-    /// Until the window is freed: `base` stays valid for `len` bytes of reads and writes, and is
+    /// Until the window is freed without an error, or the engine gone: `base` stays valid for `len` bytes of reads and writes, and is
     /// accessed otherwise only as shared memory that others may change (no `&mut`, no `&` to it that
     /// lives across a call).
     ///
@@ -341,8 +341,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(sequence) => sequence,
             // This rank's own lock may still be on its way out.
             None if w.words.as_ref().is_some_and(|words| !words.is_idle()) => return self.free_alone(sync),
-            // What was sent to a rank that is lost, but lives, may come to its memory yet: nobody is to take it back.
-            None => match w.barrier.start(self.process.purposes_of_free(), []) {
+            None if self.process.is_in_doubt => return self.free_alone(sync),
+            None => match w.barrier.start(Purposes::FREE, []) {
                 Some(sequence) => sequence,
                 None => return self.free_alone(sync),
             },
@@ -395,19 +395,22 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if !self.process.free_lost_targets(w, code) {
                 return Poll::Pending;
             }
+            if self.process.is_in_doubt {
+                self.process.tell_of_doubt(w);
+            }
         }
         self.remove_window(sync.window);
         self.process.failure(sync.call)
     }
 
-    /// Leaves the window as it is where ranks met in its barrier that had come for a fence: they may access its memory, and
-    /// nobody knows who will come to another barrier.
+    /// Leaves the window as it is where ranks met in its barrier that had come for a fence, or had lost a rank: they may access its
+    /// memory, or what they have sent may, and nobody knows who will come to another barrier.
     #[cold]
     fn refuse_free(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
         match self.windows.get_mut(sync.window).filter(|w| w.barrier.is_mixed()) {
             Some(w) => {
                 w.is_closing = false;
-                Poll::Ready(Err(mixed(sync.call)))
+                Poll::Ready(Err(mixed(sync.call, &w.barrier)))
             }
             None => Poll::Pending,
         }
@@ -432,13 +435,13 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 self.process.replies.give(owed.index, owed.buffer);
             }
             if let Some(ghost) = self.process.ghost.as_mut().filter(|_| w.is_served) {
-                ghost.release(window);
+                ghost.release(window, self.process.failure.is_some());
             }
             // Who frees it without the others may be told something by those who have not heard of the loss, and they
             // may still access its memory: a fabric in software goes on with what it has begun of a region that is closed.
             match self.process.failure {
                 None => self.windows.drop_boards(),
-                Some(_) => self.process.kept.extend(w.owned),
+                Some(_) => self.process.kept.push(Remains::of(w.owned, w.words)),
             }
             self.process.operations.retire(w.operations);
             self.process.targets.retire(w.targets);
@@ -493,4 +496,13 @@ pub(super) fn check_span(call: Call, base: *mut u8, len: usize) -> Result<(), Rm
         return Ok(());
     };
     Err(RmaError::Invalid { call, class, what, rule })
+}
+
+impl<E: Endpoint, B> Drop for Engine<E, B> {
+    /// Memory of windows that are left goes behind the endpoint, not with their registrations: a fabric in software goes on
+    /// with what it has begun.
+    fn drop(&mut self) {
+        let remains = self.windows.iter_mut().map(|w| Remains::of(w.owned.take(), w.words.take()));
+        self.process.kept.extend(remains);
+    }
 }

@@ -13,7 +13,7 @@ use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError};
 use crate::table::TargetError;
 use crate::window::Window;
-use crate::wire::{BatchFlags, Header, PacketKind, Purposes, Reader, ReplyFlags, WireError};
+use crate::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags, WireError};
 
 /// The reason in errors about a rank that lives, but has given the window up.
 pub(super) const WINDOW_GONE: FabricCode =
@@ -239,12 +239,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w.dirty = true;
     }
 
-    /// What this rank comes to a window's last barrier for. Who has given up operations to a rank that may live says that it
-    /// comes for anything: the barrier is an error of all then, and nobody gives memory back.
-    pub(crate) fn purposes_of_free(&self) -> Purposes {
-        match self.failure.as_ref().and_then(Failure::peer) {
-            Some((rank, _)) if !self.losses.ended().any(|ended| ended == rank) => Purposes::ALL,
-            _ => Purposes::FREE,
+    /// Notes that operations to a rank are given up. Unless its process has ended it may live, and what was sent may come to its
+    /// memory yet; and the others need not hear that it is lost to this one.
+    pub(super) fn note_doubt(&mut self, code: FabricCode) {
+        self.is_in_doubt |= code != PROCESS_ENDED && code != WINDOW_GONE;
+    }
+
+    /// Tells the partners of a window's barrier, as far as they can be told now, that a rank is lost to this one, which
+    /// frees the window alone: nobody gives its memory back then, nor waits for this rank.
+    pub(crate) fn tell_of_doubt(&mut self, w: &mut Window<E::Region>) {
+        w.barrier.lose();
+        while let Some(round) = w.barrier.poll_send() {
+            self.tell_round(w, &round);
+            w.barrier.on_sent(round.sequence);
         }
     }
 
@@ -274,7 +281,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// never was, is answered the same.
     #[cold]
     pub(super) fn answer_gone(&mut self, request: &Header) {
-        let is_broken = matches!(self.failure, Some(Failure::Peer(..)));
+        // A ghost may not know why its rank has freed a window alone.
+        let is_broken = matches!(self.failure, Some(Failure::Peer(..))) || !self.kept.is_empty();
         if !is_broken || !request.kind.is_request() {
             return;
         }

@@ -30,7 +30,7 @@ use crate::table::{
     Direct, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement, TargetError,
     Unreported,
 };
-use crate::window::{OwnedMemory, Window};
+use crate::window::{Remains, Window};
 use crate::wire::{Header, PacketKind, WireError};
 
 /// Numbers in the reduction with which windows are made.
@@ -134,6 +134,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
+    /// Operations were given up to a rank that may live.
+    pub(crate) is_in_doubt: bool,
     /// The rank that waits to hear of this process, which cannot connect to it.
     pub(crate) unanswered: Option<Rank>,
     /// How often calls were pending since.
@@ -156,7 +158,7 @@ pub(crate) struct Process<E: Endpoint, B> {
     /// A ghost that was contacted and does not know yet where to answer.
     introducing: Option<(Place, PeerAddr)>,
     /// Memory of windows that were freed while others might still access it. Behind the endpoint, which is closed before it.
-    pub(crate) kept: Vec<OwnedMemory>,
+    pub(crate) kept: Vec<Remains>,
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -197,6 +199,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             reduce: Dissemination::new(rank, size),
             counters: Counters::default(),
             failure: None,
+            is_in_doubt: false,
             unanswered: None,
             unanswered_polls: 0,
             at_once: DoneAtOnce::NOTHING,
@@ -504,6 +507,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn fail_target(&mut self, w: &mut Window<E::Region>, t: u32, code: FabricCode) {
         let rank = self.targets[t].rank;
         self.note_peer_failure(rank, code);
+        self.note_doubt(code);
         let te = &mut self.targets[t];
         if te.is_dead() {
             return;

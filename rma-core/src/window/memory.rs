@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
+use super::words::{Words, WordsMemory};
 use crate::provider::Mapping;
 
 /// Alignment of allocated windows: a page, so that registration covers nothing else.
@@ -40,6 +41,20 @@ impl OwnedMemory {
             Self::Allocated(memory) => memory.base.as_ptr(),
             Self::Mapped { .. } => core::ptr::null_mut(),
         }
+    }
+}
+
+/// Memory of a window that is gone, to be dropped behind the endpoint: others may still access it.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    _owned: Option<OwnedMemory>,
+    _words: Option<WordsMemory>,
+}
+
+impl Remains {
+    /// What is left of a window: its own memory, and that of its lock's words.
+    pub(crate) fn of<R>(owned: Option<OwnedMemory>, words: Option<Box<Words<R>>>) -> Self {
+        Self { _owned: owned, _words: words.map(|words| words.into_memory()) }
     }
 }
 

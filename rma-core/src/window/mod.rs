@@ -15,7 +15,7 @@ use core::sync::atomic::{fence, Ordering};
 pub(crate) use board::{Boards, Line, Told};
 pub(crate) use dynamic::{Dynamic, Owed};
 pub(crate) use late::LateErrors;
-pub(crate) use memory::OwnedMemory;
+pub(crate) use memory::{OwnedMemory, Remains};
 pub(crate) use near::{NearTarget, NearTargets};
 pub(crate) use words::{
     has_atomics, offset_of, offset_of_waiter, Pages, Seat, Words, FIRST_PROXY, OWN_SEAT, PROXIES,

@@ -52,7 +52,7 @@ const WAITERS: u32 = 14;
 /// with it.
 #[derive(Default, Debug)]
 #[repr(C, align(128))]
-struct Line([AtomicU64; 2 + WAITERS as usize]);
+pub(super) struct Line([AtomicU64; 2 + WAITERS as usize]);
 
 /// Whether a fabric has the atomics that change the words.
 pub(crate) fn has_atomics(native: &NativeOps) -> bool {
@@ -66,7 +66,7 @@ const LINES: usize = 4096 / size_of::<Line>();
 
 /// Memory that the fabric reaches best, for the words of some windows.
 #[derive(Debug)]
-struct Page {
+pub(super) struct Page {
     lines: NonNull<[Line; LINES]>,
     _mapping: Box<dyn Mapping>,
 }
@@ -103,12 +103,12 @@ impl Pages {
 
 /// What keeps the words: memory that the fabric reaches best, if it makes a difference.
 #[derive(Debug)]
-enum Kept {
+pub(super) enum WordsMemory {
     Own(Box<Line>),
     Mapped { page: Arc<Page>, line: usize },
 }
 
-impl Kept {
+impl WordsMemory {
     /// A line of zeros; `None`: there is no memory on which the fabric has the atomics.
     fn new(endpoint: &mut impl Endpoint, pages: &mut Pages, window: WindowId) -> Option<Self> {
         let page = match pages.find(window) {
@@ -182,7 +182,7 @@ struct Known {
 pub(crate) struct Words<R> {
     /// Dropped before what it registers.
     _region: R,
-    kept: Kept,
+    memory: WordsMemory,
     own: RemoteAddr,
     /// Everybody's are at the same place, by the same key.
     pub(crate) is_alike: bool,
@@ -213,8 +213,8 @@ impl<R: MemoryRegion> Words<R> {
         metadata: Metadata,
         (choice, reaches_all): (LockProtocol, bool),
     ) -> Option<Self> {
-        let kept = Kept::new(endpoint, pages, id)?;
-        let words = kept.words();
+        let memory = WordsMemory::new(endpoint, pages, id)?;
+        let words = memory.words();
         words[Word::Tickets as usize].store(Tickets::free(FIRST_TICKET).0, Ordering::Relaxed);
         let base = NonNull::from(words).cast::<u8>();
         let registered = match reaches_all {
@@ -228,7 +228,7 @@ impl<R: MemoryRegion> Words<R> {
         let nobody = Known { rank: Rank(NONE), place: own, metadata };
         Some(Self {
             _region: region,
-            kept,
+            memory,
             own,
             is_alike: false,
             has_waiters: false,
@@ -245,6 +245,11 @@ impl<R: MemoryRegion> Words<R> {
 }
 
 impl<R> Words<R> {
+    /// Their memory alone, which nobody is to reach any more.
+    pub(super) fn into_memory(self) -> WordsMemory {
+        self.memory
+    }
+
     /// Where the words of this rank are.
     pub(crate) fn own(&self) -> RemoteAddr {
         self.own
@@ -252,7 +257,7 @@ impl<R> Words<R> {
 
     /// What the words of this rank say at this moment.
     pub(crate) fn look(&self) -> [u64; 2] {
-        [0, 1].map(|word: usize| self.kept.words()[word].load(Ordering::Relaxed))
+        [0, 1].map(|word: usize| self.memory.words()[word].load(Ordering::Relaxed))
     }
 
     /// A number for the agreement, not 0: others with the same one have their words at the same place, by the same

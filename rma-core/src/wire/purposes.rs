@@ -13,11 +13,14 @@ impl Purposes {
     /// To free the window.
     pub const FREE: Self = Self(2);
 
+    /// To say that a rank is lost to this one, which waits for nobody.
+    pub const LOST: Self = Self(4);
+
     /// All that there are.
-    pub const ALL: Self = Self(Self::FENCE.0 | Self::FREE.0);
+    pub const ALL: Self = Self(Self::FENCE.0 | Self::FREE.0 | Self::LOST.0);
 
     /// Where they lie in a word that is told: above the count.
-    pub(crate) const SHIFT: u32 = 62;
+    pub(crate) const SHIFT: u32 = 61;
 
     /// Of bits that came from elsewhere.
     pub fn from_bits(bits: u64) -> Self {
@@ -38,7 +41,13 @@ impl Purposes {
         self.0 |= other.0;
     }
 
+    /// Whether they have come for different things, or one to say that a rank is lost.
     pub(crate) fn are_different(self) -> bool {
-        self.0.count_ones() > 1
+        self.0 > Self::FREE.0
+    }
+
+    /// Whether a rank is lost to one of them.
+    pub(crate) fn have_lost(self) -> bool {
+        self.0 & Self::LOST.0 != 0
     }
 }

@@ -101,7 +101,7 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
         (PacketKind::Reply, 0x200),
         (PacketKind::Post, 4),
         (PacketKind::PostQuery, 1),
-        (PacketKind::Barrier, 4),
+        (PacketKind::Barrier, 8),
     ];
     for (kind, flags) in refused {
         let bytes = header(kind, flags).encode();

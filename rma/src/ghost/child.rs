@@ -191,7 +191,7 @@ impl Server {
                     };
                     self.answer(&answer)?;
                 }
-                Some(Request::Release { window }) => engine.drop_window(window),
+                Some(Request::Release { window, alone }) => engine.drop_window(window, alone),
                 Some(Request::Lost { rank }) => engine.lose(Rank(rank)),
                 Some(Request::Join { .. }) | None => return Err(io::ErrorKind::InvalidData.into()),
             }

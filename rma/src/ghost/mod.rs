@@ -176,9 +176,9 @@ impl Ghost for Link {
         Ok(Part { base: memory.base().as_ptr(), mapping: Box::new(memory), remote })
     }
 
-    fn release(&mut self, window: WindowId) {
+    fn release(&mut self, window: WindowId, alone: bool) {
         // One that is gone serves nothing any more.
-        let _ = self.child.tell(&Request::Release { window });
+        let _ = self.child.tell(&Request::Release { window, alone });
     }
 
     fn lost(&mut self, rank: Rank) {

@@ -22,7 +22,7 @@ pub(super) enum Request {
     /// Serve this window, whose memory is the file behind this descriptor of the rank's.
     Serve { wanted: Wanted, descriptor: u32 },
     /// Serve it no more.
-    Release { window: WindowId },
+    Release { window: WindowId, alone: bool },
     /// The process of this rank has ended.
     Lost { rank: u32 },
 }
@@ -63,9 +63,10 @@ impl Request {
                 out.push(wanted.is_registered.into());
                 out.extend(descriptor.to_le_bytes());
             }
-            Self::Release { window } => {
+            Self::Release { window, alone } => {
                 out.push(3);
                 out.extend(window.0.to_le_bytes());
+                out.push(alone.into());
             }
             Self::Lost { rank } => {
                 out.push(4);
@@ -93,7 +94,7 @@ impl Request {
                 let wanted = Wanted { window, len, disp_unit, alignment: 0, is_registered: fields.flag()? };
                 Self::Serve { wanted, descriptor: fields.u32()? }
             }
-            3 => Self::Release { window: WindowId(fields.u32()?) },
+            3 => Self::Release { window: WindowId(fields.u32()?), alone: fields.flag()? },
             4 => Self::Lost { rank: fields.u32()? },
             _ => return None,
         };
@@ -207,7 +208,7 @@ mod tests {
                 address: Some([10, 0, 0, 7].into()),
             },
             Request::Serve { wanted, descriptor: 12 },
-            Request::Release { window: WindowId(7) },
+            Request::Release { window: WindowId(7), alone: true },
             Request::Lost { rank: 258 },
         ];
         let mut read = Vec::new();

@@ -67,7 +67,7 @@ impl RawWindow {
     /// displacement, and has learnt it by other means.
     ///
     /// # Safety
-    /// Until the memory is detached, the window freed, or the job's last clone dropped: `base` is valid for
+    /// Until the memory is detached, the window freed without an error, or the job's last clone dropped: `base` is valid for
     /// reads and writes of `len` bytes, and accessed otherwise only as shared memory that others may change.
     ///
     /// # Errors
