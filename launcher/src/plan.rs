@@ -26,6 +26,13 @@ const IFACE_VARIABLES: [&str; 5] =
 /// The setting that jobs have by another default which go on after deaths.
 const LOCK_PROTOCOL: &str = "RMA_LOCK_PROTOCOL";
 
+/// The packets that libfabric's ofi_rxd has under way to each peer, at most, and what that is by its own default.
+const RXD_WINDOW: &str = "FI_OFI_RXD_MAX_UNACKED";
+const RXD_WINDOW_MAX: u32 = 128;
+
+/// So many of a rank's are under way to the endpoints of all others together (docs/libfabric.md).
+const RXD_PACKETS: u32 = 256;
+
 /// What ranks on other hosts are given of this process's environment besides settings and what is asked for: where
 /// programs and libraries are.
 const PASSED_ON: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
@@ -104,7 +111,7 @@ pub(crate) fn plan(parts: &[Cli], environment: &Environment, job_id: String) -> 
         agent_command: agent_command(cli)?,
         programs: parts
             .iter()
-            .map(|part| program(part, cli, environment, is_alone))
+            .map(|part| program(part, cli, environment, (is_alone, size)))
             .collect::<Result<_, _>>()?,
     };
     let hosts = if is_alone { vec![own_name] } else { placed.into_iter().map(|host| host.name).collect() };
@@ -174,7 +181,12 @@ fn agent_command(cli: &Cli) -> Result<Vec<String>, Failure> {
 }
 
 /// The program of `part`, in the job that `cli` describes.
-fn program(part: &Cli, cli: &Cli, environment: &Environment, is_alone: bool) -> Result<ProgramTask, Failure> {
+fn program(
+    part: &Cli,
+    cli: &Cli,
+    environment: &Environment,
+    (is_alone, size): (bool, u32),
+) -> Result<ProgramTask, Failure> {
     let mut variables: Vec<(OsString, OsString)> = Vec::new();
     if !is_alone {
         variables.extend(passed_on(environment).map(|(name, value)| (name.into(), value.into())));
@@ -195,6 +207,8 @@ fn program(part: &Cli, cli: &Cli, environment: &Environment, is_alone: bool) -> 
     if let Some(provider) = &cli.provider {
         variables.push(("RMA_PROVIDER".into(), provider.into()));
     }
+    variables
+        .extend(rxd_window(&variables, environment, size).map(|value| (RXD_WINDOW.into(), value.into())));
     let directory = match &part.wdir {
         Some(directory) if is_alone => directory.clone().into_os_string(),
         None if is_alone => OsString::new(),
@@ -214,6 +228,19 @@ fn program(part: &Cli, cli: &Cli, environment: &Environment, is_alone: bool) -> 
             .map(OsString::into_vec)
             .collect(),
     })
+}
+
+/// The window of ofi_rxd, where a job of many ranks names that provider and the user has not said it: with its default they
+/// have more packets under way than a queue of libfabric's udp takes, which then loses some.
+fn rxd_window(given: &[(OsString, OsString)], environment: &Environment, size: u32) -> Option<String> {
+    let last_given =
+        |name: &str| given.iter().rfind(|(given, _)| given == name).map(|(_, value)| value.to_str());
+    let value = |name| last_given(name).unwrap_or_else(|| environment.get(name));
+    let is_rxd = |name| value(name).is_some_and(|provider| provider.contains("rxd"));
+    if !(is_rxd("RMA_PROVIDER") || is_rxd("FI_PROVIDER")) || value(RXD_WINDOW).is_some() {
+        return None;
+    }
+    Some((RXD_PACKETS / size.max(1)).clamp(1, RXD_WINDOW_MAX).to_string())
 }
 
 /// Whether the user has said how windows are locked, in the environment or a file of settings. Else jobs that go on

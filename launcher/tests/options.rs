@@ -209,6 +209,26 @@ fn a_job_that_keeps_going_locks_by_messages_unless_told_otherwise() {
     assert_eq!(said(&["--keep-going", "-x", "RMA_LOCK_PROTOCOL=auto"], None), "auto\n");
 }
 
+/// The larger the job, the fewer packets each rank has under way to another one. Who says how many is heeded.
+#[test]
+fn many_ranks_over_rxd_have_fewer_packets_under_way() {
+    let said = |ranks: u32, arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = shell(ranks, arguments, "echo ${FI_OFI_RXD_MAX_UNACKED-unset}");
+        command.envs(variables.iter().copied());
+        let outcome = finish(command);
+        outcome.stdout.lines().next().unwrap_or_default().to_owned()
+    };
+    const RXD: &str = "udp;ofi_rxd";
+    assert_eq!(said(8, &[], &[]), "unset");
+    assert_eq!(said(8, &["--provider", "net"], &[("FI_PROVIDER", "tcp")]), "unset");
+    assert_eq!(said(8, &["--provider", RXD], &[]), "32");
+    assert_eq!(said(2, &["--provider", RXD], &[]), "128");
+    assert_eq!(said(8, &[], &[("RMA_PROVIDER", RXD)]), "32");
+    assert_eq!(said(8, &["-x", "FI_PROVIDER=ofi_rxd"], &[]), "32");
+    assert_eq!(said(8, &["--provider", RXD], &[("FI_OFI_RXD_MAX_UNACKED", "7")]), "7");
+    assert_eq!(said(8, &["--provider", RXD, "-x", "FI_OFI_RXD_MAX_UNACKED=9"], &[]), "9");
+}
+
 /// Peers of a rank that is gone are answered, and do not wait for it.
 #[test]
 fn peers_of_a_lost_rank_get_errors() {
