@@ -31,7 +31,7 @@ const RXD_WINDOW: &str = "FI_OFI_RXD_MAX_UNACKED";
 const RXD_WINDOW_MAX: u32 = 128;
 
 /// So many of a rank's are under way to the endpoints of all others together (docs/libfabric.md).
-const RXD_PACKETS: u32 = 256;
+const RXD_PACKETS: u32 = 96;
 
 /// What ranks on other hosts are given of this process's environment besides settings and what is asked for: where
 /// programs and libraries are.

@@ -221,10 +221,10 @@ fn many_ranks_over_rxd_have_fewer_packets_under_way() {
     const RXD: &str = "udp;ofi_rxd";
     assert_eq!(said(8, &[], &[]), "unset");
     assert_eq!(said(8, &["--provider", "net"], &[("FI_PROVIDER", "tcp")]), "unset");
-    assert_eq!(said(8, &["--provider", RXD], &[]), "32");
-    assert_eq!(said(2, &["--provider", RXD], &[]), "128");
-    assert_eq!(said(8, &[], &[("RMA_PROVIDER", RXD)]), "32");
-    assert_eq!(said(8, &["-x", "FI_PROVIDER=ofi_rxd"], &[]), "32");
+    assert_eq!(said(8, &["--provider", RXD], &[]), "12");
+    assert_eq!(said(2, &["--provider", RXD], &[]), "48");
+    assert_eq!(said(8, &[], &[("RMA_PROVIDER", RXD)]), "12");
+    assert_eq!(said(8, &["-x", "FI_PROVIDER=ofi_rxd"], &[]), "12");
     assert_eq!(said(8, &["--provider", RXD], &[("FI_OFI_RXD_MAX_UNACKED", "7")]), "7");
     assert_eq!(said(8, &["--provider", RXD, "-x", "FI_OFI_RXD_MAX_UNACKED=9"], &[]), "9");
 }
