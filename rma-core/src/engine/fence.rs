@@ -192,6 +192,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     fn leave_barrier(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
         if let Some(w) = self.windows.get_mut(sync.window).filter(|w| w.barrier.is_mixed()) {
             (w.fence_sequence, w.fence_active, w.has_ordered) = (None, false, false);
+            if w.barrier.have_lost() {
+                self.process.give_up_kept(w);
+            }
             let _ = w.transition(|state| state.on_fence_barrier());
             return Poll::Ready(Err(sync.error.take().unwrap_or_else(|| mixed(sync.call, &w.barrier))));
         }

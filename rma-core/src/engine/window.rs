@@ -341,7 +341,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(sequence) => sequence,
             // This rank's own lock may still be on its way out.
             None if w.words.as_ref().is_some_and(|words| !words.is_idle()) => return self.free_alone(sync),
-            None if self.process.is_in_doubt => return self.free_alone(sync),
+            None if self.process.has_doubts() => return self.free_alone(sync),
             None => match w.barrier.start(Purposes::FREE, []) {
                 Some(sequence) => sequence,
                 None => return self.free_alone(sync),
@@ -395,8 +395,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if !self.process.free_lost_targets(w, code) {
                 return Poll::Pending;
             }
-            if self.process.is_in_doubt {
-                self.process.tell_of_doubt(w);
+            if self.process.has_doubts() && !self.process.tell_of_doubt(w) {
+                return Poll::Pending;
             }
         }
         self.remove_window(sync.window);

@@ -11,6 +11,7 @@ use crate::ids::{PeerAddr, Rank};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError};
+use crate::state::WindowState;
 use crate::table::TargetError;
 use crate::window::Window;
 use crate::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags, WireError};
@@ -22,6 +23,12 @@ pub(super) const WINDOW_GONE: FabricCode =
 /// The reason in errors about a rank of whose death the launcher told.
 const PROCESS_ENDED: FabricCode = FabricCode { code: 0, text: "its process has ended, as the launcher says" };
 
+/// The reason in errors about operations that were kept for a fence to which not all have come.
+const LEFT: FabricCode = FabricCode {
+    code: 0,
+    text: "the fence before was left by a rank which cannot reach another one any more",
+};
+
 /// The reason in errors about a rank whose ghost is given up.
 const DEAF: FabricCode = FabricCode { code: 0, text: "its ghost process takes no packets any more" };
 
@@ -30,6 +37,9 @@ const LOSSES_ROOM: usize = 32;
 
 /// Ranks in one packet of news.
 const NEWS_MAX: usize = 16;
+
+/// So often all together somebody is told again that a rank is lost for whom there was no room.
+const UNTOLD_POLLS_MAX: u32 = 1000;
 
 /// What is known of a death.
 #[derive(Clone, Copy, Debug)]
@@ -245,13 +255,36 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.is_in_doubt |= code != PROCESS_ENDED && code != WINDOW_GONE;
     }
 
-    /// Tells the partners of a window's barrier, as far as they can be told now, that a rank is lost to this one, which
-    /// frees the window alone: nobody gives its memory back then, nor waits for this rank.
-    pub(crate) fn tell_of_doubt(&mut self, w: &mut Window<E::Region>) {
+    /// Whether a rank is lost to this one of which the others need not hear: it may live.
+    pub(crate) fn has_doubts(&self) -> bool {
+        let first = self.failure.as_ref().and_then(Failure::peer);
+        first.is_some_and(|(rank, _)| self.is_in_doubt || !self.losses.ended().any(|ended| ended == rank))
+    }
+
+    /// Tells the partners of a window's barrier that a rank is lost to this one, which frees the window alone: nobody gives its
+    /// memory back then, nor waits for this rank. `false`: there is no room for it now; who has none for long is not told.
+    pub(crate) fn tell_of_doubt(&mut self, w: &mut Window<E::Region>) -> bool {
         w.barrier.lose();
         while let Some(round) = w.barrier.poll_send() {
-            self.tell_round(w, &round);
+            if !self.tell_round(w, &round) && self.untold_polls < UNTOLD_POLLS_MAX {
+                self.untold_polls += 1;
+                return false;
+            }
             w.barrier.on_sent(round.sequence);
+        }
+        true
+    }
+
+    /// Fails what is kept for a fence whose barrier has ended because a rank is lost to one: not all have come to it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_up_kept(&mut self, w: &mut Window<E::Region>) {
+        let mut t = w.slots.next(&self.targets, NONE).filter(|_| w.state() == WindowState::FenceIssued);
+        while let Some(index) = t {
+            t = w.slots.next(&self.targets, index);
+            if !self.targets[index].is_dead() {
+                self.give_up_operations(w, index, TargetError::Peer(LEFT));
+            }
         }
     }
 

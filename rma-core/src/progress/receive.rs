@@ -72,6 +72,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.advance_barrier(w);
         if w.fence_sequence.is_some_and(|sequence| w.barrier.is_complete(sequence)) {
             w.fence_sequence = None;
+            if w.barrier.have_lost() {
+                self.give_up_kept(w);
+            }
             // Not a fence epoch any more when NOSUCCEED or another epoch came meanwhile.
             let _ = w.transition(|state| state.on_fence_barrier());
         }

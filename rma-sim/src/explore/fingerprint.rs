@@ -31,7 +31,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     // Addresses, too: what is put there is on its way, and is hashed with the operation.
     ("LockCells", "blocks"),
     // The fabric changes them: they are hashed with the rank's memory.
-    ("Words", "kept"),
+    ("Words", "memory"),
     ("Board", "kept"),
     ("Line", "page"),
     ("TargetElement", "phases"),

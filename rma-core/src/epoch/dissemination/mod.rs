@@ -50,6 +50,8 @@ pub struct Dissemination<const K: usize> {
     rounds: u16,
     /// No sequence is begun here any more.
     is_left: bool,
+    /// It was said here that a rank is lost.
+    has_said_so: bool,
     /// What ranks have come for that met in one sequence for different things, and all know it.
     mixed: Purposes,
     /// How many sequences were started, and how many of them are complete. Packets name a sequence by the lower half.
@@ -72,6 +74,7 @@ impl<const K: usize> Dissemination<K> {
             size,
             rounds,
             is_left: false,
+            has_said_so: false,
             mixed: Purposes::NONE,
             started: 0,
             completed: 0,
@@ -110,6 +113,9 @@ impl<const K: usize> Dissemination<K> {
     /// A rank is lost to this one, which says so in what runs and in one sequence more, without waiting for anybody: of what runs
     /// it may have told some before. Who hears of it does the same, so all come to an end, and know why.
     pub fn lose(&mut self) {
+        if core::mem::replace(&mut self.has_said_so, true) {
+            return;
+        }
         for sequence in self.completed + 1..=self.started + 1 {
             self.slots[sequence as usize % SLOTS].purposes.join(Purposes::LOST);
         }
@@ -194,8 +200,12 @@ impl<const K: usize> Dissemination<K> {
             self.slots[sequence as usize % SLOTS].sent > round
         };
         let count = self.completed + (1..=self.running()).filter(told).count() as u64 + 1;
-        // Of the sequence that the word says then, whichever was offered.
-        let purposes = self.slots[count as usize % SLOTS].purposes;
+        // Of the sequence that the word says then, whichever was offered. It is one that not all may have come to where rounds
+        // of a later one go out before they have.
+        let mut purposes = self.slots[count as usize % SLOTS].purposes;
+        if self.slots.iter().any(|slot| slot.purposes.have_lost()) {
+            purposes.join(Purposes::LOST);
+        }
         count | purposes.above_count()
     }
 
@@ -266,7 +276,7 @@ impl<const K: usize> Dissemination<K> {
     #[cold]
     fn end_mixed(&mut self, purposes: Purposes) {
         self.mixed = purposes;
-        if purposes.have_lost() && !self.is_left {
+        if purposes.have_lost() {
             self.lose();
         }
     }
