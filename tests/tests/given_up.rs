@@ -131,7 +131,7 @@ fn a_fence_that_fails_at_one_rank_only_leaves_nobody_waiting() {
         let started = |engine: &mut Engine<_, _>| engine.start_fence(window, FenceAssert::default()).unwrap();
         let fences = (0..).zip(world.engines.iter_mut().map(started)).collect();
         let ended = world.wait_each(fences);
-        let failed = posted.and(ended[0].clone()).unwrap_err();
+        let failed = posted.and_then(|()| ended[0].clone()).unwrap_err();
         assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
         assert!(ended[1..].iter().all(Result::is_ok), "{ended:?}");
         nobody_else_frees(&mut world, window);
