@@ -395,8 +395,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if !self.process.free_lost_targets(w, code) {
                 return Poll::Pending;
             }
-            if self.process.has_doubts() && !self.process.tell_of_doubt(w) {
-                return Poll::Pending;
+            if self.process.has_doubts() {
+                self.process.tell_of_doubt(w);
             }
         }
         self.remove_window(sync.window);

@@ -38,9 +38,6 @@ const LOSSES_ROOM: usize = 32;
 /// Ranks in one packet of news.
 const NEWS_MAX: usize = 16;
 
-/// So often all together somebody is told again that a rank is lost for whom there was no room.
-const UNTOLD_POLLS_MAX: u32 = 1000;
-
 /// What is known of a death.
 #[derive(Clone, Copy, Debug)]
 struct Loss {
@@ -261,18 +258,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         first.is_some_and(|(rank, _)| self.is_in_doubt || !self.losses.ended().any(|ended| ended == rank))
     }
 
-    /// Tells the partners of a window's barrier that a rank is lost to this one, which frees the window alone: nobody gives its
-    /// memory back then, nor waits for this rank. `false`: there is no room for it now; who has none for long is not told.
-    pub(crate) fn tell_of_doubt(&mut self, w: &mut Window<E::Region>) -> bool {
+    /// Tells the partners of a window's barrier, as far as they can be told now, that a rank is lost to this one, which
+    /// frees the window alone: nobody gives its memory back then, nor waits for this rank.
+    pub(crate) fn tell_of_doubt(&mut self, w: &mut Window<E::Region>) {
         w.barrier.lose();
         while let Some(round) = w.barrier.poll_send() {
-            if !self.tell_round(w, &round) && self.untold_polls < UNTOLD_POLLS_MAX {
-                self.untold_polls += 1;
-                return false;
-            }
+            self.tell_round(w, &round);
             w.barrier.on_sent(round.sequence);
         }
-        true
     }
 
     /// Fails what is kept for a fence whose barrier has ended because a rank is lost to one: not all have come to it.

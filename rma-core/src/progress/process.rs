@@ -136,8 +136,6 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) failure: Option<Failure>,
     /// Operations were given up to a rank that may live.
     pub(crate) is_in_doubt: bool,
-    /// How often somebody could not be told of a loss.
-    pub(crate) untold_polls: u32,
     /// The rank that waits to hear of this process, which cannot connect to it.
     pub(crate) unanswered: Option<Rank>,
     /// How often calls were pending since.
@@ -202,7 +200,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             counters: Counters::default(),
             failure: None,
             is_in_doubt: false,
-            untold_polls: 0,
             unanswered: None,
             unanswered_polls: 0,
             at_once: DoneAtOnce::NOTHING,
