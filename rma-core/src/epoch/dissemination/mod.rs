@@ -50,8 +50,9 @@ pub struct Dissemination<const K: usize> {
     rounds: u16,
     /// No sequence is begun here any more.
     is_left: bool,
-    /// It was said here that a rank is lost.
+    /// It was said here that a rank is lost, and it was said or heard.
     has_said_so: bool,
+    knows_of_loss: bool,
     /// What ranks have come for that met in one sequence for different things, and all know it.
     mixed: Purposes,
     /// How many sequences were started, and how many of them are complete. Packets name a sequence by the lower half.
@@ -75,6 +76,7 @@ impl<const K: usize> Dissemination<K> {
             rounds,
             is_left: false,
             has_said_so: false,
+            knows_of_loss: false,
             mixed: Purposes::NONE,
             started: 0,
             completed: 0,
@@ -119,7 +121,7 @@ impl<const K: usize> Dissemination<K> {
         for sequence in self.completed + 1..=self.started + 1 {
             self.slots[sequence as usize % SLOTS].purposes.join(Purposes::LOST);
         }
-        (self.started, self.held, self.is_left) = (self.started + 1, None, true);
+        (self.started, self.held, self.is_left, self.knows_of_loss) = (self.started + 1, None, true, true);
     }
 
     /// Rounds of the sequence are held back no longer.
@@ -203,7 +205,7 @@ impl<const K: usize> Dissemination<K> {
         // Of the sequence that the word says then, whichever was offered. It is one that not all may have come to where rounds
         // of a later one go out before they have.
         let mut purposes = self.slots[count as usize % SLOTS].purposes;
-        if self.slots.iter().any(|slot| slot.purposes.have_lost()) {
+        if self.knows_of_loss {
             purposes.join(Purposes::LOST);
         }
         count | purposes.above_count()
@@ -268,6 +270,7 @@ impl<const K: usize> Dissemination<K> {
     fn fold(&mut self, sequence: u32, purposes: Purposes, values: [u64; K]) {
         let slot = &mut self.slots[sequence as usize % SLOTS];
         slot.purposes.join(purposes);
+        self.knows_of_loss |= purposes.have_lost();
         for (kept, new) in slot.values.iter_mut().zip(values) {
             *kept = (*kept).max(new);
         }
