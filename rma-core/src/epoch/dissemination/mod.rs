@@ -114,6 +114,8 @@ impl<const K: usize> Dissemination<K> {
 
     /// A rank is lost to this one, which says so in what runs and in one sequence more, without waiting for anybody: of what runs
     /// it may have told some before. Who hears of it does the same, so all come to an end, and know why.
+    #[cold]
+    #[inline(never)]
     pub fn lose(&mut self) {
         if core::mem::replace(&mut self.has_said_so, true) {
             return;
@@ -183,8 +185,8 @@ impl<const K: usize> Dissemination<K> {
             let slot = &self.slots[sequence as usize % SLOTS];
             let is_held = self.held == Some(sequence);
             let has_heard = |round: u16| slot.arrived & (1 << round) != 0;
-            let goes_on = slot.sent == 0 || has_heard(slot.sent - 1) && !is_held || slot.purposes.have_lost();
-            let ready = slot.sent < self.rounds && goes_on;
+            let goes_on = || has_heard(slot.sent - 1) && !is_held || slot.purposes.have_lost();
+            let ready = slot.sent < self.rounds && (slot.sent == 0 || goes_on());
             ready.then(|| {
                 let distance = 1u64 << slot.sent;
                 let to = ((u64::from(self.rank) + distance) % u64::from(self.size)) as u32;
@@ -277,6 +279,7 @@ impl<const K: usize> Dissemination<K> {
     }
 
     #[cold]
+    #[inline(never)]
     fn end_mixed(&mut self, purposes: Purposes) {
         self.mixed = purposes;
         if purposes.have_lost() {
