@@ -26,9 +26,8 @@ const IFACE_VARIABLES: [&str; 5] =
 /// The setting that jobs have by another default which go on after deaths.
 const LOCK_PROTOCOL: &str = "RMA_LOCK_PROTOCOL";
 
-/// The packets that libfabric's ofi_rxd has under way to each peer, at most, and what that is by its own default.
+/// The packets that libfabric's ofi_rxd has under way to each peer, at most; 128 by its own default.
 const RXD_WINDOW: &str = "FI_OFI_RXD_MAX_UNACKED";
-const RXD_WINDOW_MAX: u32 = 128;
 
 /// So many of a rank's are under way to the endpoints of all others together (docs/libfabric.md).
 const RXD_PACKETS: u32 = 96;
@@ -230,8 +229,8 @@ fn program(
     })
 }
 
-/// The window of ofi_rxd, where a job of many ranks names that provider and the user has not said it: with its default they
-/// have more packets under way than a queue of libfabric's udp takes, which then loses some.
+/// The window of ofi_rxd, where a job names that provider and the user has not said it: with its default many
+/// ranks have more packets under way than a queue of libfabric's udp takes, which then loses some.
 fn rxd_window(given: &[(OsString, OsString)], environment: &Environment, size: u32) -> Option<String> {
     let last_given =
         |name: &str| given.iter().rfind(|(given, _)| given == name).map(|(_, value)| value.to_str());
@@ -240,7 +239,7 @@ fn rxd_window(given: &[(OsString, OsString)], environment: &Environment, size: u
     if !(is_rxd("RMA_PROVIDER") || is_rxd("FI_PROVIDER")) || value(RXD_WINDOW).is_some() {
         return None;
     }
-    Some((RXD_PACKETS / size.max(1)).clamp(1, RXD_WINDOW_MAX).to_string())
+    Some((RXD_PACKETS / size.max(1)).max(1).to_string())
 }
 
 /// Whether the user has said how windows are locked, in the environment or a file of settings. Else jobs that go on

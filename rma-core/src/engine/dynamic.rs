@@ -57,8 +57,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_attach.
     ///
     /// # Safety
-    /// Until the region is detached or the window freed without an error, or the engine gone: `base` stays valid for `len` bytes of reads and
-    /// writes, and is accessed otherwise only as shared memory that others may change.
+    /// Until the region is detached or the window freed without an error, or the engine gone: `base` stays valid for `len`
+    /// bytes of reads and writes, and is accessed otherwise only as shared memory that others may change.
     ///
     /// # Errors
     /// When the window is not dynamic, the region overlaps one that is attached, or it cannot be.

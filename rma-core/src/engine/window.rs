@@ -50,8 +50,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_create.
     ///
     /// # Safety
-    /// Until the window is freed without an error, or the engine gone: `base` stays valid for `len` bytes of reads and writes, and is
-    /// accessed otherwise only as shared memory that others may change (no `&mut`, no `&` to it that
+    /// Until the window is freed without an error, or the engine gone: `base` stays valid for `len` bytes of reads and
+    /// writes, and is accessed otherwise only as shared memory that others may change (no `&mut`, no `&` to it that
     /// lives across a call).
     ///
     /// # Errors

@@ -162,6 +162,25 @@ fn words_and_packets_are_one_barrier() {
     }
 }
 
+/// A rank hears its words, and tells: its neighbours, `near` ranks in a row, by words, the others by packets.
+fn hear_and_tell(
+    ranks: &mut [Dissemination<0>],
+    at: usize,
+    near: u32,
+    words: &mut [[u64; 5]],
+    wire: &mut Vec<Round<0>>,
+) {
+    ranks[at].hear(|round| words[at][usize::from(round)]);
+    while let Some(round) = ranks[at].poll_send() {
+        if at as u32 / near == round.to.0 / near {
+            words[round.to.index()][usize::from(round.round)] = ranks[at].told_of(round.round);
+        } else {
+            wire.push(round);
+        }
+        ranks[at].on_sent(round.sequence);
+    }
+}
+
 /// Some come for a fence and some to free the window, told by words and by packets, with sequences ahead of that: all know it
 /// when the sequence is complete, and nobody sees it where all have come for one thing.
 #[test]
@@ -192,15 +211,7 @@ fn who_has_come_for_something_else_is_known_to_all() {
                 // A fence that waits for nobody is behind it.
                 ranks[at].start(Purposes::FENCE, []);
             }
-            ranks[at].hear(|round| words[at][usize::from(round)]);
-            while let Some(round) = ranks[at].poll_send() {
-                if at as u32 / near == round.to.0 / near {
-                    words[round.to.index()][usize::from(round.round)] = ranks[at].told_of(round.round);
-                } else {
-                    wire.push(round);
-                }
-                ranks[at].on_sent(round.sequence);
-            }
+            hear_and_tell(&mut ranks, at, near, &mut words, &mut wire);
             if !wire.is_empty() && chance(2) == 0 {
                 let round = wire.swap_remove(chance(wire.len() as u64) as usize);
                 let to = &mut ranks[round.to.index()];
@@ -287,15 +298,7 @@ fn all_come_to_an_end_when_a_rank_is_lost_to_one() {
             if chance(if at == slow { 40 } else { 2 }) == 0 {
                 began[at] += u32::from(ranks[at].start(Purposes::FENCE, []).is_some());
             }
-            ranks[at].hear(|round| words[at][usize::from(round)]);
-            while let Some(round) = ranks[at].poll_send() {
-                if at as u32 / near == round.to.0 / near {
-                    words[round.to.index()][usize::from(round.round)] = ranks[at].told_of(round.round);
-                } else {
-                    wire.push(round);
-                }
-                ranks[at].on_sent(round.sequence);
-            }
+            hear_and_tell(&mut ranks, at, near, &mut words, &mut wire);
             if !wire.is_empty() && chance(2) == 0 {
                 let round = wire.swap_remove(chance(wire.len() as u64) as usize);
                 if round.to.index() != loser {
