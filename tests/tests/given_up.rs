@@ -90,18 +90,35 @@ fn results_that_come_late_are_written_nowhere() {
     assert!(result.iter().all(|&byte| byte == OWN), "a result was written to memory that was given back");
 }
 
+/// Rank 1, which lives, is lost to rank 0.
+fn lose_a_rank(world: &mut World<SimEndpoint, SimBootstrap>, window: WindowId) {
+    world.lock(0, window, 1, Shared).unwrap();
+    world.put(0, window, 1, 0, &[0; 8]).unwrap();
+    world.flush(0, window, 1).unwrap();
+    let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
+    let unlocked = world.unlock(0, window, 1);
+    let failed = posted.and(unlocked).unwrap_err();
+    assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
+}
+
+/// Rank 1 is lost, and is told that it is.
+fn say_who_is_lost(ended: &[Result<(), RmaError>]) {
+    for (rank, ended) in ended.iter().enumerate() {
+        match ended {
+            Err(RmaError::Invalid { rule: Rule::AllRanksOrNone, .. }) if rank == 1 => {}
+            Err(RmaError::Peer { target: Rank(1), .. }) if rank != 1 => {}
+            _ => panic!("{rank}: {ended:?}"),
+        }
+    }
+}
+
 /// Every rank frees the window, after operations of rank 0 to rank 1, which lives, were given up: what was sent may come to the
-/// memory yet, so no other rank gives it back; and none waits for rank 0.
+/// memory yet, so no other rank gives it back; and none waits for rank 0. All learn who is lost.
 fn nobody_else_frees(world: &mut World<SimEndpoint, SimBootstrap>, window: WindowId) {
     let started = |engine: &mut Engine<_, _>| engine.start_free(window).unwrap();
     let frees = (0..).zip(world.engines.iter_mut().map(started)).collect();
-    let ended = world.wait_each(frees);
-    assert!(matches!(ended[0], Err(RmaError::Peer { target: Rank(1), .. })), "{:?}", ended[0]);
-    for (rank, ended) in ended.iter().enumerate().skip(1) {
-        assert!(
-            matches!(ended, Err(RmaError::Invalid { rule: Rule::AllRanksOrNone, .. })),
-            "{rank}: {ended:?}"
-        );
+    say_who_is_lost(&world.wait_each(frees));
+    for rank in 1..world.engines.len() {
         assert!(world.engines[rank].window_memory(window).is_some(), "rank {rank} has freed the window");
     }
 }
@@ -110,13 +127,7 @@ fn nobody_else_frees(world: &mut World<SimEndpoint, SimBootstrap>, window: Windo
 fn memory_that_may_still_be_written_to_is_not_given_back() {
     for ranks in [2, 3, 7] {
         let (mut world, window) = with_a_promise_that_is_not_kept(ranks);
-        world.lock(0, window, 1, Shared).unwrap();
-        world.put(0, window, 1, 0, &[0; 8]).unwrap();
-        world.flush(0, window, 1).unwrap();
-        let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
-        let unlocked = world.unlock(0, window, 1);
-        let failed = posted.and(unlocked).unwrap_err();
-        assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
+        lose_a_rank(&mut world, window);
         nobody_else_frees(&mut world, window);
     }
 }
@@ -135,5 +146,44 @@ fn a_fence_that_fails_at_one_rank_only_leaves_nobody_waiting() {
         assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
         assert!(ended[1..].iter().all(Result::is_ok), "{ended:?}");
         nobody_else_frees(&mut world, window);
+    }
+}
+
+/// Rank 0 frees the window while the others are in a fence, to which it does not come any more: none waits for it, and all say who is
+/// lost.
+#[test]
+fn a_fence_that_one_rank_does_not_come_to_names_who_is_lost_to_it() {
+    for ranks in [2, 3, 7] {
+        let (mut world, window) = with_a_promise_that_is_not_kept(ranks);
+        lose_a_rank(&mut world, window);
+        let calls = (0..).zip(&mut world.engines).map(|(rank, engine)| match rank {
+            0 => (rank, engine.start_free(window).unwrap()),
+            _ => (rank, engine.start_fence(window, FenceAssert::default()).unwrap()),
+        });
+        let calls = calls.collect();
+        say_who_is_lost(&world.wait_each(calls));
+    }
+}
+
+/// What rank 2 has kept for a fence which the others do not pass is given up: its buffers are the program's again.
+#[test]
+fn what_is_kept_for_such_a_fence_is_given_back() {
+    for ranks in [3, 7] {
+        let (mut world, window) = with_a_promise_that_is_not_kept(ranks);
+        lose_a_rank(&mut world, window);
+        let opened =
+            world.engines[2].start_fence(window, FenceAssert { no_precede: true, ..FenceAssert::default() });
+        assert!(world.engines[2].poll(&mut opened.unwrap()).is_ready());
+        let source = vec![3; LEN];
+        world.put(2, window, 1, 0, &source).unwrap();
+        assert!(!world.engines[2].is_locally_complete(window), "it is not kept");
+        let free = world.engines[0].start_free(window).unwrap();
+        world.wait_each(vec![(0, free)])[0].clone().unwrap_err();
+        let closed = world.engines[2].start_fence(window, FenceAssert::default()).unwrap();
+        let ended = world.wait_each(vec![(2, closed)]);
+        assert!(matches!(ended[0], Err(RmaError::Peer { .. })), "{ended:?}");
+        assert!(world.engines[2].is_locally_complete(window), "the put keeps its buffer");
+        world.settle();
+        assert_eq!(world.word(1, window, 0), 0, "the put has left");
     }
 }

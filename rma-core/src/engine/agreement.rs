@@ -1,10 +1,12 @@
 //! What all ranks say when a window is made, by one reduction, and what each does with what was said.
 
+use crate::bootstrap::Bootstrap;
 use crate::epoch::Dissemination;
-use crate::error::{Call, ErrorClass, RmaError, Rule};
+use crate::error::{Call, ErrorClass, FabricCode, RmaError, Rule};
 use crate::info::{Flavor, LockProtocol};
 use crate::path::Paths;
-use crate::progress::REDUCE_VALUES;
+use crate::progress::{Failure, Process, REDUCE_VALUES};
+use crate::provider::Endpoint;
 use crate::window::{Line, Window, Words, PROXIES};
 
 /// What this rank brings to the agreement, and the index of each number's complement: equal everywhere
@@ -70,18 +72,32 @@ pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Res
     Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls })
 }
 
-/// Ranks met in the barrier of a window, some in a fence and some to free it, or one to which a rank is lost; all of them say so,
-/// of this call and of all that would be such barriers later.
-#[cold]
-pub(super) fn mixed(call: Call, barrier: &Dissemination<0>) -> RmaError {
-    if barrier.have_lost() {
-        let what = "another rank cannot reach a rank any more, and what it has sent may still come, so the window is not freed, \
-                    and its memory stays the job's";
-        return RmaError::Invalid { call, class: ErrorClass::Other, what, rule: Rule::AllRanksOrNone };
+/// The reason in errors about a rank that is lost to another one only, as far as is known here.
+const LOST_TO_ANOTHER: FabricCode = FabricCode {
+    code: 0,
+    text: "another rank has lost it, whose operations may still come, so the window's memory stays the job's",
+};
+
+impl<E: Endpoint, B: Bootstrap> Process<E, B> {
+    /// A window's barrier is broken: ranks met in it, some in a fence and some to free the window, or a rank is lost to somebody. All
+    /// of them say so, of this call and of all that would be such barriers later.
+    #[cold]
+    pub(super) fn broken(&self, call: Call, barrier: &Dissemination<0>) -> RmaError {
+        let Some(target) = barrier.lost() else {
+            let what = "some ranks are in a fence of the window where others free it, so it is not freed, and its memory \
+                        stays the job's; make the same calls in the same order at every rank";
+            return RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls };
+        };
+        if let Some(failure @ Failure::Peer(..)) = &self.failure {
+            return failure.report(call);
+        }
+        if target == self.rank {
+            let what = "another rank cannot reach this one any more, and what it has sent may still come, so the window's \
+                        memory stays the job's";
+            return RmaError::Invalid { call, class: ErrorClass::Other, what, rule: Rule::AllRanksOrNone };
+        }
+        RmaError::Peer { call, target, code: LOST_TO_ANOTHER }
     }
-    let what = "some ranks are in a fence of the window where others free it, so it is not freed, and its memory stays the \
-                job's; make the same calls in the same order at every rank";
-    RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls }
 }
 
 pub(super) fn creation_values<R>(w: &Window<R>) -> [u64; REDUCE_VALUES] {

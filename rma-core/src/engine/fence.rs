@@ -2,7 +2,6 @@
 
 use core::task::Poll;
 
-use super::agreement::mixed;
 use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
@@ -160,7 +159,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         self.process.advance_barrier(w);
-        if w.barrier.is_mixed() {
+        if w.barrier.is_broken() {
             return self.leave_barrier(sync);
         }
         if !w.barrier.is_complete(sequence) {
@@ -186,17 +185,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// The fence fails when a rank has died, perhaps before it has begun its barrier, and the caller may leave out those that
-    /// follow: no later call on the window is a barrier. So it is where ranks met in the barrier that had come to free the window:
-    /// who would come to another one?
+    /// follow: no later call on the window is a barrier. So it is where ranks met in the barrier that had come to free the window,
+    /// or one is lost to somebody: who would come to another one?
     #[cold]
     fn leave_barrier(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
-        if let Some(w) = self.windows.get_mut(sync.window).filter(|w| w.barrier.is_mixed()) {
+        if let Some(w) = self.windows.get_mut(sync.window).filter(|w| w.barrier.is_broken()) {
             (w.fence_sequence, w.fence_active, w.has_ordered) = (None, false, false);
-            if w.barrier.have_lost() {
+            if w.barrier.lost().is_some() {
                 self.process.give_up_kept(w);
             }
             let _ = w.transition(|state| state.on_fence_barrier());
-            return Poll::Ready(Err(sync.error.take().unwrap_or_else(|| mixed(sync.call, &w.barrier))));
+            let error = sync.error.take().unwrap_or_else(|| self.process.broken(sync.call, &w.barrier));
+            return Poll::Ready(Err(error));
         }
         let failed = self.process.failure(sync.call);
         if let (Poll::Ready(_), Some(w)) = (&failed, self.windows.get_mut(sync.window)) {

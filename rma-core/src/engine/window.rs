@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::task::Poll;
 
-use super::agreement::{agree, all_came_for_one, come_for, creation_values, mixed, FAILED};
+use super::agreement::{agree, all_came_for_one, come_for, creation_values, FAILED};
 use super::pscw::Opening;
 use super::{epoch_error, Engine, Stage, SyncCall, EXPOSED};
 use crate::bootstrap::Bootstrap;
@@ -350,10 +350,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sync.stage = Stage::Free { sequence: Some(sequence) };
         self.process.advance_barrier(w);
         // What was given back last on behalf of others may still be on its way.
-        if w.barrier.is_mixed() {
-            return self.free_alone(sync);
-        }
-        if !w.barrier.is_complete(sequence) || w.words.as_ref().is_some_and(|words| !words.is_idle()) {
+        if w.barrier.is_broken()
+            || !w.barrier.is_complete(sequence)
+            || w.words.as_ref().is_some_and(|words| !words.is_idle())
+        {
             return self.free_alone(sync);
         }
         // An operation that was kept for a fence which failed.
@@ -395,22 +395,20 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             if !self.process.free_lost_targets(w, code) {
                 return Poll::Pending;
             }
-            if self.process.has_doubts() {
-                self.process.tell_of_doubt(w);
-            }
+            self.process.tell_of_doubt(w);
         }
         self.remove_window(sync.window);
         self.process.failure(sync.call)
     }
 
-    /// Leaves the window as it is where ranks met in its barrier that had come for a fence, or had lost a rank: they may access its
-    /// memory, or what they have sent may, and nobody knows who will come to another barrier.
+    /// Leaves the window as it is where ranks met in its barrier that had come for a fence, or a rank is lost to one: they may
+    /// access its memory, or what they have sent may, and nobody knows who will come to another barrier.
     #[cold]
     fn refuse_free(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
-        match self.windows.get_mut(sync.window).filter(|w| w.barrier.is_mixed()) {
+        match self.windows.get_mut(sync.window).filter(|w| w.barrier.is_broken()) {
             Some(w) => {
                 w.is_closing = false;
-                Poll::Ready(Err(mixed(sync.call, &w.barrier)))
+                Poll::Ready(Err(self.process.broken(sync.call, &w.barrier)))
             }
             None => Poll::Pending,
         }

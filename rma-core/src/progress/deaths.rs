@@ -259,12 +259,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Tells the partners of a window's barrier, as far as they can be told now, that a rank is lost to this one, which
-    /// frees the window alone: nobody gives its memory back then, nor waits for this rank.
+    /// frees the window alone, or to one that has said so: nobody gives its memory back then, nor waits for this rank.
     pub(crate) fn tell_of_doubt(&mut self, w: &mut Window<E::Region>) {
-        w.barrier.lose();
-        while let Some(round) = w.barrier.poll_send() {
-            self.tell_round(w, &round);
-            w.barrier.on_sent(round.sequence);
+        let first = self.failure.as_ref().and_then(Failure::peer);
+        if let Some((rank, _)) = first.filter(|_| self.has_doubts()) {
+            w.barrier.lose(rank);
+        }
+        while w.barrier.lost().is_some() && w.barrier.is_running() {
+            self.advance_barrier(w);
+            w.barrier.on_partner_told();
         }
     }
 

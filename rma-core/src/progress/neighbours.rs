@@ -86,7 +86,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Tells the partner of a round by its word, if it is a neighbour, else by a packet.
-    pub(super) fn tell_round(&mut self, w: &mut Window<E::Region>, round: &Round<0>) -> bool {
+    fn tell_round(&mut self, w: &mut Window<E::Region>, round: &Round<0>) -> bool {
         // Only requests stay behind puts.
         let follows_puts = w.fence_begun == Some(round.sequence);
         let class = if follows_puts { SendClass::Request } else { SendClass::Reply };

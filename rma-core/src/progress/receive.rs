@@ -11,7 +11,9 @@ use crate::ids::{PeerAddr, Tag};
 use crate::provider::{Completion, Endpoint, ReceivedPacket};
 use crate::table::Sync;
 use crate::window::Window;
-use crate::wire::{decode_data, is_data, BatchFlags, Header, PacketKind, PostFlags, Reader, WireError};
+use crate::wire::{
+    decode_data, is_data, BatchFlags, Header, PacketKind, PostFlags, Purposes, Reader, WireError,
+};
 
 /// Rounds of cleanup and issue in one call, while there is something to do.
 const ROUNDS_MAX: usize = 4;
@@ -70,9 +72,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.settle_revokes(w);
         self.advance_pscw(w);
         self.advance_barrier(w);
-        if w.fence_sequence.is_some_and(|sequence| w.barrier.is_complete(sequence)) {
+        if let Some(sequence) = w.fence_sequence {
+            self.settle_fence(w, sequence);
+        }
+    }
+
+    /// What is kept for a fence goes, or is given up, when its barrier is over.
+    #[inline(never)]
+    fn settle_fence(&mut self, w: &mut Window<E::Region>, sequence: u32) {
+        let is_lost = w.barrier.lost().is_some();
+        if is_lost || w.barrier.is_complete(sequence) {
             w.fence_sequence = None;
-            if w.barrier.have_lost() {
+            if is_lost {
                 self.give_up_kept(w);
             }
             // Not a fence epoch any more when NOSUCCEED or another epoch came meanwhile.
@@ -316,7 +327,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         let Some(w) = windows.get_mut(header.window) else {
             // The notice was faster, and with it the epoch and the window are over.
-            if is_answer_to_query(&header) && windows.has_had(header.window) {
+            let is_late = is_answer_to_query(&header) || tells_of_loss(&header);
+            if is_late && windows.has_had(header.window) {
                 return Ok(());
             }
             self.answer_gone(&header);
@@ -374,6 +386,11 @@ fn is_mere_complete(header: &Header) -> bool {
 /// Whether it answers a question for a post, which nobody waits for where the notice has come meanwhile.
 fn is_answer_to_query(header: &Header) -> bool {
     header.kind == PacketKind::Post && PostFlags(header.flags).has(PostFlags::ANSWER)
+}
+
+/// Whether it says that a rank is lost, which those may say last that had come to free the window as well.
+fn tells_of_loss(header: &Header) -> bool {
+    header.kind == PacketKind::Barrier && Purposes::from_bits(header.flags.into()).have_lost()
 }
 
 /// What the data of a put stand for, if that is what the bytes are.

@@ -13,7 +13,7 @@ impl Purposes {
     /// To free the window.
     pub const FREE: Self = Self(2);
 
-    /// To say that a rank is lost to this one, which waits for nobody.
+    /// For nothing any more: a rank is lost, and which one takes the place of the sequence.
     pub const LOST: Self = Self(4);
 
     /// All that there are.
@@ -41,12 +41,12 @@ impl Purposes {
         self.0 |= other.0;
     }
 
-    /// Whether they have come for different things, or one to say that a rank is lost.
+    /// Whether they have come for different things.
     pub(crate) fn are_different(self) -> bool {
-        self.0 > Self::FREE.0
+        self.0 == Self::FENCE.0 | Self::FREE.0
     }
 
-    /// Whether a rank is lost to one of them.
+    /// Whether a rank is lost to somebody.
     pub(crate) fn have_lost(self) -> bool {
         self.0 & Self::LOST.0 != 0
     }

@@ -13,16 +13,18 @@ use crate::wire::Purposes;
 const IN_FLIGHT_MAX: u32 = 2;
 
 /// A rank may hear of sequences up to this far ahead of the last that it completed: a peer can have
-/// completed no sequence that this rank has not started, and starts at most `IN_FLIGHT_MAX` beyond, and one more where a
-/// rank is lost to it.
-const SLOTS: usize = (2 * IN_FLIGHT_MAX as usize + 1).next_power_of_two();
+/// completed no sequence that this rank has not started, and starts at most `IN_FLIGHT_MAX` beyond.
+const SLOTS: usize = 2 * IN_FLIGHT_MAX as usize;
+
+/// What a word says besides purposes: how often was told, or which rank is lost.
+const COUNT: u64 = u64::MAX >> (64 - Purposes::SHIFT);
 
 /// A packet to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Round<const K: usize> {
     /// To whom.
     pub to: Rank,
-    /// Which sequence.
+    /// Which sequence; the rank that is lost, where [`Purposes::LOST`] says that.
     pub sequence: u32,
     /// Which round of it.
     pub round: u16,
@@ -40,6 +42,21 @@ struct Sequence<const K: usize> {
     purposes: Purposes,
 }
 
+/// Whether this rank begins sequences, and if not, why.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    None,
+    /// A call of its own has failed.
+    Left,
+    /// Ranks met in one sequence that had come for different things, and all know it.
+    Mixed,
+    /// A rank is lost to somebody: so many partners were told here. That is what runs until all are, and nobody is waited for.
+    Lost {
+        rank: Rank,
+        told: u16,
+    },
+}
+
 /// The state of one rank; its size does not depend on the number of ranks.
 ///
 /// Implements: seed: PROC_SYNC.
@@ -48,13 +65,7 @@ pub struct Dissemination<const K: usize> {
     rank: u32,
     size: u32,
     rounds: u16,
-    /// No sequence is begun here any more.
-    is_left: bool,
-    /// It was said here that a rank is lost, and it was said or heard.
-    has_said_so: bool,
-    knows_of_loss: bool,
-    /// What ranks have come for that met in one sequence for different things, and all know it.
-    mixed: Purposes,
+    ending: Ending,
     /// How many sequences were started, and how many of them are complete. Packets name a sequence by the lower half.
     started: u64,
     completed: u64,
@@ -74,10 +85,7 @@ impl<const K: usize> Dissemination<K> {
             rank: rank.0,
             size,
             rounds,
-            is_left: false,
-            has_said_so: false,
-            knows_of_loss: false,
-            mixed: Purposes::NONE,
+            ending: Ending::None,
             started: 0,
             completed: 0,
             slots: [Self::EMPTY; SLOTS],
@@ -87,9 +95,9 @@ impl<const K: usize> Dissemination<K> {
     }
 
     /// Begins the next sequence with this rank's numbers, and names it; `None` while too many run, and for ever when this
-    /// rank has left, or ranks have met that came for different things.
+    /// rank has left, ranks have met that came for different things, or one is lost.
     pub fn start(&mut self, purpose: Purposes, values: [u64; K]) -> Option<u32> {
-        if self.running() >= IN_FLIGHT_MAX || self.is_left || self.is_mixed() {
+        if self.running() >= IN_FLIGHT_MAX || !matches!(self.ending, Ending::None) {
             return None;
         }
         self.started += 1;
@@ -109,21 +117,32 @@ impl<const K: usize> Dissemination<K> {
     /// A call has failed because a rank died, and nobody knows whether this rank still begins as many as the others: what
     /// they tell of one call must not be taken for news of another. What has begun goes on; this rank begins no more.
     pub fn leave(&mut self) {
-        self.is_left = true;
+        if matches!(self.ending, Ending::None) {
+            self.ending = Ending::Left;
+        }
     }
 
-    /// A rank is lost to this one, which says so in what runs and in one sequence more, without waiting for anybody: of what runs
-    /// it may have told some before. Who hears of it does the same, so all come to an end, and know why.
+    /// A rank is lost to this one, or to one that says so. Nothing that runs here comes to its end, and the partners of all rounds
+    /// are told, who tell theirs: so everybody who waits in a barrier ends it, and knows why.
     #[cold]
     #[inline(never)]
-    pub fn lose(&mut self) {
-        if core::mem::replace(&mut self.has_said_so, true) {
-            return;
+    pub fn lose(&mut self, rank: Rank) {
+        if self.lost().is_none() {
+            self.ending = Ending::Lost { rank, told: 0 };
+            (self.started, self.held) = (self.completed + u64::from(self.rounds != 0), None);
         }
-        for sequence in self.completed + 1..=self.started + 1 {
-            self.slots[sequence as usize % SLOTS].purposes.join(Purposes::LOST);
+    }
+
+    /// The partner that is to be told of a loss next has been told, or cannot be: it is another one's turn.
+    #[cold]
+    #[inline(never)]
+    pub fn on_partner_told(&mut self) {
+        if let Ending::Lost { told, .. } = &mut self.ending {
+            *told = told.saturating_add(1);
+            if *told >= self.rounds {
+                self.started = self.completed;
+            }
         }
-        (self.started, self.held, self.is_left, self.knows_of_loss) = (self.started + 1, None, true, true);
     }
 
     /// Rounds of the sequence are held back no longer.
@@ -133,6 +152,9 @@ impl<const K: usize> Dissemination<K> {
 
     /// A round's packet arrived. `false`: it cannot belong to this job's sequences.
     pub fn on_round(&mut self, sequence: u32, round: u16, purposes: Purposes, values: [u64; K]) -> bool {
+        if purposes.have_lost() || self.lost().is_some() {
+            return !purposes.have_lost() || self.on_loss(sequence.into());
+        }
         let ahead = sequence.wrapping_sub(self.completed as u32);
         let valid = (1..=SLOTS as u32).contains(&ahead) && round < self.rounds;
         let bit = 1u32.checked_shl(round.into()).unwrap_or(0);
@@ -145,14 +167,28 @@ impl<const K: usize> Dissemination<K> {
         true
     }
 
+    /// Somebody tells that a rank is lost; `false`: there is no such rank.
+    #[cold]
+    #[inline(never)]
+    fn on_loss(&mut self, rank: u64) -> bool {
+        let is_rank = rank < u64::from(self.size);
+        if is_rank {
+            self.lose(Rank(rank as u32));
+        }
+        is_rank
+    }
+
     /// Takes in what partners have written down: `told(round)` says how often the one below has told of the round, which is the
     /// sequence that it has come to, unless it tells by packets. Then it is one that is over, and stays so, also when sequences
     /// have the same lower halves again. Nothing is asked of those that are not started. Returns how much was news.
     ///
     /// What the word says of purposes is of the sequence that the partner has come to. Who has come to a later one has heard that
-    /// all of whom it would tell have gone on behind this one: they had come for a fence. Or it waits for nobody, and says so.
+    /// all of whom it would tell have gone on behind this one: they had come for a fence.
     #[inline]
     pub fn hear(&mut self, told: impl Fn(u16) -> u64) -> usize {
+        if self.lost().is_some() {
+            return 0;
+        }
         let (mut news, mut ahead) = (0, 1);
         while ahead <= self.running() {
             let sequence = self.completed + u64::from(ahead);
@@ -164,13 +200,15 @@ impl<const K: usize> Dissemination<K> {
                 continue;
             }
             let word = told(round);
-            let beyond =
-                (word & (u64::MAX >> (64 - Purposes::SHIFT))).wrapping_add(early).wrapping_sub(sequence);
+            if Purposes::from_bits(word >> Purposes::SHIFT).have_lost() && self.on_loss(word & COUNT) {
+                return news + 1;
+            }
+            let beyond = (word & COUNT).wrapping_add(early).wrapping_sub(sequence);
             if beyond >= SLOTS as u64 {
                 continue;
             }
             let said = Purposes::from_bits(word >> Purposes::SHIFT);
-            let purposes = if beyond == 0 || said.have_lost() { said } else { Purposes::FENCE };
+            let purposes = if beyond == 0 { said } else { Purposes::FENCE };
             if self.on_round(sequence as u32, round, purposes, [0; K]) {
                 (news, ahead) = (news + 1, 1);
             }
@@ -180,41 +218,59 @@ impl<const K: usize> Dissemination<K> {
 
     /// The next packet to send, if any; it is offered again until [`Dissemination::on_sent`].
     pub fn poll_send(&self) -> Option<Round<K>> {
+        if !self.is_running() {
+            return None;
+        }
+        if let Ending::Lost { rank, told } = self.ending {
+            return Some(self.loss(rank, told));
+        }
         (1..=self.running()).find_map(|ahead| {
             let sequence = (self.completed as u32).wrapping_add(ahead);
             let slot = &self.slots[sequence as usize % SLOTS];
             let is_held = self.held == Some(sequence);
             let has_heard = |round: u16| slot.arrived & (1 << round) != 0;
-            let goes_on = || has_heard(slot.sent - 1) && !is_held || slot.purposes.have_lost();
-            let ready = slot.sent < self.rounds && (slot.sent == 0 || goes_on());
+            let ready = slot.sent < self.rounds && (slot.sent == 0 || has_heard(slot.sent - 1) && !is_held);
             ready.then(|| {
-                let distance = 1u64 << slot.sent;
-                let to = ((u64::from(self.rank) + distance) % u64::from(self.size)) as u32;
                 let Sequence { values, purposes, .. } = *slot;
-                Round { to: Rank(to), sequence, round: slot.sent, values, purposes }
+                Round { to: self.partner(slot.sent), sequence, round: slot.sent, values, purposes }
             })
         })
+    }
+
+    /// What tells the partner of a round that a rank is lost.
+    #[cold]
+    #[inline(never)]
+    fn loss(&self, Rank(sequence): Rank, round: u16) -> Round<K> {
+        Round { to: self.partner(round), sequence, round, values: [0; K], purposes: Purposes::LOST }
+    }
+
+    /// Who is told of the round.
+    fn partner(&self, round: u16) -> Rank {
+        let to = (u64::from(self.rank) + (1 << round)) % u64::from(self.size);
+        Rank(to as u32)
     }
 
     /// How often the partner of a round has been told of it when the round that is offered now is told, too: what its word
     /// says then, where nothing of the round was ever a packet.
     pub fn told_of(&self, round: u16) -> u64 {
+        if let Ending::Lost { rank, .. } = self.ending {
+            return u64::from(rank.0) | Purposes::LOST.above_count();
+        }
         let told = |ahead: &u32| {
             let sequence = (self.completed as u32).wrapping_add(*ahead);
             self.slots[sequence as usize % SLOTS].sent > round
         };
         let count = self.completed + (1..=self.running()).filter(told).count() as u64 + 1;
-        // Of the sequence that the word says then, whichever was offered. It is one that not all may have come to where rounds
-        // of a later one go out before they have.
-        let mut purposes = self.slots[count as usize % SLOTS].purposes;
-        if self.knows_of_loss {
-            purposes.join(Purposes::LOST);
-        }
+        // Of the sequence that the word says then, whichever was offered.
+        let purposes = self.slots[count as usize % SLOTS].purposes;
         count | purposes.above_count()
     }
 
     /// The packet of this sequence that was offered is sent.
     pub fn on_sent(&mut self, sequence: u32) {
+        if self.lost().is_some() {
+            return self.on_partner_told();
+        }
         self.slots[sequence as usize % SLOTS].sent += 1;
         self.advance();
     }
@@ -223,7 +279,7 @@ impl<const K: usize> Dissemination<K> {
     pub fn awaited(&self) -> Option<Rank> {
         let next = &self.slots[(self.completed + 1) as usize % SLOTS];
         let round = next.arrived.trailing_ones();
-        let is_awaited = self.is_running() && round < u32::from(self.rounds);
+        let is_awaited = self.is_running() && !self.is_broken() && round < u32::from(self.rounds);
         is_awaited.then(|| {
             let behind = (1u64 << round) % u64::from(self.size);
             let from = u64::from(self.rank) + u64::from(self.size) - behind;
@@ -236,16 +292,20 @@ impl<const K: usize> Dissemination<K> {
         (self.completed as u32).wrapping_sub(sequence) < u32::MAX / 2
     }
 
-    /// Whether ranks met in a sequence that had come for different things. All know it when that sequence is complete, and
-    /// none begins another one.
+    /// Whether no sequence will be complete at any rank any more. Ranks met in one that had come for different things: all
+    /// know it when that one is complete, and none begins another one. Or a rank is lost.
     #[inline]
-    pub fn is_mixed(&self) -> bool {
-        self.mixed != Purposes::NONE
+    pub fn is_broken(&self) -> bool {
+        matches!(self.ending, Ending::Mixed | Ending::Lost { .. })
     }
 
-    /// Whether they met there because a rank is lost to one.
-    pub fn have_lost(&self) -> bool {
-        self.mixed.have_lost()
+    /// The rank that is lost to somebody.
+    #[inline]
+    pub fn lost(&self) -> Option<Rank> {
+        match self.ending {
+            Ending::Lost { rank, .. } => Some(rank),
+            _ => None,
+        }
     }
 
     /// Sequences started and completed so far, modulo 2^32.
@@ -259,7 +319,8 @@ impl<const K: usize> Dissemination<K> {
         (self.started - self.completed) as u32
     }
 
-    /// Whether anything that was started is not complete.
+    /// Whether anything that was started is not complete, or partners are to be told of a loss.
+    #[inline]
     pub fn is_running(&self) -> bool {
         self.started != self.completed
     }
@@ -272,18 +333,8 @@ impl<const K: usize> Dissemination<K> {
     fn fold(&mut self, sequence: u32, purposes: Purposes, values: [u64; K]) {
         let slot = &mut self.slots[sequence as usize % SLOTS];
         slot.purposes.join(purposes);
-        self.knows_of_loss |= purposes.have_lost();
         for (kept, new) in slot.values.iter_mut().zip(values) {
             *kept = (*kept).max(new);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_mixed(&mut self, purposes: Purposes) {
-        self.mixed = purposes;
-        if purposes.have_lost() {
-            self.lose();
         }
     }
 
@@ -296,15 +347,14 @@ impl<const K: usize> Dissemination<K> {
                 return;
             }
             self.last = slot.values;
-            let purposes = slot.purposes;
+            if slot.purposes.are_different() {
+                self.ending = Ending::Mixed;
+            }
             *slot = Self::EMPTY;
             if Mutation::BarrierSlotReused.is_on() {
                 slot.arrived = all;
             }
             self.completed = next;
-            if purposes.are_different() {
-                self.end_mixed(purposes);
-            }
         }
     }
 }
