@@ -2,6 +2,7 @@
 
 use std::task::Poll;
 
+use rma_conformance::behaviour::deaths_late::is_mapped;
 use rma_conformance::{Driver, World};
 use rma_core::config::Config;
 use rma_core::dtype::Dtype;
@@ -14,8 +15,11 @@ use rma_core::op::ReduceOp;
 use rma_core::provider::NativeOps;
 use rma_sim::{FabricConfig, SimBootstrap, SimEndpoint, SimFabric};
 
-/// Bytes that the target has: several packets.
+/// Bytes of an operation: several packets.
 const LEN: usize = 1 << 18;
+
+/// Bytes that a target has: more than any allocator takes back without giving it to the system.
+const WINDOW: usize = 1 << 26;
 
 /// More polls than any call here takes.
 const POLLS: usize = 10_000;
@@ -37,7 +41,7 @@ impl Driver for Forgiving {
     }
 }
 
-/// Ranks whose puts and gets are native, with a window of which rank 1 has only so many bytes, though it was promised to be as
+/// Ranks whose puts and gets are native, with a window of which rank 1 has half the bytes, though it was promised to be as
 /// long as rank 0's: what the origin lets go then the fabric refuses.
 fn with_a_promise_that_is_not_kept(ranks: u32) -> (World<SimEndpoint, SimBootstrap>, WindowId) {
     let mut config = FabricConfig::unit(ranks);
@@ -49,8 +53,9 @@ fn with_a_promise_that_is_not_kept(ranks: u32) -> (World<SimEndpoint, SimBootstr
     });
     let mut world = World::new(engines.collect(), Forgiving(fabric.clone()));
     let options = WindowOptions { same_size: true, ..WindowOptions::DEFAULT };
-    let window = world
-        .make(|engine, rank| engine.start_allocate_with(if rank == 0 { 2 * LEN } else { LEN }, 1, &options));
+    let window = world.make(|engine, rank| {
+        engine.start_allocate_with(if rank == 0 { 2 * WINDOW } else { WINDOW }, 1, &options)
+    });
     (world, window)
 }
 
@@ -70,7 +75,7 @@ fn results_that_come_late_are_written_nowhere() {
     }
     let sent: u64 = world.counters(0).packets_sent.iter().sum();
     assert!(sent > 4, "no pieces are out: {sent} packets");
-    world.put(0, window, 1, LEN as u64, &[2; 8]).unwrap();
+    world.put(0, window, 1, WINDOW as u64, &[2; 8]).unwrap();
     let mut flush = world.engines[0].start_flush(window, Rank(1)).unwrap();
     let ended = (0..POLLS).find_map(|_| {
         world.step_alone(0);
@@ -95,7 +100,7 @@ fn lose_a_rank(world: &mut World<SimEndpoint, SimBootstrap>, window: WindowId) {
     world.lock(0, window, 1, Shared).unwrap();
     world.put(0, window, 1, 0, &[0; 8]).unwrap();
     world.flush(0, window, 1).unwrap();
-    let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
+    let posted = world.put(0, window, 1, WINDOW as u64, &[2; 8]);
     let unlocked = world.unlock(0, window, 1);
     let failed = posted.and(unlocked).unwrap_err();
     assert!(matches!(failed, RmaError::Peer { target: Rank(1), .. }), "{failed:?}");
@@ -117,9 +122,11 @@ fn say_who_is_lost(ended: &[Result<(), RmaError>]) {
 fn nobody_else_frees(world: &mut World<SimEndpoint, SimBootstrap>, window: WindowId) {
     let started = |engine: &mut Engine<_, _>| engine.start_free(window).unwrap();
     let frees = (0..).zip(world.engines.iter_mut().map(started)).collect();
+    let memory: Vec<_> = world.engines.iter().map(|engine| engine.window_memory(window).unwrap()).collect();
     say_who_is_lost(&world.wait_each(frees));
-    for rank in 1..world.engines.len() {
-        assert!(world.engines[rank].window_memory(window).is_some(), "rank {rank} has freed the window");
+    for (rank, (base, len)) in memory.into_iter().enumerate() {
+        assert!(world.engines[rank].window_memory(window).is_none(), "rank {rank} has not freed the window");
+        assert!(is_mapped(base.addr(), len), "rank {rank} has given the memory back");
     }
 }
 
@@ -138,7 +145,7 @@ fn a_fence_that_fails_at_one_rank_only_leaves_nobody_waiting() {
     for ranks in [2, 3, 7] {
         let (mut world, window) = with_a_promise_that_is_not_kept(ranks);
         world.fence(window, FenceAssert::default()).unwrap();
-        let posted = world.put(0, window, 1, LEN as u64, &[2; 8]);
+        let posted = world.put(0, window, 1, WINDOW as u64, &[2; 8]);
         let started = |engine: &mut Engine<_, _>| engine.start_fence(window, FenceAssert::default()).unwrap();
         let fences = (0..).zip(world.engines.iter_mut().map(started)).collect();
         let ended = world.wait_each(fences);
@@ -168,22 +175,26 @@ fn a_fence_that_one_rank_does_not_come_to_names_who_is_lost_to_it() {
 /// What rank 2 has kept for a fence which the others do not pass is given up: its buffers are the program's again.
 #[test]
 fn what_is_kept_for_such_a_fence_is_given_back() {
-    for ranks in [3, 7] {
+    for (ranks, target) in [(3, 1), (7, 3)] {
         let (mut world, window) = with_a_promise_that_is_not_kept(ranks);
         lose_a_rank(&mut world, window);
         let opened =
             world.engines[2].start_fence(window, FenceAssert { no_precede: true, ..FenceAssert::default() });
         assert!(world.engines[2].poll(&mut opened.unwrap()).is_ready());
         let source = vec![3; LEN];
-        world.put(2, window, 1, 0, &source).unwrap();
+        world.put(2, window, target, 0, &source).unwrap();
         assert!(!world.engines[2].is_locally_complete(window), "it is not kept");
         let free = world.engines[0].start_free(window).unwrap();
         world.wait_each(vec![(0, free)])[0].clone().unwrap_err();
         let closed = world.engines[2].start_fence(window, FenceAssert::default()).unwrap();
         let ended = world.wait_each(vec![(2, closed)]);
-        assert!(matches!(ended[0], Err(RmaError::Peer { .. })), "{ended:?}");
+        assert!(matches!(ended[0], Err(RmaError::Peer { target: Rank(1), .. })), "{ended:?}");
         assert!(world.engines[2].is_locally_complete(window), "the put keeps its buffer");
         world.settle();
-        assert_eq!(world.word(1, window, 0), 0, "the put has left");
+        assert_eq!(world.word(target, window, 0), 0, "the put has left");
+        let free = world.engines[2].start_free(window).unwrap();
+        let ended = world.wait_each(vec![(2, free)]);
+        assert!(matches!(ended[0], Err(RmaError::Peer { target: Rank(1), .. })), "{ended:?}");
+        assert!(world.engines[2].window_memory(window).is_none(), "it has not freed the window");
     }
 }

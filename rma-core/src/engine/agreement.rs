@@ -75,7 +75,7 @@ pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Res
 /// The reason in errors about a rank that is lost to another one only, as far as is known here.
 const LOST_TO_ANOTHER: FabricCode = FabricCode {
     code: 0,
-    text: "another rank has lost it, whose operations may still come, so the window's memory stays the job's",
+    text: "another rank has lost it, and what that one has sent may still come, so no memory of the window is given back",
 };
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -92,8 +92,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return failure.report(call);
         }
         if target == self.rank {
-            let what = "another rank cannot reach this one any more, and what it has sent may still come, so the window's \
-                        memory stays the job's";
+            let what = "another rank cannot reach this one any more, and what it has sent may still come, so no memory of \
+                        the window is given back";
             return RmaError::Invalid { call, class: ErrorClass::Other, what, rule: Rule::AllRanksOrNone };
         }
         RmaError::Peer { call, target, code: LOST_TO_ANOTHER }

@@ -10,7 +10,7 @@ use crate::ids::WindowId;
 use crate::info::Flavor;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::progress::Failure;
+use crate::progress::{Failure, LEFT};
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{Shortcut, Sync, TargetError};
@@ -159,7 +159,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
         };
         self.process.advance_barrier(w);
-        if w.barrier.is_broken() {
+        if w.barrier.is_mixed() {
             return self.leave_barrier(sync);
         }
         if !w.barrier.is_complete(sequence) {
@@ -195,7 +195,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 self.process.give_up_kept(w);
             }
             let _ = w.transition(|state| state.on_fence_barrier());
-            let error = sync.error.take().unwrap_or_else(|| self.process.broken(sync.call, &w.barrier));
+            // What says that others did not come says less than why.
+            let own = sync.error.take().filter(|error| !matches!(error, RmaError::Peer { code: LEFT, .. }));
+            let error = own.unwrap_or_else(|| self.process.broken(sync.call, &w.barrier));
             return Poll::Ready(Err(error));
         }
         let failed = self.process.failure(sync.call);

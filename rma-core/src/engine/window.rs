@@ -341,7 +341,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(sequence) => sequence,
             // This rank's own lock may still be on its way out.
             None if w.words.as_ref().is_some_and(|words| !words.is_idle()) => return self.free_alone(sync),
-            None if self.process.has_doubts() => return self.free_alone(sync),
+            None if self.process.doubt().is_some() => return self.free_alone(sync),
             None => match w.barrier.start(Purposes::FREE, []) {
                 Some(sequence) => sequence,
                 None => return self.free_alone(sync),
@@ -350,7 +350,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         sync.stage = Stage::Free { sequence: Some(sequence) };
         self.process.advance_barrier(w);
         // What was given back last on behalf of others may still be on its way.
-        if w.barrier.is_broken()
+        if w.barrier.is_mixed()
             || !w.barrier.is_complete(sequence)
             || w.words.as_ref().is_some_and(|words| !words.is_idle())
         {
@@ -358,7 +358,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         // An operation that was kept for a fence which failed.
         if let Some((_, code)) = self.process.failure.as_ref().and_then(Failure::peer) {
-            if !self.process.free_lost_targets(w, code) {
+            if !self.process.free_lost_targets(w, Some(code)) {
                 return Poll::Pending;
             }
         }
@@ -371,57 +371,58 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Ready(late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
     }
 
-    /// Frees the window without the others when one is lost that will never come to the barrier: as soon as
-    /// the fabric has given back what it still uses. Who asks for the window later gets an error.
+    /// Frees the window without the others when a rank is lost, to this one or to another, that will never come to the barrier: as
+    /// soon as the fabric has given back what it still uses. Who asks for the window later gets an error.
     #[cold]
     fn free_alone(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
+        let Some(w) = self.windows.get_mut(sync.window) else {
+            return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));
+        };
         let code = match &self.process.failure {
-            Some(Failure::Peer(_, code)) => *code,
+            Some(Failure::Peer(_, code)) => Some(*code),
             Some(_) => {
-                if let Some(w) = self.windows.get_mut(sync.window) {
-                    w.is_closing = false;
-                }
+                w.is_closing = false;
                 return self.process.failure(sync.call);
             }
-            None => return self.refuse_free(sync),
-        };
-        if let Some(w) = self.windows.get_mut(sync.window) {
-            if let Some(words) = &mut w.words {
-                words.lose(None);
-                if !words.is_idle() {
-                    return Poll::Pending;
-                }
+            None if w.barrier.lost().is_some() => None,
+            // Ranks met in the barrier that had come for a fence, and may access its memory: the window stays as it is.
+            None if w.barrier.is_mixed() => {
+                w.is_closing = false;
+                return Poll::Ready(Err(self.process.broken(sync.call, &w.barrier)));
             }
-            if !self.process.free_lost_targets(w, code) {
+            None => return Poll::Pending,
+        };
+        if let Some(words) = &mut w.words {
+            words.lose(None);
+            if !words.is_idle() {
                 return Poll::Pending;
             }
-            self.process.tell_of_doubt(w);
         }
+        if !self.process.free_lost_targets(w, code) {
+            return Poll::Pending;
+        }
+        if let Some(rank) = self.process.doubt() {
+            self.process.lose_barrier(w, rank);
+            self.process.tell_of_losses_of_barriers();
+        }
+        let error = match w.barrier.lost() {
+            Some(_) => Poll::Ready(Err(self.process.broken(sync.call, &w.barrier))),
+            None => self.process.failure(sync.call),
+        };
         self.remove_window(sync.window);
-        self.process.failure(sync.call)
-    }
-
-    /// Leaves the window as it is where ranks met in its barrier that had come for a fence, or a rank is lost to one: they may
-    /// access its memory, or what they have sent may, and nobody knows who will come to another barrier.
-    #[cold]
-    fn refuse_free(&mut self, sync: &SyncCall) -> Poll<Result<(), RmaError>> {
-        match self.windows.get_mut(sync.window).filter(|w| w.barrier.is_broken()) {
-            Some(w) => {
-                w.is_closing = false;
-                Poll::Ready(Err(self.process.broken(sync.call, &w.barrier)))
-            }
-            None => Poll::Pending,
-        }
+        error
     }
 
     /// Keeps a window, with room for what may have to wait for it.
     pub(super) fn insert_window(&mut self, mut w: Window<E::Region>) {
         w.near = self.process.makes_near(&w).then(Box::default);
         self.windows.insert(w);
-        let Process { held, config, size, .. } = &mut self.process;
+        let Process { held, flood, config, size, .. } = &mut self.process;
         // Settings are alike in a job as a rule: where they are not, the first data make it.
         let known = if config.put_data { config.peers } else { 0 };
-        held.make_room(self.windows.iter().count(), known.min(*size as usize));
+        let windows = self.windows.iter().count();
+        held.make_room(windows, known.min(*size as usize));
+        flood.make_room(windows);
     }
 
     /// Drops a window and keeps its elements for the next one.
@@ -429,17 +430,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.shortcut = Shortcut::NONE;
         if let Some(w) = self.windows.remove(window) {
             let w = *w;
+            let is_alone = self.process.failure.is_some() || w.barrier.lost().is_some();
             for owed in w.dynamic.into_iter().flat_map(|dynamic| dynamic.owed) {
                 self.process.replies.give(owed.index, owed.buffer);
             }
             if let Some(ghost) = self.process.ghost.as_mut().filter(|_| w.is_served) {
-                ghost.release(window, self.process.failure.is_some());
+                ghost.release(window, is_alone);
             }
             // Who frees it without the others may be told something by those who have not heard of the loss, and they
             // may still access its memory: a fabric in software goes on with what it has begun of a region that is closed.
-            match self.process.failure {
-                None => self.windows.drop_boards(),
-                Some(_) => self.process.kept.push(Remains::of(w.owned, w.words)),
+            match is_alone {
+                false => self.windows.drop_boards(),
+                true => self.process.kept.push(Remains::of(w.owned, w.words)),
             }
             self.process.operations.retire(w.operations);
             self.process.targets.retire(w.targets);

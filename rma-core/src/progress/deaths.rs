@@ -11,7 +11,6 @@ use crate::ids::{PeerAddr, Rank};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError};
-use crate::state::WindowState;
 use crate::table::TargetError;
 use crate::window::Window;
 use crate::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags, WireError};
@@ -24,7 +23,7 @@ pub(super) const WINDOW_GONE: FabricCode =
 const PROCESS_ENDED: FabricCode = FabricCode { code: 0, text: "its process has ended, as the launcher says" };
 
 /// The reason in errors about operations that were kept for a fence to which not all have come.
-const LEFT: FabricCode = FabricCode {
+pub(crate) const LEFT: FabricCode = FabricCode {
     code: 0,
     text: "the fence before was left by a rank which cannot reach another one any more",
 };
@@ -248,45 +247,19 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Notes that operations to a rank are given up. Unless its process has ended it may live, and what was sent may come to its
     /// memory yet; and the others need not hear that it is lost to this one.
-    pub(super) fn note_doubt(&mut self, code: FabricCode) {
-        self.is_in_doubt |= code != PROCESS_ENDED && code != WINDOW_GONE;
-    }
-
-    /// Whether a rank is lost to this one of which the others need not hear: it may live.
-    pub(crate) fn has_doubts(&self) -> bool {
-        let first = self.failure.as_ref().and_then(Failure::peer);
-        first.is_some_and(|(rank, _)| self.is_in_doubt || !self.losses.ended().any(|ended| ended == rank))
-    }
-
-    /// Tells the partners of a window's barrier, as far as they can be told now, that a rank is lost to this one, which
-    /// frees the window alone, or to one that has said so: nobody gives its memory back then, nor waits for this rank.
-    pub(crate) fn tell_of_doubt(&mut self, w: &mut Window<E::Region>) {
-        let first = self.failure.as_ref().and_then(Failure::peer);
-        if let Some((rank, _)) = first.filter(|_| self.has_doubts()) {
-            w.barrier.lose(rank);
-        }
-        while w.barrier.lost().is_some() && w.barrier.is_running() {
-            self.advance_barrier(w);
-            w.barrier.on_partner_told();
+    pub(super) fn note_doubt(&mut self, rank: Rank, code: FabricCode) {
+        if code != PROCESS_ENDED && code != WINDOW_GONE {
+            self.doubt.get_or_insert(rank);
         }
     }
 
-    /// Fails what is kept for a fence whose barrier has ended because a rank is lost to one: not all have come to it.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn give_up_kept(&mut self, w: &mut Window<E::Region>) {
-        let mut t = w.slots.next(&self.targets, NONE).filter(|_| w.state() == WindowState::FenceIssued);
-        while let Some(index) = t {
-            t = w.slots.next(&self.targets, index);
-            if !self.targets[index].is_dead() {
-                self.give_up_operations(w, index, TargetError::Peer(LEFT));
-            }
+    /// Frees the targets of a window whose operations come to nothing: with a reason, because a rank is lost to this one. `false`:
+    /// the fabric still has some of them.
+    pub(crate) fn free_lost_targets(&mut self, w: &mut Window<E::Region>, code: Option<FabricCode>) -> bool {
+        match code {
+            Some(code) => self.give_up_targets(w, code),
+            None => self.give_up_left(w),
         }
-    }
-
-    /// Frees the targets of a window whose operations come to nothing. `false`: the fabric still has some of them.
-    pub(crate) fn free_lost_targets(&mut self, w: &mut Window<E::Region>, code: FabricCode) -> bool {
-        self.give_up_targets(w, code);
         while let Some(t) = w.slots.next(&self.targets, NONE) {
             self.cleanup_ops_target(w, t);
             if self.sync_phase(t).is_some() {

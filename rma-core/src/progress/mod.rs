@@ -5,6 +5,7 @@ mod burst;
 mod cleanup;
 mod control;
 mod deaths;
+mod flood;
 mod held;
 mod issue;
 mod issue_layout;
@@ -35,6 +36,7 @@ mod words;
 
 pub(crate) use burst::DoneAtOnce;
 pub(crate) use control::NO_WINDOW;
+pub(crate) use deaths::LEFT;
 pub(crate) use peers::Place;
 pub(crate) use process::{Failure, Process, TargetNews, NOTHING_CALLED, NO_ADDRESS, REDUCE_VALUES};
 pub(crate) use tag::TagKind;

@@ -9,6 +9,7 @@ use core::sync::atomic::{fence, Ordering};
 use super::burst::{Burst, DoneAtOnce};
 use super::control::NO_WINDOW;
 use super::deaths::Losses;
+use super::flood::Flood;
 use super::held::HeldRequests;
 use super::issue::Again;
 use super::peers::{PeerTable, Place};
@@ -134,8 +135,9 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
-    /// Operations were given up to a rank that may live.
-    pub(crate) is_in_doubt: bool,
+    /// The first rank that may live of those to which operations were given up.
+    pub(super) doubt: Option<Rank>,
+    pub(crate) flood: Flood,
     /// The rank that waits to hear of this process, which cannot connect to it.
     pub(crate) unanswered: Option<Rank>,
     /// How often calls were pending since.
@@ -199,7 +201,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             reduce: Dissemination::new(rank, size),
             counters: Counters::default(),
             failure: None,
-            is_in_doubt: false,
+            doubt: None,
+            flood: Flood::default(),
             unanswered: None,
             unanswered_polls: 0,
             at_once: DoneAtOnce::NOTHING,
@@ -507,7 +510,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn fail_target(&mut self, w: &mut Window<E::Region>, t: u32, code: FabricCode) {
         let rank = self.targets[t].rank;
         self.note_peer_failure(rank, code);
-        self.note_doubt(code);
+        self.note_doubt(rank, code);
         let te = &mut self.targets[t];
         if te.is_dead() {
             return;

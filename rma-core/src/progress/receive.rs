@@ -1,6 +1,7 @@
 //! MAKE_RMA_PROGRESS_*: poll the endpoint, act on what it says, issue what can go. Bounded work per call.
 #![allow(unsafe_code)] // reads packets that the provider lends
 
+use super::flood::tells_of_loss;
 use super::held::Held;
 use super::issue::Again;
 use super::tag::{LockSeat, TagKind};
@@ -11,9 +12,7 @@ use crate::ids::{PeerAddr, Tag};
 use crate::provider::{Completion, Endpoint, ReceivedPacket};
 use crate::table::Sync;
 use crate::window::Window;
-use crate::wire::{
-    decode_data, is_data, BatchFlags, Header, PacketKind, PostFlags, Purposes, Reader, WireError,
-};
+use crate::wire::{decode_data, is_data, BatchFlags, Header, PacketKind, PostFlags, Reader, WireError};
 
 /// Rounds of cleanup and issue in one call, while there is something to do.
 const ROUNDS_MAX: usize = 4;
@@ -44,6 +43,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.issue_looks(windows);
         }
         self.send_reduce_rounds();
+        self.spread_losses();
         events + core::mem::take(&mut self.steps_at_once)
     }
 
@@ -80,10 +80,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// What is kept for a fence goes, or is given up, when its barrier is over.
     #[inline(never)]
     fn settle_fence(&mut self, w: &mut Window<E::Region>, sequence: u32) {
-        let is_lost = w.barrier.lost().is_some();
-        if is_lost || w.barrier.is_complete(sequence) {
+        let is_complete = w.barrier.is_complete(sequence);
+        if is_complete || w.barrier.lost().is_some() {
             w.fence_sequence = None;
-            if is_lost {
+            if !is_complete {
                 self.give_up_kept(w);
             }
             // Not a fence epoch any more when NOSUCCEED or another epoch came meanwhile.
@@ -326,7 +326,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
         }
         let Some(w) = windows.get_mut(header.window) else {
-            // The notice was faster, and with it the epoch and the window are over.
+            // The notice was faster, and with it the epoch and the window are over; or all have come to free the window, and
+            // a rank was lost to one behind that.
             let is_late = is_answer_to_query(&header) || tells_of_loss(&header);
             if is_late && windows.has_had(header.window) {
                 return Ok(());
@@ -344,6 +345,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 Ok(())
             }
             PacketKind::Reply => self.on_reply(w, &header, &mut reader),
+            PacketKind::Barrier if tells_of_loss(&header) => self.on_lost_barrier(w, &header),
             PacketKind::Barrier => Self::on_round(&mut w.barrier, &header, &mut reader),
             PacketKind::MetadataRequest => {
                 self.on_metadata_request(w, &header);
@@ -386,11 +388,6 @@ fn is_mere_complete(header: &Header) -> bool {
 /// Whether it answers a question for a post, which nobody waits for where the notice has come meanwhile.
 fn is_answer_to_query(header: &Header) -> bool {
     header.kind == PacketKind::Post && PostFlags(header.flags).has(PostFlags::ANSWER)
-}
-
-/// Whether it says that a rank is lost, which those may say last that had come to free the window as well.
-fn tells_of_loss(header: &Header) -> bool {
-    header.kind == PacketKind::Barrier && Purposes::from_bits(header.flags.into()).have_lost()
 }
 
 /// What the data of a put stand for, if that is what the bytes are.

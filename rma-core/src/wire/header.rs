@@ -231,7 +231,7 @@ pub struct Header {
     pub window: WindowId,
     /// Who sends it.
     pub sender: Rank,
-    /// Echoed in the answer; the sequence number of a barrier or reduction.
+    /// Echoed in the answer; the sequence number of a barrier or reduction, or the rank that is lost to somebody.
     pub token: u32,
 }
 

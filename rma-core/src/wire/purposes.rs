@@ -13,14 +13,14 @@ impl Purposes {
     /// To free the window.
     pub const FREE: Self = Self(2);
 
-    /// For nothing any more: a rank is lost, and which one takes the place of the sequence.
+    /// For nothing any more, as a rank is lost to somebody. In packets only, where that rank takes the place of the sequence.
     pub const LOST: Self = Self(4);
 
     /// All that there are.
     pub const ALL: Self = Self(Self::FENCE.0 | Self::FREE.0 | Self::LOST.0);
 
-    /// Where they lie in a word that is told: above the count.
-    pub(crate) const SHIFT: u32 = 61;
+    /// Where the first two lie in a word that is told: above the count.
+    pub(crate) const SHIFT: u32 = 62;
 
     /// Of bits that came from elsewhere.
     pub fn from_bits(bits: u64) -> Self {

@@ -312,7 +312,7 @@ pub fn memory_of_a_window_that_is_freed_alone<E: Endpoint, B: Bootstrap>(
 }
 
 /// Whether all of this is memory of the process.
-fn is_mapped(base: usize, len: usize) -> bool {
+pub fn is_mapped(base: usize, len: usize) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
     let mut ranges = ranges.map(|(from, to)| [from, to].map(|at| usize::from_str_radix(at, 16).unwrap()));

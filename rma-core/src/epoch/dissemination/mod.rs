@@ -16,15 +16,12 @@ const IN_FLIGHT_MAX: u32 = 2;
 /// completed no sequence that this rank has not started, and starts at most `IN_FLIGHT_MAX` beyond.
 const SLOTS: usize = 2 * IN_FLIGHT_MAX as usize;
 
-/// What a word says besides purposes: how often was told, or which rank is lost.
-const COUNT: u64 = u64::MAX >> (64 - Purposes::SHIFT);
-
 /// A packet to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Round<const K: usize> {
     /// To whom.
     pub to: Rank,
-    /// Which sequence; the rank that is lost, where [`Purposes::LOST`] says that.
+    /// Which sequence.
     pub sequence: u32,
     /// Which round of it.
     pub round: u16,
@@ -42,21 +39,6 @@ struct Sequence<const K: usize> {
     purposes: Purposes,
 }
 
-/// Whether this rank begins sequences, and if not, why.
-#[derive(Clone, Copy, Debug)]
-enum Ending {
-    None,
-    /// A call of its own has failed.
-    Left,
-    /// Ranks met in one sequence that had come for different things, and all know it.
-    Mixed,
-    /// A rank is lost to somebody: so many partners were told here. That is what runs until all are, and nobody is waited for.
-    Lost {
-        rank: Rank,
-        told: u16,
-    },
-}
-
 /// The state of one rank; its size does not depend on the number of ranks.
 ///
 /// Implements: seed: PROC_SYNC.
@@ -65,7 +47,12 @@ pub struct Dissemination<const K: usize> {
     rank: u32,
     size: u32,
     rounds: u16,
-    ending: Ending,
+    /// No sequence is begun here any more.
+    is_left: bool,
+    /// Ranks met in one sequence that have come for different things, and all know it.
+    is_mixed: bool,
+    /// The rank that is lost to somebody.
+    lost: Option<Rank>,
     /// How many sequences were started, and how many of them are complete. Packets name a sequence by the lower half.
     started: u64,
     completed: u64,
@@ -85,7 +72,9 @@ impl<const K: usize> Dissemination<K> {
             rank: rank.0,
             size,
             rounds,
-            ending: Ending::None,
+            is_left: false,
+            is_mixed: false,
+            lost: None,
             started: 0,
             completed: 0,
             slots: [Self::EMPTY; SLOTS],
@@ -97,7 +86,7 @@ impl<const K: usize> Dissemination<K> {
     /// Begins the next sequence with this rank's numbers, and names it; `None` while too many run, and for ever when this
     /// rank has left, ranks have met that came for different things, or one is lost.
     pub fn start(&mut self, purpose: Purposes, values: [u64; K]) -> Option<u32> {
-        if self.running() >= IN_FLIGHT_MAX || !matches!(self.ending, Ending::None) {
+        if self.running() >= IN_FLIGHT_MAX || self.is_left || self.is_mixed {
             return None;
         }
         self.started += 1;
@@ -117,32 +106,19 @@ impl<const K: usize> Dissemination<K> {
     /// A call has failed because a rank died, and nobody knows whether this rank still begins as many as the others: what
     /// they tell of one call must not be taken for news of another. What has begun goes on; this rank begins no more.
     pub fn leave(&mut self) {
-        if matches!(self.ending, Ending::None) {
-            self.ending = Ending::Left;
-        }
+        self.is_left = true;
     }
 
-    /// A rank is lost to this one, or to one that says so. Nothing that runs here comes to its end, and the partners of all rounds
-    /// are told, who tell theirs: so everybody who waits in a barrier ends it, and knows why.
+    /// A rank is lost to this one, or to one that says so: nothing that runs here comes to its end, and nobody is waited for. `true`:
+    /// that is news, of which the partners of all rounds must hear, so that they come to an end as well.
     #[cold]
     #[inline(never)]
-    pub fn lose(&mut self, rank: Rank) {
-        if self.lost().is_none() {
-            self.ending = Ending::Lost { rank, told: 0 };
-            (self.started, self.held) = (self.completed + u64::from(self.rounds != 0), None);
+    pub fn lose(&mut self, rank: Rank) -> bool {
+        let is_news = self.lost.is_none();
+        if is_news {
+            (self.lost, self.is_left, self.started, self.held) = (Some(rank), true, self.completed, None);
         }
-    }
-
-    /// The partner that is to be told of a loss next has been told, or cannot be: it is another one's turn.
-    #[cold]
-    #[inline(never)]
-    pub fn on_partner_told(&mut self) {
-        if let Ending::Lost { told, .. } = &mut self.ending {
-            *told = told.saturating_add(1);
-            if *told >= self.rounds {
-                self.started = self.completed;
-            }
-        }
+        is_news
     }
 
     /// Rounds of the sequence are held back no longer.
@@ -152,9 +128,6 @@ impl<const K: usize> Dissemination<K> {
 
     /// A round's packet arrived. `false`: it cannot belong to this job's sequences.
     pub fn on_round(&mut self, sequence: u32, round: u16, purposes: Purposes, values: [u64; K]) -> bool {
-        if purposes.have_lost() || self.lost().is_some() {
-            return !purposes.have_lost() || self.on_loss(sequence.into());
-        }
         let ahead = sequence.wrapping_sub(self.completed as u32);
         let valid = (1..=SLOTS as u32).contains(&ahead) && round < self.rounds;
         let bit = 1u32.checked_shl(round.into()).unwrap_or(0);
@@ -167,17 +140,6 @@ impl<const K: usize> Dissemination<K> {
         true
     }
 
-    /// Somebody tells that a rank is lost; `false`: there is no such rank.
-    #[cold]
-    #[inline(never)]
-    fn on_loss(&mut self, rank: u64) -> bool {
-        let is_rank = rank < u64::from(self.size);
-        if is_rank {
-            self.lose(Rank(rank as u32));
-        }
-        is_rank
-    }
-
     /// Takes in what partners have written down: `told(round)` says how often the one below has told of the round, which is the
     /// sequence that it has come to, unless it tells by packets. Then it is one that is over, and stays so, also when sequences
     /// have the same lower halves again. Nothing is asked of those that are not started. Returns how much was news.
@@ -186,9 +148,6 @@ impl<const K: usize> Dissemination<K> {
     /// all of whom it would tell have gone on behind this one: they had come for a fence.
     #[inline]
     pub fn hear(&mut self, told: impl Fn(u16) -> u64) -> usize {
-        if self.lost().is_some() {
-            return 0;
-        }
         let (mut news, mut ahead) = (0, 1);
         while ahead <= self.running() {
             let sequence = self.completed + u64::from(ahead);
@@ -200,10 +159,8 @@ impl<const K: usize> Dissemination<K> {
                 continue;
             }
             let word = told(round);
-            if Purposes::from_bits(word >> Purposes::SHIFT).have_lost() && self.on_loss(word & COUNT) {
-                return news + 1;
-            }
-            let beyond = (word & COUNT).wrapping_add(early).wrapping_sub(sequence);
+            let beyond =
+                (word & (u64::MAX >> (64 - Purposes::SHIFT))).wrapping_add(early).wrapping_sub(sequence);
             if beyond >= SLOTS as u64 {
                 continue;
             }
@@ -218,12 +175,6 @@ impl<const K: usize> Dissemination<K> {
 
     /// The next packet to send, if any; it is offered again until [`Dissemination::on_sent`].
     pub fn poll_send(&self) -> Option<Round<K>> {
-        if !self.is_running() {
-            return None;
-        }
-        if let Ending::Lost { rank, told } = self.ending {
-            return Some(self.loss(rank, told));
-        }
         (1..=self.running()).find_map(|ahead| {
             let sequence = (self.completed as u32).wrapping_add(ahead);
             let slot = &self.slots[sequence as usize % SLOTS];
@@ -237,25 +188,21 @@ impl<const K: usize> Dissemination<K> {
         })
     }
 
-    /// What tells the partner of a round that a rank is lost.
-    #[cold]
-    #[inline(never)]
-    fn loss(&self, Rank(sequence): Rank, round: u16) -> Round<K> {
-        Round { to: self.partner(round), sequence, round, values: [0; K], purposes: Purposes::LOST }
+    /// How many rounds a sequence has, each with another partner.
+    pub fn rounds(&self) -> u16 {
+        self.rounds
     }
 
-    /// Who is told of the round.
-    fn partner(&self, round: u16) -> Rank {
-        let to = (u64::from(self.rank) + (1 << round)) % u64::from(self.size);
-        Rank(to as u32)
+    /// Whom this rank tells of a round.
+    #[inline]
+    pub fn partner(&self, round: u16) -> Rank {
+        let distance = 1u64.checked_shl(round.into()).unwrap_or(0);
+        Rank(((u64::from(self.rank) + distance) % u64::from(self.size)) as u32)
     }
 
     /// How often the partner of a round has been told of it when the round that is offered now is told, too: what its word
     /// says then, where nothing of the round was ever a packet.
     pub fn told_of(&self, round: u16) -> u64 {
-        if let Ending::Lost { rank, .. } = self.ending {
-            return u64::from(rank.0) | Purposes::LOST.above_count();
-        }
         let told = |ahead: &u32| {
             let sequence = (self.completed as u32).wrapping_add(*ahead);
             self.slots[sequence as usize % SLOTS].sent > round
@@ -268,9 +215,6 @@ impl<const K: usize> Dissemination<K> {
 
     /// The packet of this sequence that was offered is sent.
     pub fn on_sent(&mut self, sequence: u32) {
-        if self.lost().is_some() {
-            return self.on_partner_told();
-        }
         self.slots[sequence as usize % SLOTS].sent += 1;
         self.advance();
     }
@@ -279,7 +223,7 @@ impl<const K: usize> Dissemination<K> {
     pub fn awaited(&self) -> Option<Rank> {
         let next = &self.slots[(self.completed + 1) as usize % SLOTS];
         let round = next.arrived.trailing_ones();
-        let is_awaited = self.is_running() && !self.is_broken() && round < u32::from(self.rounds);
+        let is_awaited = self.is_running() && round < u32::from(self.rounds);
         is_awaited.then(|| {
             let behind = (1u64 << round) % u64::from(self.size);
             let from = u64::from(self.rank) + u64::from(self.size) - behind;
@@ -292,20 +236,21 @@ impl<const K: usize> Dissemination<K> {
         (self.completed as u32).wrapping_sub(sequence) < u32::MAX / 2
     }
 
-    /// Whether no sequence will be complete at any rank any more. Ranks met in one that had come for different things: all
-    /// know it when that one is complete, and none begins another one. Or a rank is lost.
+    /// Whether ranks met in a sequence that had come for different things. All know it when that sequence is complete, and
+    /// none begins another one.
     #[inline]
-    pub fn is_broken(&self) -> bool {
-        matches!(self.ending, Ending::Mixed | Ending::Lost { .. })
+    pub fn is_mixed(&self) -> bool {
+        self.is_mixed
     }
 
-    /// The rank that is lost to somebody.
-    #[inline]
+    /// The rank that is lost to somebody, which ends all sequences that are not complete.
     pub fn lost(&self) -> Option<Rank> {
-        match self.ending {
-            Ending::Lost { rank, .. } => Some(rank),
-            _ => None,
-        }
+        self.lost
+    }
+
+    /// Whether this rank begins none because of either.
+    pub fn is_broken(&self) -> bool {
+        self.is_mixed || self.lost.is_some()
     }
 
     /// Sequences started and completed so far, modulo 2^32.
@@ -319,8 +264,7 @@ impl<const K: usize> Dissemination<K> {
         (self.started - self.completed) as u32
     }
 
-    /// Whether anything that was started is not complete, or partners are to be told of a loss.
-    #[inline]
+    /// Whether anything that was started is not complete.
     pub fn is_running(&self) -> bool {
         self.started != self.completed
     }
@@ -347,9 +291,7 @@ impl<const K: usize> Dissemination<K> {
                 return;
             }
             self.last = slot.values;
-            if slot.purposes.are_different() {
-                self.ending = Ending::Mixed;
-            }
+            self.is_mixed |= slot.purposes.are_different();
             *slot = Self::EMPTY;
             if Mutation::BarrierSlotReused.is_on() {
                 slot.arrived = all;

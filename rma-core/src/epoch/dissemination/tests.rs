@@ -217,10 +217,10 @@ fn who_has_come_for_something_else_is_known_to_all() {
                 let to = &mut ranks[round.to.index()];
                 assert!(to.on_round(round.sequence, round.round, round.purposes, []));
             }
-            let early = ranks.iter().any(|rank| rank.is_broken() && u64::from(rank.progress().1) <= fences);
+            let early = ranks.iter().any(|rank| rank.is_mixed() && u64::from(rank.progress().1) <= fences);
             assert!(!early, "known before the sequence is complete");
         }
-        assert!(ranks.iter().all(|rank| rank.is_broken() == is_mixed), "{size} ranks, {fences} fences");
+        assert!(ranks.iter().all(|rank| rank.is_mixed() == is_mixed), "{size} ranks, {fences} fences");
         assert!(ranks.iter_mut().all(|rank| !is_mixed || rank.start(Purposes::FENCE, []).is_none()));
     }
 }
@@ -253,7 +253,7 @@ fn whatever_words_say_is_bounded() {
     let mut rank = Dissemination::<0>::new(Rank(0), 4);
     assert_eq!(rank.hear(|_| 1), 0, "nothing is started");
     rank.start(Purposes::NONE, []);
-    for nonsense in [0, 1 + SLOTS as u64, 1 << 32 | 1, u64::MAX, 1 << 62] {
+    for nonsense in [0, 1 + SLOTS as u64, 1 << 32 | 1, u64::MAX, 1 << 63] {
         assert_eq!(rank.hear(|_| nonsense), 0);
     }
     assert_eq!(rank.hear(|_| 4), 2, "who is ahead has told of this one, too");
@@ -264,8 +264,8 @@ fn whatever_words_say_is_bounded() {
     assert_eq!(rank.progress(), (1, 1), "nothing that was not started is complete");
 }
 
-/// A rank is lost to one, which says so and is silent from there on: all others come to an end and know which one it is, whatever
-/// it had told before.
+/// A rank is lost to one, which ends its part and is silent from there on: the others come to an end
+/// and know which one it is, whatever they had told, if who hears it tells all its partners.
 #[test]
 fn all_come_to_an_end_when_a_rank_is_lost_to_one() {
     let mut random = 11u64;
@@ -278,7 +278,7 @@ fn all_come_to_an_end_when_a_rank_is_lost_to_one() {
         let mut ranks: Vec<_> = (0..size).map(|rank| Dissemination::<0>::new(Rank(rank), size)).collect();
         let near = 1 + chance(size.into()) as u32;
         let mut words = alloc::vec![[0u64; 5]; size as usize];
-        let mut wire = Vec::<Round<0>>::new();
+        let (mut wire, mut losses) = (Vec::<Round<0>>::new(), Vec::<(Rank, Rank)>::new());
         // One is slow: nobody passes what it has not come to.
         let (slow, mut began) = (chance(size.into()) as usize, alloc::vec![0u32; size as usize]);
         let (loser, mut steps) = (chance(size.into()) as usize, 1 + chance(60));
@@ -288,13 +288,16 @@ fn all_come_to_an_end_when_a_rank_is_lost_to_one() {
             turns += 1;
             assert!(turns < 20_000, "somebody waits for ever: {size} ranks, near {near}, loser {loser}");
             let at = chance(size.into()) as usize;
-            if at == loser {
-                match steps {
-                    0 => continue,
-                    1 => ranks[at].lose(lost),
-                    _ => {}
+            if at == loser && steps == 0 {
+                continue;
+            }
+            steps -= u64::from(at == loser);
+            let hears = losses.iter().position(|(to, _)| to.index() == at);
+            let said = hears.filter(|_| chance(3) == 0).map(|hears| losses.swap_remove(hears).1);
+            if let Some(said) = said.or_else(|| (at == loser && steps == 0).then_some(lost)) {
+                if ranks[at].lose(said) {
+                    losses.extend((0..ranks[at].rounds()).map(|round| (ranks[at].partner(round), said)));
                 }
-                steps -= 1;
             }
             if chance(if at == slow { 40 } else { 2 }) == 0 {
                 began[at] += u32::from(ranks[at].start(Purposes::FENCE, []).is_some());
@@ -302,26 +305,12 @@ fn all_come_to_an_end_when_a_rank_is_lost_to_one() {
             hear_and_tell(&mut ranks, at, near, &mut words, &mut wire);
             if !wire.is_empty() && chance(2) == 0 {
                 let round = wire.swap_remove(chance(wire.len() as u64) as usize);
-                if round.to.index() != loser {
-                    let to = &mut ranks[round.to.index()];
-                    assert!(to.on_round(round.sequence, round.round, round.purposes, []));
-                }
+                let to = &mut ranks[round.to.index()];
+                assert!(to.on_round(round.sequence, round.round, round.purposes, []));
             }
             let (least, passed) = (began.iter().min(), ranks.iter().map(|rank| rank.progress().1).max());
             assert!(passed.as_ref() <= least, "through before everybody has come: {size} ranks, near {near}");
         }
-        assert!((0..size as usize).all(|at| at == loser || ranks[at].lost() == Some(lost)));
+        assert!(ranks.iter().all(|rank| !rank.is_running() && rank.lost() == Some(lost)));
     }
-}
-
-/// Who is lost is a rank: what a broken peer says of another one is nothing.
-#[test]
-fn nobody_else_is_lost() {
-    let mut rank = Dissemination::<0>::new(Rank(0), 4);
-    rank.start(Purposes::FENCE, []);
-    assert!(!rank.on_round(4, 0, Purposes::LOST, []));
-    assert_eq!(rank.hear(|_| Purposes::LOST.above_count() | 1 << 32), 0);
-    assert_eq!(rank.lost(), None);
-    assert!(rank.on_round(3, 9, Purposes::LOST, []) && rank.on_round(2, 0, Purposes::LOST, []));
-    assert_eq!(rank.lost(), Some(Rank(3)), "the first that is said");
 }
