@@ -196,5 +196,12 @@ fn what_is_kept_for_such_a_fence_is_given_back() {
         let ended = world.wait_each(vec![(2, free)]);
         assert!(matches!(ended[0], Err(RmaError::Peer { target: Rank(1), .. })), "{ended:?}");
         assert!(world.engines[2].window_memory(window).is_none(), "it has not freed the window");
+        // Others still use the number, which is no other window's, and nobody has one.
+        let started = |engine: &mut Engine<_, _>| engine.start_allocate(8, 1).unwrap().1;
+        let made: Vec<_> = (0..).zip(world.engines.iter_mut().map(started)).collect();
+        assert_eq!(world.engines[2].window_count(), 0);
+        let ended = world.wait_each(made);
+        assert!(matches!(ended[2], Err(RmaError::Peer { target: Rank(1), .. })), "{ended:?}");
+        assert!(ended.iter().all(Result::is_err), "{ended:?}");
     }
 }

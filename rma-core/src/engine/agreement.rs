@@ -2,10 +2,10 @@
 
 use crate::bootstrap::Bootstrap;
 use crate::epoch::Dissemination;
-use crate::error::{Call, ErrorClass, FabricCode, RmaError, Rule};
+use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::info::{Flavor, LockProtocol};
 use crate::path::Paths;
-use crate::progress::{Failure, Process, REDUCE_VALUES};
+use crate::progress::{Process, REDUCE_VALUES};
 use crate::provider::Endpoint;
 use crate::window::{Line, Window, Words, PROXIES};
 
@@ -72,12 +72,6 @@ pub(super) fn all_came_for_one(call: Call, values: &[u64; REDUCE_VALUES]) -> Res
     Err(RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls })
 }
 
-/// The reason in errors about a rank that is lost to another one only, as far as is known here.
-const LOST_TO_ANOTHER: FabricCode = FabricCode {
-    code: 0,
-    text: "another rank has lost it, and what that one has sent may still come, so no memory of the window is given back",
-};
-
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A window's barrier is broken: ranks met in it, some in a fence and some to free the window, or a rank is lost to somebody. All
     /// of them say so, of this call and of all that would be such barriers later.
@@ -88,15 +82,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                         stays the job's; make the same calls in the same order at every rank";
             return RmaError::Invalid { call, class: ErrorClass::RmaSync, what, rule: Rule::SameCalls };
         };
-        if let Some(failure @ Failure::Peer(..)) = &self.failure {
-            return failure.report(call);
-        }
-        if target == self.rank {
-            let what = "another rank cannot reach this one any more, and what it has sent may still come, so no memory of \
-                        the window is given back";
-            return RmaError::Invalid { call, class: ErrorClass::Other, what, rule: Rule::AllRanksOrNone };
-        }
-        RmaError::Peer { call, target, code: LOST_TO_ANOTHER }
+        self.lost_to_another(call, target)
     }
 }
 

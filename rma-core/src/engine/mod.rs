@@ -417,6 +417,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let mut t = w.slots.next(&self.process.targets, NONE);
         while let Some(index) = t {
             if !self.process.targets[index].is_dead() {
+                self.process.note_doubt(self.process.targets[index].rank, NO_ADDRESS);
                 self.process.give_up_operations(w, index, TargetError::Peer(NO_ADDRESS));
             }
             is_at_rest &= self.process.targets[index].is_at_rest();

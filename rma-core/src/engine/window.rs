@@ -164,13 +164,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
     }
 
-    /// The call that fails as soon as it is polled, where a rank is known to be lost, without whom no window is made.
+    /// The call that fails, as soon as it is polled or with the others, where a rank is known to be lost, here or to another, without
+    /// whom no window is made.
     /// None is begun then, neither here nor at the ghost: who frees a window alone, because of that loss, gives up a
     /// number that others still use, and what they ask for must not reach another window.
     fn start_refused(&self, call: Call) -> Option<(WindowId, SyncCall)> {
-        let failure = self.process.failure.as_ref()?;
+        let error = match (&self.process.failure, self.process.flood.freed_for) {
+            (Some(failure), _) => failure.report(call),
+            (None, Some(rank)) => self.process.lost_to_another(call, rank),
+            (None, None) => return None,
+        };
         let mut sync = SyncCall::new(call, NO_WINDOW, Stage::Create { sequence: None });
-        sync.error = Some(failure.report(call));
+        sync.error = Some(error);
         Some((NO_WINDOW, sync))
     }
 
@@ -262,6 +267,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             sync.stage = Stage::Create { sequence };
             let failure = self.process.failure(sync.call);
             if failure.is_ready() {
+                // It has come to the reduction, perhaps, and the others have the window.
+                if let Some(w) = self.windows.get_mut(id) {
+                    self.process.leave_in_doubt(w);
+                }
                 // The user's memory must not stay registered.
                 self.remove_window(id);
             }
@@ -371,6 +380,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Ready(late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
     }
 
+    /// This rank ends its part in the job, and comes to no barrier of its windows any more. Where a rank is lost to it that may
+    /// live, the others hear of that.
+    pub fn leave_windows(&mut self) {
+        for w in self.windows.iter_mut() {
+            self.process.leave_in_doubt(w);
+        }
+    }
+
     /// Frees the window without the others when a rank is lost, to this one or to another, that will never come to the barrier: as
     /// soon as the fabric has given back what it still uses. Who asks for the window later gets an error.
     #[cold]
@@ -382,6 +399,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Some(Failure::Peer(_, code)) => Some(*code),
             Some(_) => {
                 w.is_closing = false;
+                self.process.leave_in_doubt(w);
                 return self.process.failure(sync.call);
             }
             None if w.barrier.lost().is_some() => None,
@@ -401,10 +419,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !self.process.free_lost_targets(w, code) {
             return Poll::Pending;
         }
-        if let Some(rank) = self.process.doubt() {
-            self.process.lose_barrier(w, rank);
-            self.process.tell_of_losses_of_barriers();
-        }
+        self.process.leave_in_doubt(w);
         let error = match w.barrier.lost() {
             Some(_) => Poll::Ready(Err(self.process.broken(sync.call, &w.barrier))),
             None => self.process.failure(sync.call),
@@ -430,7 +445,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.process.shortcut = Shortcut::NONE;
         if let Some(w) = self.windows.remove(window) {
             let w = *w;
-            let is_alone = self.process.failure.is_some() || w.barrier.lost().is_some();
+            let freed_for = &mut self.process.flood.freed_for;
+            *freed_for = freed_for.or(w.barrier.lost());
+            let is_alone = self.process.failure.is_some() || freed_for.is_some();
             for owed in w.dynamic.into_iter().flat_map(|dynamic| dynamic.owed) {
                 self.process.replies.give(owed.index, owed.buffer);
             }

@@ -247,7 +247,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Notes that operations to a rank are given up. Unless its process has ended it may live, and what was sent may come to its
     /// memory yet; and the others need not hear that it is lost to this one.
-    pub(super) fn note_doubt(&mut self, rank: Rank, code: FabricCode) {
+    pub(crate) fn note_doubt(&mut self, rank: Rank, code: FabricCode) {
         if code != PROCESS_ENDED && code != WINDOW_GONE {
             self.doubt.get_or_insert(rank);
         }

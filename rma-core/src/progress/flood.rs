@@ -3,9 +3,10 @@
 
 use alloc::vec::Vec;
 
-use super::deaths::LEFT;
+use super::deaths::{LEFT, WINDOW_GONE};
 use super::{Failure, Process};
 use crate::bootstrap::Bootstrap;
+use crate::error::{Call, ErrorClass, FabricCode, RmaError, Rule};
 use crate::ids::{Rank, WindowId};
 use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError, SendClass};
@@ -13,6 +14,12 @@ use crate::state::WindowState;
 use crate::table::TargetError;
 use crate::window::Window;
 use crate::wire::{Header, PacketKind, Purposes, WireError};
+
+/// The reason in errors about a rank that is lost to another one only, as far as is known here.
+const LOST_TO_ANOTHER: FabricCode = FabricCode {
+    code: 0,
+    text: "another rank has lost it, and what that one has sent may still come, so no memory of the window is given back",
+};
 
 /// Who is still to be told of a loss, whether the window is there or not.
 #[derive(Debug)]
@@ -27,6 +34,8 @@ struct Untold {
 #[derive(Debug, Default)]
 pub(crate) struct Flood {
     untold: Vec<Untold>,
+    /// The rank because of which this one has freed a window alone that was lost to another one.
+    pub(crate) freed_for: Option<Rank>,
 }
 
 impl Flood {
@@ -40,9 +49,33 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A rank whose operations were given up, which may live: what was sent may come to its memory yet, and the others need not
     /// hear that it is lost to this one.
     pub(crate) fn doubt(&self) -> Option<Rank> {
-        let (first, _) = self.failure.as_ref().and_then(Failure::peer)?;
-        let has_ended = self.losses.ended().any(|ended| ended == first);
-        self.doubt.or_else(|| (!has_ended).then_some(first))
+        let first = self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank);
+        let may_live = |rank: &Rank| !self.losses.ended().any(|ended| ended == *rank);
+        first.filter(may_live).or(self.doubt)
+    }
+
+    /// This rank comes to no barrier of the window any more. Unless all hear of what is lost to it from the launcher, they hear it
+    /// from this rank: as many at once as the fabric lets it tell.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn leave_in_doubt(&mut self, w: &mut Window<E::Region>) {
+        if let Some(rank) = self.doubt() {
+            self.lose_barrier(w, rank);
+            self.tell_of_losses_of_barriers();
+        }
+    }
+
+    /// Why a barrier of a window ended so, in an error of the call.
+    pub(crate) fn lost_to_another(&self, call: Call, target: Rank) -> RmaError {
+        match &self.failure {
+            Some(failure @ Failure::Peer(_, code)) if *code != WINDOW_GONE => failure.report(call),
+            _ if target == self.rank => {
+                let what = "another rank cannot reach this one any more, and what it has sent may still come, so no memory of \
+                            the window is given back";
+                RmaError::Invalid { call, class: ErrorClass::Other, what, rule: Rule::AllRanksOrNone }
+            }
+            _ => RmaError::Peer { call, target, code: LOST_TO_ANOTHER },
+        }
     }
 
     /// The window's barrier ends, here and at all others, because a rank is lost to this one or to one that says so.
@@ -67,6 +100,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if header.token >= self.size {
             return Err(WireError::Length(header.token));
         }
+        // What neighbours have told by words before counts.
+        self.advance_barrier(w);
         self.lose_barrier(w, Rank(header.token));
         Ok(())
     }
@@ -101,7 +136,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if self.losses.reason(partner).is_some() {
             return true;
         }
-        let peer = match self.waiting_peer(partner) {
+        let peer = match self.peer(partner) {
             Ok(Some(peer)) => peer,
             Ok(None) => return false,
             Err(_) => return true,

@@ -326,10 +326,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
         }
         let Some(w) = windows.get_mut(header.window) else {
-            // The notice was faster, and with it the epoch and the window are over; or all have come to free the window, and
-            // a rank was lost to one behind that.
-            let is_late = is_answer_to_query(&header) || tells_of_loss(&header);
-            if is_late && windows.has_had(header.window) {
+            // The notice was faster, and with it the epoch and the window are over.
+            let is_late = is_answer_to_query(&header) && windows.has_had(header.window);
+            // Nobody waits in the barrier of a window that is not there.
+            if is_late || tells_of_loss(&header) {
                 return Ok(());
             }
             self.answer_gone(&header);

@@ -112,6 +112,7 @@ impl Core {
             }
         }
         let mut guarded = self.enter_anyway();
+        guarded.engine.leave_windows();
         let barrier = guarded.engine.start_barrier();
         let barrier = barrier.map_err(|error| self.fail(error.on_behalf_of(Call::Finalize)))?;
         let barrier = self.wait(guarded, &mut LastBarrier(barrier), limit);
