@@ -127,6 +127,21 @@ openmpi=(mpirun.openmpi --allow-run-as-root --oversubscribe --mca plm_rsh_agent 
 eight=(--host "$all" --ppn 2 -n "$ranks")
 checksum="$(timeout "$step_limit" "$ring" 2>"$directory/err")"
 
+# A daemon of Hydra that has an answer for a rank which has just ended fails of that, mpiexec of the daemon's end, and what ranks have
+# written is lost with them. That says nothing of what is asked here: then the job runs again.
+run_hydra_and_judge() {
+    local name="$1" expected="$2" text="$3" status try
+    shift 3
+    for try in 1 2 3 4 5; do
+        status=0
+        run "$@" || status="$?"
+        grep -qF -- "$text" "$directory/out" "$directory/err" && break
+        grep -qF 'assert (!closed) failed' "$directory/err" || break
+        echo "$suite: $name: Hydra's daemons have failed, attempt $try" >&2
+    done
+    judge "$name" "$expected" "$text" "$status" "$*"
+}
+
 # Launchers of others: by which addresses hosts reach each other is found out by the ranks there.
 others() {
     says ssh 0 host-d ssh -n host-d hostname
@@ -142,7 +157,7 @@ others() {
     says openmpi-nodes 0 "$checksum" "${openmpi[@]}" --map-by node "$ring"
     says openmpi-interface 0 "$checksum" "${openmpi[@]}" -x RMA_INTERFACE=eth0 "$ring"
     says openmpi-wrong-interface + "RMA_INTERFACE" "${openmpi[@]}" -x RMA_INTERFACE=dead0 "$ring"
-    says hydra-wrong-interface + "RMA_INTERFACE" env RMA_INTERFACE=dead0 "${hydra[@]}" "$ring"
+    step hydra-wrong-interface run_hydra_and_judge + "RMA_INTERFACE" env RMA_INTERFACE=dead0 "${hydra[@]}" "$ring"
 }
 
 # Jobs of rmarun, over ssh. Names mean 127.0.1.1 on their own hosts, dead0 and docker0 lead nowhere.

@@ -17,6 +17,9 @@ use crate::member::{Member, Sharing};
 use crate::requests::{Ask, Requests};
 use crate::{Fetch, ADDRESS_KEY};
 
+/// How long a rank that leaves without a word waits for the server's answer: to some it answers when another rank has come.
+const LAST_ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
 /// Where the PMI server is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PmiTarget {
@@ -226,6 +229,19 @@ impl PmiClient {
         }
     }
 
+    /// Asks for nothing more, and waits a while for the answer to what was asked for: one of Hydra's proxies that cannot answer a rank
+    /// ends, and what the ranks of its host have written last, such as why they fail, is lost with it.
+    fn take_last_answer(&mut self) {
+        let since = self.epoch.elapsed();
+        while self.session.ask_no_more() && self.lost.is_none() {
+            let left = LAST_ANSWER_LIMIT.saturating_sub(self.epoch.elapsed().saturating_sub(since));
+            if left.is_zero() || self.wait_readable(left).is_err() {
+                return;
+            }
+            self.exchange();
+        }
+    }
+
     fn check_alive(&self, call: &str) -> Result<(), BootstrapError> {
         match &self.lost {
             None => Ok(()),
@@ -255,6 +271,7 @@ impl Drop for PmiClient {
     /// this value is gone. So the connection ends with the process.
     fn drop(&mut self) {
         if !self.session.is_finalized() {
+            self.take_last_answer();
             self.channel.keep_until_exit();
         }
     }

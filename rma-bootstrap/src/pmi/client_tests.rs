@@ -162,6 +162,28 @@ fn what_is_shared_is_seen_before_the_addresses() {
     assert!(TcpStream::connect(place).is_err());
 }
 
+/// What was asked for is answered before a rank leaves that fails, and nothing else is asked for.
+#[test]
+fn the_last_answer_is_taken() {
+    let (mut client, mut server) = joined();
+    server.end_barrier();
+    server.is_lax = true;
+    assert!(client.wait_readable(LIMIT).unwrap());
+    for rank in [2, 3] {
+        assert!(matches!(client.get(Rank(rank), "late"), Ok(Fetch::Pending)));
+    }
+    server.answer();
+    assert!(!client.session.is_idle());
+    let late = std::thread::spawn(move || {
+        let answer = Message::new("kvs-get-response").with("found", "TRUE").with("value", "00").with("rc", 0);
+        server.channel.send(&answer).unwrap();
+        server
+    });
+    client.take_last_answer();
+    assert!(client.session.is_idle());
+    assert!(!late.join().unwrap().channel.wait(false, Duration::ZERO).unwrap(), "more is asked for");
+}
+
 #[test]
 fn ranks_that_never_publish_are_an_error_after_the_limit() {
     let (mut client, _server) = joined();

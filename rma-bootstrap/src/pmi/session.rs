@@ -282,6 +282,12 @@ impl Session {
         Some(message)
     }
 
+    /// Nothing more is asked for. `true`: what was asked for last is answered without the other ranks' leaving, but not yet.
+    pub(crate) fn ask_no_more(&mut self) -> bool {
+        self.steps.clear();
+        !matches!(&self.in_flight, None | Some(Step::Commit | Step::AllDone | Step::AllDoneTruly))
+    }
+
     /// The next answer to a get.
     pub(crate) fn poll_answer(&mut self) -> Option<Answer> {
         self.answers.pop()
