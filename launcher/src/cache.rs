@@ -18,7 +18,7 @@ pub(crate) struct Cache {
     values: BTreeMap<(u32, String), Vec<u8>>,
     /// What each unanswered question of a rank asks for, by the rank and its number for it.
     questions: BTreeMap<(u32, u32), (u32, String)>,
-    /// Ranks that have joined the job and not left it: only these may ask.
+    /// Ranks that have joined the job and not left it: only these ask as a rule.
     joined: BTreeSet<u32>,
 }
 

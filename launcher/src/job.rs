@@ -245,11 +245,11 @@ impl Job {
     pub(crate) fn on_request(&mut self, rank: u32, request: Request, now: Duration) {
         match request {
             Request::Hello { version, rank: claimed, job, .. } => self.on_hello(rank, version, claimed, &job),
-            Request::Put { request, key, value } => match self.step(rank, Event::PutOrGet) {
+            Request::Put { request, key, value } => match self.step(rank, Event::Put) {
                 Effect::Serve => self.on_put(rank, request, &key, value),
                 effect => self.refuse(rank, effect, "a put"),
             },
-            Request::Get { request, rank: of, key } => match self.step(rank, Event::PutOrGet) {
+            Request::Get { request, rank: of, key } => match self.step(rank, Event::Get) {
                 Effect::Serve => self.on_get(Waiter { rank, request }, of, key, now),
                 effect => self.refuse(rank, effect, "a get"),
             },
@@ -555,8 +555,9 @@ impl Job {
 
     fn refuse(&mut self, rank: u32, effect: Effect, what: &str) {
         if effect == Effect::Refuse {
-            let reason =
-                format!("{what} is out of order: say hello first and once, and nothing after finalize");
+            let reason = format!(
+                "{what} is out of order: say hello first and once, and after finalize only get and abort"
+            );
             self.close_with(rank, reason);
         }
     }

@@ -22,8 +22,10 @@ pub(crate) enum State {
 pub(crate) enum Event {
     /// It says hello.
     Hello,
-    /// It puts or gets.
-    PutOrGet,
+    /// It puts.
+    Put,
+    /// It gets.
+    Get,
     /// It says that it is done.
     Finalize,
     /// It asks for the job to be ended.
@@ -66,11 +68,11 @@ impl State {
             (_, E::ExitedBadly) => (Self::Ended, X::Fail),
 
             (Self::Started, E::Hello) => (Self::Connected, X::Welcome),
-            (Self::Started, E::PutOrGet | E::Finalize | E::Abort) => (Self::Unconnected, X::Refuse),
+            (Self::Started, E::Put | E::Get | E::Finalize | E::Abort) => (Self::Unconnected, X::Refuse),
             (Self::Started, E::ControlEnded) => (Self::Unconnected, X::Withdraw),
             (Self::Started, E::ExitedWell) => (Self::Ended, X::Withdraw),
 
-            (Self::Connected, E::PutOrGet) => (Self::Connected, X::Serve),
+            (Self::Connected, E::Put | E::Get) => (Self::Connected, X::Serve),
             (Self::Connected, E::Finalize) => (Self::Finalized, X::Withdraw),
             (Self::Connected, E::Abort) => (Self::Connected, X::Abort),
             (Self::Connected, E::Hello) => (Self::Severed, X::Refuse),
@@ -80,7 +82,9 @@ impl State {
             (Self::Severed, E::ExitedWell) => (Self::Ended, X::Vanish),
 
             (Self::Finalized, E::Abort) => (Self::Finalized, X::Abort),
-            (Self::Finalized, E::Hello | E::PutOrGet | E::Finalize) => (Self::Finalized, X::Refuse),
+            // It may have to answer ranks that it has never met: after a death they do not all finalize together.
+            (Self::Finalized, E::Get) => (Self::Finalized, X::Serve),
+            (Self::Finalized, E::Hello | E::Put | E::Finalize) => (Self::Finalized, X::Refuse),
 
             (Self::Finalized | Self::Unconnected, E::ExitedWell) => (Self::Ended, X::Ignore),
             (Self::Finalized | Self::Unconnected | Self::Severed, _) => (self, X::Ignore),
@@ -133,9 +137,10 @@ mod tests {
         State::Finalized,
         State::Ended,
     ];
-    const EVENTS: [Event; 7] = [
+    const EVENTS: [Event; 8] = [
         Event::Hello,
-        Event::PutOrGet,
+        Event::Put,
+        Event::Get,
         Event::Finalize,
         Event::Abort,
         Event::ControlEnded,
@@ -145,12 +150,12 @@ mod tests {
 
     /// The whole table, one row per state, reviewed by eye: `NextState/Effect` in the order of EVENTS.
     const TABLE: &str = "\
-Started: Connected/Welcome Unconnected/Refuse Unconnected/Refuse Unconnected/Refuse Unconnected/Withdraw Ended/Withdraw Ended/Fail
-Unconnected: Unconnected/Ignore Unconnected/Ignore Unconnected/Ignore Unconnected/Ignore Unconnected/Ignore Ended/Ignore Ended/Fail
-Connected: Severed/Refuse Connected/Serve Finalized/Withdraw Connected/Abort Severed/Withdraw Ended/Vanish Ended/Fail
-Severed: Severed/Ignore Severed/Ignore Severed/Ignore Severed/Ignore Severed/Ignore Ended/Vanish Ended/Fail
-Finalized: Finalized/Refuse Finalized/Refuse Finalized/Refuse Finalized/Abort Finalized/Ignore Ended/Ignore Ended/Fail
-Ended: Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore
+Started: Connected/Welcome Unconnected/Refuse Unconnected/Refuse Unconnected/Refuse Unconnected/Refuse Unconnected/Withdraw Ended/Withdraw Ended/Fail
+Unconnected: Unconnected/Ignore Unconnected/Ignore Unconnected/Ignore Unconnected/Ignore Unconnected/Ignore Unconnected/Ignore Ended/Ignore Ended/Fail
+Connected: Severed/Refuse Connected/Serve Connected/Serve Finalized/Withdraw Connected/Abort Severed/Withdraw Ended/Vanish Ended/Fail
+Severed: Severed/Ignore Severed/Ignore Severed/Ignore Severed/Ignore Severed/Ignore Severed/Ignore Ended/Vanish Ended/Fail
+Finalized: Finalized/Refuse Finalized/Refuse Finalized/Serve Finalized/Refuse Finalized/Abort Finalized/Ignore Ended/Ignore Ended/Fail
+Ended: Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore Ended/Ignore
 ";
 
     #[test]

@@ -298,8 +298,9 @@ impl Job {
     }
 
     /// Ends this process's part in the job: waits until every rank has called it, and returns when
-    /// nobody needs this process's endpoint any more. Free windows before. What clones and windows are
-    /// asked to do after it is refused.
+    /// nobody needs this process's endpoint any more. After a death it waits for those who are left, whom it serves
+    /// meanwhile, as long as `RMA_BOOTSTRAP_TIMEOUT` says, and then they cannot reach this process any more. Free windows
+    /// before. What clones and windows are asked to do after it is refused.
     ///
     /// # Errors
     /// When an epoch is open on a window (`MPI_ERR_RMA_SYNC`): nothing has happened then, and the job can be finalized

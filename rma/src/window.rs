@@ -138,7 +138,8 @@ impl Job {
     /// larger than that is an error, and `RMA_SHM_RESERVE=1` takes its pages at once (docs/shared-memory.md).
     ///
     /// # Errors
-    /// When there is not as much memory (the message says how much was asked for and how much there is), or the fabric cannot register it (the message names the limit).
+    /// When there is not as much memory (the message says how much was asked for and, over shared memory, how much there is),
+    /// or the fabric cannot register it (the message names the limit).
     pub fn allocate<T: Element>(&self, elements: usize) -> Result<Window<T>> {
         self.allocate_with(elements, &WindowOptions::DEFAULT)
     }

@@ -365,6 +365,96 @@ fn exposure() {
     });
 }
 
+/// Who meets the death frees the window and leaves, and its neighbours wait for one that lives, but never comes.
+///
+/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait, MPI_Win_free.
+#[test]
+fn a_ring_ends() {
+    survivors("a_ring_ends", 5, |job| {
+        let window = RawWindow::allocate(job, 64, 1)?;
+        let (me, count) = (job.rank().0, job.size());
+        let (left, right) = (Rank((me + count - 1) % count), Rank((me + 1) % count));
+        let of = |rank| Group::new(&[rank], count).expect("a rank of the job");
+        let data = buffer(8);
+        job.barrier()?;
+        let mut round = 0;
+        let ended = loop {
+            if job.rank() == DEAD && round == 20 {
+                die();
+            }
+            window.post(&of(left), PostAssert::default())?;
+            let written = bounded("start, put and complete", || {
+                window.start(&of(right), StartAssert::default())?;
+                let posted = put(&window, data, 8, right, 0);
+                window.complete().and(posted)
+            });
+            let ended = bounded("wait", || window.wait()).and(written);
+            if ended.is_err() {
+                break ended;
+            }
+            round += 1;
+        };
+        assert!(matches!(ended.as_ref().map_err(Error::rma), Err(Some(RmaError::Peer { .. }))), "{ended:?}");
+        about_the_dead("free", || window.free());
+        Ok(())
+    });
+}
+
+/// Who waits in the line for a lock is told that the target has freed the window.
+///
+/// Shows: MPI_Win_lock, MPI_Win_unlock, MPI_Win_free.
+#[test]
+fn a_line_for_a_lock_ends() {
+    const LEAVES: Rank = Rank(1);
+    survivors("a_line_for_a_lock_ends", 4, |job| {
+        let last = Last::arrange(job)?;
+        let window = RawWindow::allocate(job, 64, 1)?;
+        let data = buffer(8);
+        let about_who_left = |call: &str, ended: Result<(), Error>| match ended.as_ref().map_err(Error::rma) {
+            Err(Some(RmaError::Peer { target: LEAVES, .. })) => {}
+            _ => panic!("{call}: an error about rank {LEAVES} was due, not {ended:?}"),
+        };
+        // Rank 3 has the lock, and rank 0 wants it.
+        if job.rank() == Rank(3) {
+            window.lock(LockType::Exclusive, LEAVES, false)?;
+            put(&window, data, 8, LEAVES, 0)?;
+            window.flush(LEAVES)?;
+        }
+        last.death(job)?;
+        let tell = |rank| {
+            last.window.lock(LockType::Shared, rank, false)?;
+            put(&last.window, data, 8, rank, 1)?;
+            last.window.unlock(rank)
+        };
+        let hear = || {
+            while word(&last.window, 1) == 0 {
+                job.progress();
+            }
+            Ok(())
+        };
+        match job.rank() {
+            Rank(0) => {
+                window.lock(LockType::Exclusive, LEAVES, false)?;
+                put(&window, data, 8, LEAVES, 8)?;
+                let mut flush = window.iflush(LEAVES)?;
+                // Behind the request for the lock, so that rank 1 has got that.
+                tell(LEAVES)?;
+                about_who_left("flush", bounded("flush", || job.wait(&mut flush)));
+                about_who_left("unlock", bounded("unlock", || window.unlock(LEAVES)));
+                tell(Rank(3))?;
+            }
+            LEAVES => bounded("word of who waits", hear)?,
+            _ => {
+                bounded("word of who has waited", hear)?;
+                about_who_left("unlock", bounded("unlock", || window.unlock(LEAVES)));
+            }
+        }
+        about_the_dead("free", || window.free());
+        about_the_dead("free", || last.window.free());
+        Ok(())
+    });
+}
+
 /// Shows: MPI_Rput, MPI_Rget, MPI_Raccumulate, ours: iflush, ours: flush_targets.
 #[test]
 fn requests() {

@@ -184,6 +184,36 @@ fn others_are_not_waited_for() {
     });
 }
 
+/// A request that is waited for by the job that its window's job is a part of is an error, and still there.
+///
+/// Shows: MPI_Wait, MPI_Test, communicators.
+#[test]
+fn requests_are_the_business_of_their_own_job() {
+    ranks("requests_are_the_business_of_their_own_job", 2, |job| {
+        let part = job.split(Some(0), 0)?.expect("a part");
+        let window = RawWindow::allocate(&part, 64, 1)?;
+        // SAFETY: nobody accesses it yet.
+        unsafe { window.base().write_bytes(7, 64) };
+        part.barrier()?;
+        window.lock_all(false)?;
+        let mut got = [0; 64];
+        let other = Rank(1 - part.rank().0);
+        // SAFETY: the buffer stays until the request is done.
+        let mut request = unsafe { window.rget(got.as_mut_ptr(), got.len(), other, 0)? };
+        for refused in [job.wait(&mut request), job.test(&mut request).map(drop)] {
+            let error = refused.expect_err("another job knows nothing of it");
+            assert!(error.to_string().contains("of another job"), "{error}");
+            assert!(!request.is_null(), "it is as it was");
+        }
+        part.wait(&mut request)?;
+        assert_eq!(got, [7; 64]);
+        window.unlock_all()?;
+        part.barrier()?;
+        window.free()?;
+        part.finalize()
+    });
+}
+
 /// Parts come and go, and nothing of theirs stays.
 #[test]
 fn parts_come_and_go() {

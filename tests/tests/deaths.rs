@@ -1,7 +1,7 @@
 //! What each call does about a dead rank, on every kind of simulated fabric: those that notice a death, and
 //! those that say nothing, so that only the launcher tells.
 
-use rma_conformance::behaviour::{deaths_calls, deaths_late};
+use rma_conformance::behaviour::{deaths_calls, deaths_gone, deaths_late};
 use rma_conformance::{simulated, World};
 use rma_core::config::Config;
 use rma_core::provider::{CompletionScope, NativeOps};
@@ -36,22 +36,24 @@ fn dying(kills: &[Kill], ranks: u32, change: fn(&mut Config), body: Body) {
 }
 
 macro_rules! each {
-    ($($group:ident: $($body:ident),+;)+) => {
+    ($($ranks:literal $group:ident: $($body:ident),+;)+) => {
         $($(
             #[test]
             fn $body() {
-                everywhere(3, |_| (), |world, kill| $group::$body(world, kill));
+                everywhere($ranks, |_| (), |world, kill| $group::$body(world, kill));
             }
         )+)+
     };
 }
 
 each! {
-    deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
+    3 deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
         every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
         who_frees_early, who_frees_and_goes_on;
-    deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows,
+    3 deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows,
         own_operations_behind_an_order, memory_of_a_window_that_is_freed_alone;
+    4 deaths_gone: who_waits_for_a_lock, who_waits_for_a_post, who_has_left_a_put, who_waits_for_a_complete,
+        who_posts_late, who_waits_for_one_that_leaves, what_was_left_behind_comes, who_is_late_is_waited_for;
 }
 
 #[test]

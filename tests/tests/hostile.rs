@@ -18,8 +18,8 @@ use rma_core::lock::LockType::Exclusive;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{Completion, CompletionBatch, Endpoint, SendClass};
 use rma_core::wire::{
-    encode_data, BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Purposes, Reader, Record,
-    ReplyFlags, ResultRecord, RunTable, Writer,
+    encode_data, BatchFlags, Header, Notifies, OpKind, PacketKind, PostFlags, Purposes, QueryFlags, Reader,
+    Record, ReplyFlags, ResultRecord, RunTable, Writer,
 };
 use rma_sim::{FabricConfig, Random, SimEndpoint, SimFabric};
 
@@ -273,6 +273,7 @@ fn nearly_right(random: &mut Random) -> Vec<u8> {
         PacketKind::Batch => BatchFlags::ALL.0,
         PacketKind::Reply => ReplyFlags::ALL.0,
         PacketKind::Post => PostFlags::ALL.0,
+        PacketKind::PostQuery => QueryFlags::ALL.0,
         PacketKind::Barrier => Purposes::ALL.bits(),
         _ => 0,
     };

@@ -28,6 +28,7 @@ mod shared;
 mod time;
 mod window;
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::task::Poll;
 
 use crate::bootstrap::Bootstrap;
@@ -194,6 +195,14 @@ pub struct Engine<E: Endpoint, B> {
     process: Process<E, B>,
     /// This rank's numbers for the next agreement.
     agreeing: [u64; AGREE_VALUES],
+    /// What tells it from others of the process, for requests.
+    number: u32,
+}
+
+/// A number for the next engine of this process. Others may have had it, where there were four billion since.
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -210,6 +219,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             windows: Windows::new(),
             process: Process::new(endpoint, bootstrap, config),
             agreeing: [0; AGREE_VALUES],
+            number: next_number(),
         })
     }
 

@@ -30,6 +30,8 @@ use crate::table::{OperationElement, OperationState};
 #[derive(Debug)]
 #[must_use = "a request that is dropped cannot be waited for; its operation goes on"]
 pub struct Request {
+    /// The engine that knows it.
+    engine: u32,
     call: Call,
     window: WindowId,
     target: Rank,
@@ -52,8 +54,13 @@ enum Named {
 
 impl Request {
     /// A request of nothing (`MPI_REQUEST_NULL`), as place in an array.
-    pub const NULL: Self =
-        Self { call: Call::Wait, window: WindowId(u32::MAX), target: Rank::NULL, named: Named::Null };
+    pub const NULL: Self = Self {
+        engine: 0,
+        call: Call::Wait,
+        window: WindowId(u32::MAX),
+        target: Rank::NULL,
+        named: Named::Null,
+    };
 
     /// The call that made it.
     pub fn call(&self) -> Call {
@@ -129,7 +136,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 Posted::Element(element, generation) => Named::Operation { element, generation },
                 Posted::Complete | Posted::Counted => Named::Complete,
             };
-            let request = Request { call, window, target: operation.target, named };
+            let request = Request { engine: self.number, call, window, target: operation.target, named };
             match named {
                 Named::Operation { element, .. } if self.is_copied(element) => {
                     Request { named: Named::Complete, ..request }
@@ -199,7 +206,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 _ => !w.acks.is_empty(),
             };
         let named = Named::Flush { ticket, is_local, detached };
-        Ok(Request { call, window, target: target.unwrap_or(Rank::NULL), named })
+        Ok(Request { engine: self.number, call, window, target: target.unwrap_or(Rank::NULL), named })
     }
 
     fn poll_flush_request(
@@ -244,10 +251,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// known, and by the epoch's next synchronization call in any case.
     ///
     /// # Errors
-    /// When its operation failed, or the endpoint is broken.
+    /// When its operation failed, or the endpoint is broken. When it is another job's: then it stays as it is.
     pub fn poll_request(&mut self, request: &mut Request) -> Poll<Result<(), RmaError>> {
         let result = match request.named {
             Named::Null => return Poll::Ready(Ok(())),
+            _ if request.engine != self.number => {
+                let what = "the request is of another job; wait for it by the job of its window";
+                let rule = Rule::OneJob;
+                return Poll::Ready(Err(RmaError::Argument { call: request.call, what, rule }));
+            }
             Named::Complete => Poll::Ready(Ok(())),
             Named::Operation { element, generation } => self.poll_operation(request, element, generation),
             Named::Flush { ticket, is_local, detached } => {

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use core::task::Poll;
 
 use super::window::{Making, KEY_BASE};
-use super::{Engine, SyncCall};
+use super::{next_number, Engine, SyncCall};
 use crate::bootstrap::{AddressBytes, Bootstrap};
 use crate::config::Config;
 use crate::error::{Call, RmaError};
@@ -51,7 +51,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         bootstrap.publish(&joined).map_err(|error| failed(error.message))?;
         let mut process = Process::new(endpoint, bootstrap, config);
         process.ghost = Some(ghost);
-        Ok(Self { windows: Windows::new(), process, agreeing: Default::default() })
+        Ok(Self { windows: Windows::new(), process, agreeing: Default::default(), number: next_number() })
     }
 
     /// Whether ghosts have the target role of the window; `None`: there is no such window.
@@ -183,7 +183,7 @@ impl<E: Endpoint> Engine<E, Introduced> {
         };
         let mut process = Process::new(endpoint, Introduced::new(rank, size), config);
         process.is_ghost = true;
-        Self { windows: Windows::new(), process, agreeing: Default::default() }
+        Self { windows: Windows::new(), process, agreeing: Default::default(), number: next_number() }
     }
 
     /// The address that the rank publishes with its own.

@@ -380,6 +380,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Poll::Ready(late.map_or(Ok(()), |(rank, error)| Err(error.report(sync.call, rank))))
     }
 
+    /// This rank has ended its part in the job: it posts and completes nothing any more, of which those are told who wait for it,
+    /// and serves the others.
+    pub fn leave(&mut self) {
+        self.process.has_left = true;
+    }
+
     /// This rank ends its part in the job, and comes to no barrier of its windows any more. Where a rank is lost to it that may
     /// live, the others hear of that.
     pub fn leave_windows(&mut self) {

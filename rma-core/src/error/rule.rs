@@ -194,8 +194,8 @@ rules! {
     /// A layout can be described.
     LayoutFits = "a layout's counts and displacements describe bytes that memory can have",
         "MPI-4.1 section 5.1";
-    /// Requests that are waited for together are of one job.
-    OneJob = "requests that are waited for together belong to one job",
+    /// Requests that are waited for are of one job, the one that is asked.
+    OneJob = "requests that are waited for together belong to one job, the one that is asked",
         "MPI-4.1 section 3.7.5";
 
     // What MPI does not have.

@@ -10,10 +10,10 @@ use crate::error::FabricCode;
 use crate::ids::{PeerAddr, Rank};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
-use crate::provider::{Endpoint, PostError};
+use crate::provider::{Endpoint, PostError, SendClass};
 use crate::table::TargetError;
 use crate::window::Window;
-use crate::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags, WireError};
+use crate::wire::{BatchFlags, Header, PacketKind, QueryFlags, Reader, ReplyFlags, WireError};
 
 /// The reason in errors about a rank that lives, but has given the window up.
 pub(super) const WINDOW_GONE: FabricCode =
@@ -33,6 +33,10 @@ const DEAF: FabricCode = FabricCode { code: 0, text: "its ghost process takes no
 
 /// Deaths for which room is kept, so that a death is remembered where nothing may be allocated.
 const LOSSES_ROOM: usize = 32;
+
+/// What a reply says of a rank of which something does not come any more.
+pub(super) const GOES: ReplyFlags =
+    ReplyFlags(ReplyFlags::GONE.0 | ReplyFlags::NO_POST.0 | ReplyFlags::NO_COMPLETE.0);
 
 /// Ranks in one packet of news.
 const NEWS_MAX: usize = 16;
@@ -212,8 +216,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// An epoch begins whose group may have members that are dead: these are done before it begins. Whether
     /// anybody is dead.
     pub(crate) fn lose_the_dead(&mut self, w: &mut Window<E::Region>) -> bool {
-        let Some((rank, code)) = self.failure.as_ref().and_then(Failure::peer) else { return false };
-        self.lose_member(w, rank, code);
+        if !self.is_mourning() {
+            return false;
+        }
+        if let Some((rank, code)) = self.failure.as_ref().and_then(Failure::lost_peer) {
+            self.lose_member(w, rank, code);
+        }
         let mut place = 0;
         while let Some(&Loss { rank, code, .. }) = self.losses.known.get(place) {
             self.lose_member(w, rank, code);
@@ -227,9 +235,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     #[inline(never)]
     pub(super) fn lose_rank(&mut self, w: &mut Window<E::Region>, rank: Rank, code: FabricCode) {
+        w.exposure.on_lost(rank, code);
+        self.lose_target(w, rank, code);
+    }
+
+    /// The same of a rank that may have sent a COMPLETE.
+    fn lose_target(&mut self, w: &mut Window<E::Region>, rank: Rank, code: FabricCode) {
         match w.find(&self.targets, rank) {
-            Some(t) => self.fail_target(w, t, code),
-            None => self.lose_member(w, rank, code),
+            Some(t) => self.fail_as_target(w, t, code),
+            None => self.lose_poster(w, rank, code),
         }
         let owes = w.acks.remove_all(rank) > 0;
         if w.cursor.on_lost(rank) || owes {
@@ -279,26 +293,93 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// Whether windows may have been freed without the others. A ghost may not know why its rank has done so.
+    pub(super) fn may_have_freed_alone(&self) -> bool {
+        matches!(self.failure, Some(Failure::Peer(..))) || !self.kept.is_empty() || self.flood.has_begun
+    }
+
     /// Somebody asks for a window that was freed without him, because a rank died. Who asks for one that
     /// never was, is answered the same.
     #[cold]
     pub(super) fn answer_gone(&mut self, request: &Header) {
-        // A ghost may not know why its rank has freed a window alone.
-        let is_broken = matches!(self.failure, Some(Failure::Peer(..))) || !self.kept.is_empty();
-        if !is_broken || !request.kind.is_request() {
+        if !self.may_have_freed_alone() || !request.kind.is_request() {
             return;
         }
+        if is_question(request) {
+            return self.answer_question(request, ReplyFlags::GONE);
+        }
         let Some(answer) = self.begin_answer() else { return };
-        let header = Header {
-            kind: PacketKind::Reply,
-            flags: ReplyFlags::GONE.0,
-            count: 0,
-            window: request.window,
-            sender: self.rank,
-            token: request.token,
-        };
+        let header = self.gone_header(request, ReplyFlags::GONE);
         self.send_answer(request.sender, &header, answer);
     }
+
+    fn gone_header(&self, request: &Header, flags: ReplyFlags) -> Header {
+        let (kind, flags) = (PacketKind::Reply, flags.0);
+        Header { kind, flags, count: 0, window: request.window, sender: self.rank, token: request.token }
+    }
+
+    /// Answers a question, if that can be done now: it is asked again. What is said of posts goes their way, and what is said of
+    /// COMPLETE the way of that.
+    fn answer_question(&mut self, question: &Header, window: ReplyFlags) {
+        let query = QueryFlags(question.flags);
+        let (class, flags) = match (query.has(QueryFlags::BEHIND_REQUESTS), query.has(QueryFlags::COMING)) {
+            (true, _) => (SendClass::Request, ReplyFlags::NO_COMPLETE),
+            (false, true) => (SendClass::Reply, window | ReplyFlags::NO_POST),
+            (false, false) => (SendClass::Reply, window),
+        };
+        let header = self.gone_header(question, flags);
+        if self.replies.has_waiting(question.sender) {
+            return;
+        }
+        if let Ok(Some(peer)) = self.peer_at(Place::of(question.sender)) {
+            let _ = self.send_as(class, peer, header.kind, &header.encode(), &[]);
+        }
+    }
+
+    /// A question about a window that is there: who has left the job posts and completes nothing any more, but for what it has
+    /// left to be sent.
+    pub(super) fn on_question(&mut self, w: &Window<E::Region>, question: &Header) {
+        let query = QueryFlags(question.flags);
+        if !self.has_left || !query.has(QueryFlags::COMING) {
+            return;
+        }
+        let sender = question.sender;
+        let is_left_to_send = match query.has(QueryFlags::BEHIND_REQUESTS) {
+            true => w.access.contains(sender) && !w.access.is_closed(sender),
+            false => w.exposure.poll_notice().is_some(),
+        };
+        if !is_left_to_send {
+            self.answer_question(question, ReplyFlags::default());
+        }
+    }
+
+    /// Somebody has freed the window alone, or left the job, and says what does not come of it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_gone(&mut self, w: &mut Window<E::Region>, rank: Rank, flags: ReplyFlags) {
+        // What it has told by words before counts.
+        self.hear_epochs(w);
+        // For what it has sent, and waits here for room, it is asked again.
+        if flags.has(ReplyFlags::NO_COMPLETE) && self.held.is_empty() {
+            w.exposure.on_lost(rank, WINDOW_GONE);
+            w.dirty = true;
+        }
+        if flags.has(ReplyFlags::GONE) {
+            return self.lose_target(w, rank, WINDOW_GONE);
+        }
+        // An epoch of start: no lock is held at the same time.
+        if flags.has(ReplyFlags::NO_POST) && w.access.is_awaited(rank) {
+            match w.find(&self.targets, rank) {
+                Some(t) => self.end_target(w, t, WINDOW_GONE),
+                None => self.lose_poster(w, rank, WINDOW_GONE),
+            }
+        }
+    }
+}
+
+/// Whether it only asks whether the window is there.
+pub(super) fn is_question(header: &Header) -> bool {
+    header.kind == PacketKind::PostQuery && QueryFlags(header.flags).has(QueryFlags::PRESENCE)
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub(crate) struct Flood {
     untold: Vec<Untold>,
     /// The rank because of which this one has freed a window alone that was lost to another one.
     pub(crate) freed_for: Option<Rank>,
+    /// The barrier of some window has ended because of a loss.
+    pub(super) has_begun: bool,
 }
 
 impl Flood {
@@ -49,7 +51,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A rank whose operations were given up, which may live: what was sent may come to its memory yet, and the others need not
     /// hear that it is lost to this one.
     pub(crate) fn doubt(&self) -> Option<Rank> {
-        let first = self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank);
+        let first = self.failure.as_ref().and_then(Failure::lost_peer).map(|(rank, _)| rank);
         let may_live = |rank: &Rank| !self.losses.ended().any(|ended| ended == *rank);
         first.filter(may_live).or(self.doubt)
     }
@@ -85,6 +87,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.barrier.lose(lost) {
             let rounds = u32::MAX.checked_shr(32 - u32::from(w.barrier.rounds())).unwrap_or(0);
             self.flood.untold.push(Untold { window: w.id, lost, rounds });
+            self.flood.has_begun = true;
             w.dirty = true;
         }
     }

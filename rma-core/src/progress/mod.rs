@@ -7,6 +7,7 @@ mod control;
 mod deaths;
 mod flood;
 mod held;
+mod inquiry;
 mod issue;
 mod issue_layout;
 mod issue_message;

@@ -40,7 +40,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         (target, peer): (Rank, Option<PeerAddr>),
         is_mine: bool,
     ) -> bool {
-        let first = self.failure.as_ref().and_then(Failure::peer).map(|(rank, _)| rank);
+        let first = self.failure.as_ref().and_then(Failure::lost_peer).map(|(rank, _)| rank);
         // An operation may fail before the fabric says why. What the dead held by packets is given back only then.
         if first.is_some_and(|rank| self.losses.reason(rank).is_none()) && self.early_looks < EARLY_LOOKS {
             self.early_looks += 1;
@@ -64,7 +64,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     fn is_dead(&self, rank: Rank) -> bool {
-        let first = self.failure.as_ref().and_then(Failure::peer);
+        let first = self.failure.as_ref().and_then(Failure::lost_peer);
         first.is_some_and(|(first, _)| first == rank) || self.losses.reason(rank).is_some()
     }
 

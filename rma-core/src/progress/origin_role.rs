@@ -1,6 +1,6 @@
 //! What replies mean to the origin.
 
-use super::deaths::WINDOW_GONE;
+use super::deaths::GOES;
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::ids::{Rank, RemoteKey};
@@ -21,8 +21,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         reader: &mut Reader<'_>,
     ) -> Result<(), WireError> {
         let flags = ReplyFlags(header.flags);
-        if flags.has(ReplyFlags::GONE) {
-            self.lose_rank(w, header.sender, WINDOW_GONE);
+        if flags.any(GOES) {
+            self.on_gone(w, header.sender, flags);
             return Ok(());
         }
         let metadata = if flags.has(ReplyFlags::METADATA) { Some(Metadata::decode(reader)?) } else { None };

@@ -8,7 +8,7 @@ use core::sync::atomic::{fence, Ordering};
 
 use super::burst::{Burst, DoneAtOnce};
 use super::control::NO_WINDOW;
-use super::deaths::Losses;
+use super::deaths::{Losses, WINDOW_GONE};
 use super::flood::Flood;
 use super::held::HeldRequests;
 use super::issue::Again;
@@ -66,6 +66,11 @@ impl Failure {
             Self::Peer(rank, code) => Some((*rank, *code)),
             Self::Endpoint(_) | Self::Bootstrap(_) => None,
         }
+    }
+
+    /// The same of one that is not only gone from a window.
+    pub(crate) fn lost_peer(&self) -> Option<(Rank, FabricCode)> {
+        self.peer().filter(|(_, code)| *code != WINDOW_GONE)
     }
 
     pub(crate) fn report(&self, call: Call) -> RmaError {
@@ -151,6 +156,10 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) losses: Losses,
     /// Looks of locks since the first failure that came before a loss.
     pub(crate) early_looks: u32,
+    /// This rank has ended its part in the job: it comes to nothing any more, and serves others.
+    pub(crate) has_left: bool,
+    /// How often those who are waited for were asked whether they have the window.
+    pub(super) inquiries: u32,
     /// Nobody may be contacted for the first time now.
     pub(crate) is_deferring: bool,
     /// The process that has the target role of this rank's served windows.
@@ -210,6 +219,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             regions_registered: 0,
             losses: Losses::new(),
             early_looks: 0,
+            has_left: false,
+            inquiries: 0,
             is_deferring: false,
             config,
         }
@@ -269,7 +280,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         w: &Window<E::Region>,
         rank: Rank,
     ) -> Result<Option<PeerAddr>, FabricCode> {
-        let place = Place::of_target(w, rank);
+        self.peer_at(Place::of_target(w, rank))
+    }
+
+    /// The peer at a place.
+    pub(super) fn peer_at(&mut self, place: Place) -> Result<Option<PeerAddr>, FabricCode> {
         if let Some(peer) = self.peers.get(place) {
             return Ok(Some(peer));
         }
@@ -501,21 +516,34 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Remembers that a rank cannot be reached any more, if it is the first.
     pub(crate) fn note_peer_failure(&mut self, rank: Rank, code: FabricCode) {
-        self.failure.get_or_insert(Failure::Peer(rank, code));
+        let is_only_gone =
+            |failure: &Failure| matches!(failure, Failure::Peer(_, code) if *code == WINDOW_GONE);
+        if self.failure.as_ref().is_none_or(|failure| is_only_gone(failure) && code != WINDOW_GONE) {
+            self.failure = Some(Failure::Peer(rank, code));
+        }
     }
 
     /// Nothing will reach this target any more: its operations end with an error.
     #[cold]
     #[inline(never)]
     pub(crate) fn fail_target(&mut self, w: &mut Window<E::Region>, t: u32, code: FabricCode) {
+        w.exposure.on_lost(self.targets[t].rank, code);
+        self.fail_as_target(w, t, code);
+    }
+
+    /// The same of one of which a COMPLETE may still come.
+    pub(super) fn fail_as_target(&mut self, w: &mut Window<E::Region>, t: u32, code: FabricCode) {
         let rank = self.targets[t].rank;
         self.note_peer_failure(rank, code);
         self.note_doubt(rank, code);
-        let te = &mut self.targets[t];
-        if te.is_dead() {
-            return;
+        if !self.targets[t].is_dead() {
+            self.end_target(w, t, code);
         }
-        w.exposure.on_lost(rank, code);
+    }
+
+    /// Nothing comes of the target that was waited for, which is no failure of its process.
+    pub(super) fn end_target(&mut self, w: &mut Window<E::Region>, t: u32, code: FabricCode) {
+        let rank = self.targets[t].rank;
         if w.access.on_lost(rank) {
             w.notices.forget(rank);
             self.note_all_granted(w);

@@ -256,6 +256,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The rank cannot be reached any more: no post of it, and no COMPLETE, is waited for.
     pub(crate) fn lose_member(&mut self, w: &mut Window<E::Region>, rank: Rank, code: FabricCode) {
         w.exposure.on_lost(rank, code);
+        self.lose_poster(w, rank, code);
+    }
+
+    /// The same of a rank of which a COMPLETE may still come.
+    pub(crate) fn lose_poster(&mut self, w: &mut Window<E::Region>, rank: Rank, code: FabricCode) {
         if w.access.on_lost(rank) {
             w.notices.forget(rank);
             self.note_late_error(w, rank, TargetError::Peer(code));

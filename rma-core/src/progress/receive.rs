@@ -1,6 +1,7 @@
 //! MAKE_RMA_PROGRESS_*: poll the endpoint, act on what it says, issue what can go. Bounded work per call.
 #![allow(unsafe_code)] // reads packets that the provider lends
 
+use super::deaths::{is_question, GOES};
 use super::flood::tells_of_loss;
 use super::held::Held;
 use super::issue::Again;
@@ -12,7 +13,9 @@ use crate::ids::{PeerAddr, Tag};
 use crate::provider::{Completion, Endpoint, ReceivedPacket};
 use crate::table::Sync;
 use crate::window::Window;
-use crate::wire::{decode_data, is_data, BatchFlags, Header, PacketKind, PostFlags, Reader, WireError};
+use crate::wire::{
+    decode_data, is_data, BatchFlags, Header, PacketKind, PostFlags, Reader, ReplyFlags, WireError,
+};
 
 /// Rounds of cleanup and issue in one call, while there is something to do.
 const ROUNDS_MAX: usize = 4;
@@ -280,12 +283,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether such a packet can come from such a sender. Nobody sends packets to himself, but a rank and its
     /// ghost; and who has not said where he is cannot be answered by a ghost.
     fn may_come(&mut self, header: &Header) -> bool {
-        use PacketKind::{Batch, Introduction, Losses, MetadataReply, MetadataRequest, Reply};
+        use PacketKind::{Batch, Introduction, Losses, MetadataReply, MetadataRequest, PostQuery, Reply};
         if self.is_ghost {
             let is_known = self.peers.get(Place::of(header.sender)).is_some();
             return match header.kind {
                 Introduction => true,
                 Batch | MetadataRequest | Losses => is_known,
+                PostQuery => is_known && is_question(header),
                 _ => false,
             };
         }
@@ -326,14 +330,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
         }
         let Some(w) = windows.get_mut(header.window) else {
-            // The notice was faster, and with it the epoch and the window are over.
-            let is_late = is_answer_to_query(&header) && windows.has_had(header.window);
-            // Nobody waits in the barrier of a window that is not there.
-            if is_late || tells_of_loss(&header) {
-                return Ok(());
-            }
-            self.answer_gone(&header);
-            return Err(WireError::Length(header.window.0));
+            return self.on_no_window(windows, &header);
         };
         match header.kind {
             PacketKind::Batch => {
@@ -353,6 +350,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             PacketKind::MetadataReply => self.on_metadata(w, header.sender, &mut reader),
             PacketKind::Post => self.on_post(w, &header, &mut reader),
+            PacketKind::PostQuery if is_question(&header) => {
+                self.on_question(w, &header);
+                Ok(())
+            }
             PacketKind::PostQuery => {
                 self.on_post_query(w, &header);
                 Ok(())
@@ -363,6 +364,26 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             PacketKind::RevokeReply => Self::on_revoke_reply(w, &header),
             PacketKind::Reduce | PacketKind::Introduction | PacketKind::Losses => Ok(()),
         }
+    }
+
+    /// A packet about a window that is not there.
+    #[cold]
+    #[inline(never)]
+    fn on_no_window(&mut self, windows: &Windows<E::Region>, header: &Header) -> Result<(), WireError> {
+        // A notice was faster than the answer to a question, and with it the epoch and the window are over; or it comes to
+        // who has freed the window alone, as the question whether it has, and the answer to one of its own.
+        let is_notice = header.kind == PacketKind::Post;
+        let is_answer = is_notice && PostFlags(header.flags).has(PostFlags::ANSWER);
+        let is_goodbye = header.kind == PacketKind::Reply && ReplyFlags(header.flags).any(GOES);
+        let is_alone = (is_notice || is_goodbye) && self.may_have_freed_alone();
+        let may_be_late = is_answer || is_question(header) || is_alone;
+        let is_late = may_be_late && windows.has_had(header.window);
+        self.answer_gone(header);
+        // Nobody waits in the barrier of a window that is not there.
+        if is_late || tells_of_loss(header) {
+            return Ok(());
+        }
+        Err(WireError::Length(header.window.0))
     }
 
     fn flush_replies(&mut self) {
@@ -383,11 +404,6 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 /// that its ghost serves.
 fn is_mere_complete(header: &Header) -> bool {
     header.flags == BatchFlags::COMPLETE.0 && header.count == 0
-}
-
-/// Whether it answers a question for a post, which nobody waits for where the notice has come meanwhile.
-fn is_answer_to_query(header: &Header) -> bool {
-    header.kind == PacketKind::Post && PostFlags(header.flags).has(PostFlags::ANSWER)
 }
 
 /// What the data of a put stand for, if that is what the bytes are.

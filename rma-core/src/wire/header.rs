@@ -116,6 +116,7 @@ const KNOWN_FLAGS: [u16; PacketKind::COUNT] = {
     known[PacketKind::Batch as usize] = BatchFlags::ALL.0;
     known[PacketKind::Reply as usize] = ReplyFlags::ALL.0;
     known[PacketKind::Post as usize] = PostFlags::ALL.0;
+    known[PacketKind::PostQuery as usize] = QueryFlags::ALL.0;
     known[PacketKind::Barrier as usize] = Purposes::ALL.bits();
     known
 };
@@ -205,6 +206,23 @@ flags! {
         ERROR = 128,
         /// The sender has freed its part of the window, because a rank died: nothing will be answered.
         GONE = 256,
+        /// To a question with [`QueryFlags::COMING`]: the sender does not post any more.
+        NO_POST = 512,
+        /// To one with [`QueryFlags::BEHIND_REQUESTS`]: what it has not completed by now it will not.
+        NO_COMPLETE = 1024,
+    }
+}
+
+flags! {
+    /// What a [`PacketKind::PostQuery`] asks, if not whether the window is exposed to the sender.
+    QueryFlags {
+        /// Only whether the window is there: nothing is answered as long as it is.
+        PRESENCE = 1,
+        /// With PRESENCE: the sender waits for a post or COMPLETE, which does not come either of who has left the job and still
+        /// has the window.
+        COMING = 2,
+        /// With PRESENCE: the sender waits for COMPLETE, and what is answered must not overtake that.
+        BEHIND_REQUESTS = 4,
     }
 }
 
@@ -223,7 +241,7 @@ flags! {
 pub struct Header {
     /// What follows.
     pub kind: PacketKind,
-    /// [`BatchFlags`], [`ReplyFlags`], [`PostFlags`] or [`Purposes`]; 0 in other kinds. At most 12 bits.
+    /// [`BatchFlags`], [`ReplyFlags`], [`PostFlags`], [`QueryFlags`] or [`Purposes`]; 0 in other kinds. At most 12 bits.
     pub flags: u16,
     /// Records in the packet; the round of a barrier or reduction.
     pub count: u16,
@@ -288,6 +306,10 @@ impl Header {
         let mixed = flags.has(BatchFlags::COMPLETE) && (locks || flags.has(BatchFlags::UNLOCK));
         let unordered = flags.has(BatchFlags::ORDERED) && !flags.any(BatchFlags::FENCE | BatchFlags::PASSIVE);
         let contradicts = self.kind == PacketKind::Batch && (both || stray || mixed || unordered);
-        self.flags & !known == 0 && !contradicts
+        let query = QueryFlags(self.flags);
+        let is_vague = self.kind == PacketKind::PostQuery
+            && query != QueryFlags::default()
+            && !query.has(QueryFlags::PRESENCE);
+        self.flags & !known == 0 && !contradicts && !is_vague
     }
 }

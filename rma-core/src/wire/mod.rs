@@ -12,7 +12,7 @@ mod reply;
 mod runs;
 
 pub use data::{decode_data, encode_data, is_data};
-pub use header::{BatchFlags, Header, PacketKind, PostFlags, ReplyFlags};
+pub use header::{BatchFlags, Header, PacketKind, PostFlags, QueryFlags, ReplyFlags};
 pub use purposes::Purposes;
 pub use record::{Notifies, OpKind, Record, RECORD_BYTES_MAX};
 pub use region::{RegionQuery, RegionRecord};

@@ -98,9 +98,11 @@ fn flags_that_have_no_meaning_or_contradict_are_refused() {
         (PacketKind::Batch, BatchFlags::OVERTAKE.0),
         (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::UNLOCK).0),
         (PacketKind::Batch, (BatchFlags::COMPLETE | BatchFlags::LOCK_SHARED).0),
-        (PacketKind::Reply, 0x200),
+        (PacketKind::Reply, 0x800),
         (PacketKind::Post, 4),
-        (PacketKind::PostQuery, 1),
+        (PacketKind::PostQuery, 2),
+        (PacketKind::PostQuery, 4),
+        (PacketKind::PostQuery, 8),
         (PacketKind::Barrier, 8),
     ];
     for (kind, flags) in refused {

@@ -23,6 +23,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Process", "counters"),
     // Read only in the call that has written it.
     ("Shortcut", "offered"),
+    // The same for every request of a rank.
+    ("Engine", "number"),
+    ("Request", "engine"),
+    // Whose turn it is to be asked where more are waited for than are asked at a time.
+    ("Process", "inquiries"),
     // For threads that sleep, of which a simulated rank has none.
     ("Process", "target_news"),
     ("Arena", "in_use_max"),

@@ -226,7 +226,7 @@ impl RawWindow {
     ) -> Result<(Operation, Layouts)> {
         if origin.is_none() && op != ReduceOp::NoOp {
             let what = "only a reduction that reads, no_op, goes without an origin buffer";
-            return Err(self.core().fail(RmaError::Argument { call, what, rule: Rule::NoOpFetches }));
+            return Err(self.fail(RmaError::Argument { call, what, rule: Rule::NoOpFetches }));
         }
         let kind = if result.is_some() { OpKind::GetAccumulate } else { OpKind::Accumulate };
         let base = self.bytes(call, kind, target.rank, target.disp);
@@ -242,8 +242,7 @@ impl RawWindow {
         result: Option<Buffer<'_, *mut u8>>,
         target: TargetBuffer<'_>,
     ) -> Result<(Operation, Layouts)> {
-        let wrong =
-            |rule, what| Err(self.core().fail(RmaError::Argument { call: operation.call, what, rule }));
+        let wrong = |rule, what| Err(self.fail(RmaError::Argument { call: operation.call, what, rule }));
         let bytes = |count: usize, layout: &Layout| {
             usize::try_from(layout.size()).ok().and_then(|size| size.checked_mul(count))
         };

@@ -122,6 +122,7 @@ impl Core {
         }
         let mut guarded = self.enter_anyway();
         guarded.phase = Phase::Finalized;
+        guarded.engine.leave();
         if guarded.engine.bootstrap().is_part() {
             // Where that fails somebody has left.
             if let Ok(barrier) = guarded.engine.start_barrier() {

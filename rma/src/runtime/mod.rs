@@ -85,7 +85,8 @@ impl Guarded {
         self.posts_left == 0
     }
 
-    /// Tells the engine when a part of the time is over for which locks are waited for that may be lost.
+    /// Tells the engine when a part of the time is over for which locks are waited for that may be lost, and lets it ask who is
+    /// still there.
     #[cold]
     #[inline(never)]
     fn tell_time(&mut self) {
@@ -94,6 +95,7 @@ impl Guarded {
         if now.saturating_duration_since(since) >= TIME_PART {
             self.told_time = Some(now);
             self.engine.on_time(1);
+            self.engine.inquire();
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod chosen_locks;
 pub mod counts;
 pub mod deaths;
 pub mod deaths_calls;
+pub mod deaths_gone;
 pub mod deaths_late;
 pub mod dynamic;
 pub mod fences;

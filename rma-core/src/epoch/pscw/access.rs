@@ -106,6 +106,19 @@ impl Access {
         group.at((0..group.len()).find(|&place| !self.posted.contains(place))?)
     }
 
+    /// Whether the rank is a member that has not posted.
+    pub fn is_awaited(&self, rank: Rank) -> bool {
+        self.place(rank).is_some_and(|place| !self.posted.contains(place))
+    }
+
+    /// The members that have not posted.
+    pub fn unposted(&self) -> impl Iterator<Item = Rank> + '_ {
+        let group = self.group.get().into_iter();
+        group.flat_map(|group| {
+            (0..group.len()).filter(|&place| !self.posted.contains(place)).filter_map(|place| group.at(place))
+        })
+    }
+
     /// Whether they may go to every member.
     pub fn all_granted(&self) -> bool {
         self.group.get().is_some_and(|group| self.posted.count() == group.len())

@@ -92,6 +92,15 @@ impl Exposure {
         group.at((0..group.len()).find(|&place| !self.completed.contains(place))?)
     }
 
+    /// The members that were told and have neither completed nor were lost.
+    pub fn uncompleted(&self) -> impl Iterator<Item = Rank> + '_ {
+        let group = self.group.get().into_iter();
+        group.flat_map(|group| {
+            let told = 0..self.noticed.min(group.len());
+            told.filter(|&place| !self.completed.contains(place)).filter_map(|place| group.at(place))
+        })
+    }
+
     /// Whether every member has completed, or was lost.
     pub fn is_over(&self) -> bool {
         let missed = usize::from(Mutation::WaitMissesOne.is_on());

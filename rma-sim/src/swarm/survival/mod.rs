@@ -187,11 +187,14 @@ impl Survivor {
         true
     }
 
-    /// Looks for ghosts that owe an answer, as a caller does who has waited for long.
+    /// Looks for ghosts that owe an answer, and asks who is still there, as a caller does who has waited for long.
     fn probe(&mut self) {
-        if self.ghost_place.is_some() && self.probes_left > 0 && self.shared.borrow().is_dead {
+        if self.probes_left > 0 && self.shared.borrow().is_dead {
             self.probes_left -= 1;
-            self.engine.probe_ghosts(false);
+            if self.ghost_place.is_some() {
+                self.engine.probe_ghosts(false);
+            }
+            self.engine.inquire();
         }
     }
 
