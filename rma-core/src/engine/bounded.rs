@@ -14,7 +14,7 @@ use crate::provider::Endpoint;
 use crate::table::{FlushGroups, TargetElement};
 
 /// Looks after which a flush asks whether anything was posted since it asked last.
-const LOOKS: u8 = 64;
+pub(super) const LOOKS: u8 = 64;
 
 /// Which targets a flush is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

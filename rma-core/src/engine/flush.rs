@@ -2,6 +2,7 @@
 
 use core::task::Poll;
 
+use super::bounded::LOOKS;
 use super::{epoch_error, Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, RmaError, Rule};
@@ -11,8 +12,19 @@ use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::{FlushGroups, Sync};
+use crate::table::{FlushGroups, Sync, TargetElement};
 use crate::window::{SelfLock, Window};
+
+/// What a flush of the target used last finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    /// All is complete.
+    Nothing,
+    /// Puts and gets under way that are only counted, at the target's element.
+    Counted(u32),
+    /// Something else, or that is not known.
+    Unknown,
+}
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins to complete, at origin and target, all operations that were posted to `target`.
@@ -23,11 +35,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
         let is_near = !self.process.at_once.is_nothing();
-        if self.is_flushed(window, target)
-            || self.find_flushed(window, target)
-            || (is_near && self.flush_parked(window, target))
-        {
-            return Ok(SyncCall::new(Call::Flush, window, Stage::AtOnce { target }));
+        let left =
+            if self.is_flushed(window, target) { Left::Nothing } else { self.find_left(window, target) };
+        match left {
+            Left::Counted(element) => {
+                return Ok(SyncCall::new(Call::Flush, window, Stage::FlushCounted { target, element }));
+            }
+            Left::Unknown if !(is_near && self.flush_parked(window, target)) => {}
+            Left::Nothing | Left::Unknown => {
+                return Ok(SyncCall::new(Call::Flush, window, Stage::AtOnce { target }));
+            }
         }
         self.begin_flush(Call::Flush, window, Some(target))?;
         Ok(SyncCall::new(Call::Flush, window, Stage::Flush { target }))
@@ -49,23 +66,68 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// The same from what is under way, without a call that waits for it: true when `target` is the one used last, in
     /// a passive-target epoch without an error, and everything posted to it is complete. It is remembered, but of shared
     /// memory, where stores that the engine knows nothing of are to be ordered by each flush.
-    #[inline(never)]
+    #[inline]
     pub(super) fn find_flushed(&mut self, window: WindowId, target: Rank) -> bool {
-        let Some(w) = self.windows.get_mut(window) else { return false };
+        self.find_left(window, target) == Left::Nothing
+    }
+
+    /// What is left of all that was posted to the target used last.
+    #[inline(never)]
+    fn find_left(&mut self, window: WindowId, target: Rank) -> Left {
+        let Some(w) = self.windows.get_mut(window) else { return Left::Unknown };
         let is_known = w.last_rank == target && w.acks.is_empty();
         if !is_known || !w.state().is_passive() || !w.may_skip_flush {
             return w.begin_unknown_flush();
         }
-        let Some(te) = self.process.targets.get(w.last_target) else { return false };
-        let is_flushed =
-            te.is_flushed() && te.sync == Sync::None && te.error.is_none() && self.process.failure.is_none();
-        if is_flushed {
-            let last = w.last_target;
-            self.process.shortcut.note_flushed(window, (target, last));
-            // Seed table: FLUSH, MEM_SYNC of what was complete at once.
-            self.process.pass_fence();
+        let Some(te) = self.process.targets.get(w.last_target) else { return Left::Unknown };
+        let is_quiet = te.sync == Sync::None && self.process.failure.is_none();
+        if !is_quiet || !te.has_only_counted_under_way() {
+            return Left::Unknown;
         }
-        is_flushed
+        let last = w.last_target;
+        if te.native_outstanding() > 0 {
+            return Left::Counted(last);
+        }
+        self.process.shortcut.note_flushed(window, (target, last));
+        // Seed table: FLUSH, MEM_SYNC of what was complete at once.
+        self.process.pass_fence();
+        Left::Nothing
+    }
+
+    /// A flush that waits for puts and gets which the fabric has, and for nothing else: nothing must be issued for it.
+    pub(super) fn poll_flush_counted(
+        &mut self,
+        sync: &mut SyncCall,
+        (target, t): (Rank, u32),
+    ) -> Poll<Result<(), RmaError>> {
+        let is_of = |te: &&TargetElement| te.rank == target && te.window == sync.window;
+        let left = self.process.targets.get(t).filter(is_of).filter(|te| te.has_only_counted_under_way());
+        let Some(te) = left else { return self.flush_what_has_come(sync, target) };
+        if te.native_outstanding() > 0 {
+            sync.looks = sync.looks.wrapping_add(1);
+            // Others may go on to post in this way.
+            return if sync.looks % LOOKS == 0 {
+                self.flush_what_has_come(sync, target)
+            } else {
+                Poll::Pending
+            };
+        }
+        let Some(w) = self.windows.get_mut(sync.window) else { return gone(sync) };
+        self.process.count_phase(&mut sync.counted, Phase::Acknowledgement);
+        Poll::Ready(self.process.end_flush(w, t, sync.call))
+    }
+
+    /// Something else has come to what such a flush waits for, or it takes long: it becomes one like others.
+    #[cold]
+    #[inline(never)]
+    fn flush_what_has_come(&mut self, sync: &mut SyncCall, target: Rank) -> Poll<Result<(), RmaError>> {
+        sync.stage = Stage::Flush { target };
+        if let Some(w) = self.windows.get_mut(sync.window) {
+            if let Some(t) = w.find(&self.process.targets, target) {
+                self.process.want_flush(w, t, false);
+            }
+        }
+        self.poll_flush(sync, target)
     }
 
     /// The same for all ranks.
@@ -372,13 +434,13 @@ fn gone(sync: &SyncCall) -> Poll<Result<(), RmaError>> {
 }
 
 impl<R> Window<R> {
-    /// Of a flush of which nothing is known: false.
+    /// Of a flush of which nothing is known.
     #[cold]
     #[inline(never)]
-    fn begin_unknown_flush(&self) -> bool {
+    fn begin_unknown_flush(&self) -> Left {
         // Seed table: FLUSH, MEM_SYNC of direct stores.
         self.mem_sync();
-        false
+        Left::Unknown
     }
 }
 

@@ -88,6 +88,7 @@ enum Stage {
     UnlockAll,
     UnlockWalk,
     Flush { target: Rank },
+    FlushCounted { target: Rank, element: u32 },
     FlushAll,
     FlushTargets { group: FlushGroups },
     Notification { disp: u64, until: u64 },
@@ -128,6 +129,7 @@ impl SyncCall {
         match self.stage {
             Stage::Unlock { target }
             | Stage::Flush { target }
+            | Stage::FlushCounted { target, .. }
             | Stage::FlushLocal { target }
             | Stage::Watched { scope: Scope::One(target) | Scope::OneLocally(target), .. }
             | Stage::AtOnce { target } => target,
@@ -156,7 +158,10 @@ impl SyncCall {
             Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
                 "the target's acknowledgement of unlock"
             }
-            Stage::Flush { .. } | Stage::FlushAll | Stage::FlushTargets { .. } => REMOTE_COMPLETION,
+            Stage::Flush { .. }
+            | Stage::FlushCounted { .. }
+            | Stage::FlushAll
+            | Stage::FlushTargets { .. } => REMOTE_COMPLETION,
             Stage::Notification { .. } => "a notification",
             Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
             Stage::Watched { scope: Scope::OneLocally(_) | Scope::AllLocally, .. } => "local completion",
@@ -473,6 +478,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::UnlockAll => self.poll_unlock_all(sync),
             Stage::UnlockWalk => self.poll_unlock_walk(sync),
             Stage::Flush { target } => self.poll_flush(sync, target),
+            Stage::FlushCounted { target, element } => self.poll_flush_counted(sync, (target, element)),
             Stage::FlushAll => self.poll_flush_all(sync),
             Stage::Notification { disp, until } => self.poll_notification(sync, disp, until),
             Stage::FlushTargets { group } => self.poll_flush_targets(sync, group),

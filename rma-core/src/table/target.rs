@@ -265,6 +265,21 @@ impl TargetElement {
         is_acked && is_posted && is_all
     }
 
+    /// Whether puts and gets that are only counted are all that is under way, or nothing is: nothing is left to be issued, and
+    /// nothing but their completions to come.
+    #[inline]
+    pub(crate) fn has_only_counted_under_way(&self) -> bool {
+        self.pending.is_empty()
+            && self.issued.is_empty()
+            && self.user_references == 0
+            && self.native_atomics == 0
+            && self.done_acked == self.done_sent
+            && self.notes == 0
+            && self.marks.is_empty()
+            && self.error.is_none()
+            && !(self.needs_done || self.unflushed || self.flush_outstanding)
+    }
+
     /// Whether every operation posted so far is complete at origin and target.
     pub(crate) fn is_flushed(&self) -> bool {
         self.is_locally_complete()
