@@ -24,11 +24,17 @@ pub fn read(text: &str) -> Result<(Vec<Record>, usize), String> {
     Ok((merged(records), others))
 }
 
-/// Rows of the same measurement become one with the rounds of all, in the order in which they first came.
+/// Rows of the same measurement become one with the rounds of all, in the order in which they first came. What was measured
+/// over another provider, or in another way elsewhere, is another measurement.
 fn merged(records: Vec<Record>) -> Vec<Record> {
     let mut merged: Vec<Record> = Vec::new();
     for record in records {
-        match merged.iter_mut().find(|other| other.key == record.key && other.unit == record.unit) {
+        let is_same = |other: &Record| {
+            other.key == record.key
+                && other.unit == record.unit
+                && other.environment.is_alike(&record.environment)
+        };
+        match merged.iter_mut().find(|other| is_same(other)) {
             Some(first) => {
                 let rounds = first.series.rounds().iter().chain(record.series.rounds()).copied();
                 first.series = Series::new(rounds.collect::<Vec<_>>());
@@ -113,17 +119,30 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The rows that both have, and how many only one has.
+/// The rows that both have, and how many only one has. Where a set has the same measurement from several environments, each
+/// row stands beside the one whose environment is most like its own.
 ///
 /// `at_least` is the share by which a median has to differ, such as 0.02.
 pub fn changes<'a>(before: &'a [Record], after: &'a [Record], at_least: f64) -> (Vec<Change<'a>>, usize) {
-    let partner = |record: &Record, others: &'a [Record]| -> Option<&'a Record> {
-        others.iter().find(|other| other.key == record.key && other.unit == record.unit)
-    };
-    let changes: Vec<Change<'a>> = before
-        .iter()
-        .filter_map(|old| partner(old, after).map(|new| Change::new(old, new, at_least)))
-        .collect();
+    let mut pairs: Vec<(usize, usize, usize)> = Vec::new();
+    for (old, record) in before.iter().enumerate() {
+        for (new, other) in after.iter().enumerate() {
+            if record.key == other.key && record.unit == other.unit {
+                pairs.push((record.environment.differences(&other.environment).len(), old, new));
+            }
+        }
+    }
+    // Those that have least between them first; what is taken is taken.
+    pairs.sort_unstable();
+    let (mut partners, mut is_taken) = (vec![None; before.len()], vec![false; after.len()]);
+    for (_, old, new) in pairs {
+        if partners[old].is_none() && !is_taken[new] {
+            partners[old] = Some(new);
+            is_taken[new] = true;
+        }
+    }
+    let both = before.iter().zip(&partners).filter_map(|(old, new)| Some((old, &after[(*new)?])));
+    let changes: Vec<Change<'a>> = both.map(|(old, new)| Change::new(old, new, at_least)).collect();
     let alone = before.len() + after.len() - 2 * changes.len();
     (changes, alone)
 }
@@ -133,6 +152,7 @@ mod tests {
     use super::*;
     use crate::record::tests::record;
     use crate::record::Unit;
+    use serde_json::json;
 
     fn verdict(before: &[f64], after: &[f64], unit: Unit) -> Verdict {
         let of = |rounds: &[f64]| [Record { unit, ..record(8, rounds) }];
@@ -162,6 +182,37 @@ mod tests {
         let tiny = SLOW.map(|value| value * 0.99);
         assert_eq!(verdict(&[10.0; 6], &[9.9; 6], Unit::Microseconds), Verdict::Same);
         assert_eq!(verdict(&SLOW, &tiny, Unit::Microseconds), Verdict::Same);
+    }
+
+    /// The same measurement over a provider.
+    fn over(provider: &str, rounds: &[f64]) -> Record {
+        let environment =
+            crate::environment::Environment::from_json(&json!({"host": "n1", "provider": provider}));
+        Record { environment, ..record(8, rounds) }
+    }
+
+    #[test]
+    fn providers_are_not_mixed() {
+        let text: String = ["shm", "tcp", "shm"]
+            .iter()
+            .map(|name| over(name, &[1.0]).to_json().to_string() + "\n")
+            .collect();
+        let (records, _) = read(&text).unwrap();
+        let rounds: Vec<usize> = records.iter().map(|record| record.series.rounds().len()).collect();
+        assert_eq!(rounds, [2, 1], "two rounds over shm, one over tcp");
+    }
+
+    #[test]
+    fn each_row_stands_beside_the_one_that_is_most_like_it() {
+        let (before, after) =
+            ([over("shm", &[1.0]), over("tcp", &[8.0])], [over("tcp", &[9.0]), over("shm", &[2.0])]);
+        let (both, alone) = changes(&before, &after, 0.0);
+        let ratios: Vec<f64> = both.iter().map(|change| change.ratio).collect();
+        assert_eq!((ratios, alone), (vec![2.0, 1.125], 0));
+        let (one, alone) = changes(&before, &after[..1], 0.0);
+        assert_eq!((one.len(), one[0].ratio, alone), (1, 1.125, 1), "shm has nothing beside it");
+        let (other, _) = changes(&before[..1], &after[..1], 0.0);
+        assert_eq!(other[0].ratio, 9.0, "who compares two providers compares two providers");
     }
 
     #[test]

@@ -76,14 +76,24 @@ impl Environment {
         pairs.filter(|(_, text)| !text.is_empty()).collect()
     }
 
-    /// The names of what differs between two, the time apart.
+    /// What differs between two, the time apart: names, and both values.
     pub fn differences(&self, other: &Self) -> Vec<String> {
+        let line =
+            |name: &str| format!("{}: {} / {}", name.replace('_', " "), self.text(name), other.text(name));
+        self.differing(other).map(line).collect()
+    }
+
+    /// Whether two runs measured the same, so that rounds of one may be counted with those of the other: they differ in
+    /// when they ran, and on which hosts and processors of the kind, and in nothing else.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        self.differing(other).all(|name| ["host", "places"].contains(&name))
+    }
+
+    /// The names of values that are not the same, the time apart.
+    fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
         let names =
             self.values.keys().chain(other.values.keys().filter(|name| !self.values.contains_key(*name)));
-        names
-            .filter(|name| *name != "time" && self.text(name) != other.text(name))
-            .map(|name| format!("{}: {} / {}", name.replace('_', " "), self.text(name), other.text(name)))
-            .collect()
+        names.map(String::as_str).filter(|name| *name != "time" && self.text(name) != other.text(name))
     }
 }
 
@@ -138,6 +148,9 @@ mod tests {
         let other = of(json!({"time": "b", "host": "n2", "settings": {"RMA_COALESCE": "0"}}));
         assert_eq!(one.differences(&other), ["host: n1 / n2"]);
         assert!(one.differences(&one).is_empty());
+        assert!(one.is_alike(&other), "another host of the kind");
+        let over = of(json!({"time": "a", "host": "n1", "settings": {}, "provider": "tcp"}));
+        assert!(!one.is_alike(&over) && !over.is_alike(&one), "over another provider, with another setting");
         assert_eq!(one.text("settings"), "RMA_COALESCE=0");
         assert!(one.lines().iter().all(|(name, _)| name != "nic"));
         assert_eq!(Environment::from_json(&one.to_json()), one);

@@ -18,17 +18,19 @@ struct Group {
 /// How many operations, and of which size.
 type Point = (u64, u64);
 
-/// The sections of one file's rows of `rma-bench optimizations`; nothing where it has none.
+/// The section of rows of `rma-bench optimizations` that belong together; nothing where there are none. `name` tells them from
+/// others, if there are others.
 pub(crate) fn section(name: &str, rows: &[Value]) -> String {
     let mut html = String::new();
     if rows.is_empty() {
         return html;
     }
+    let of = if name.is_empty() { String::new() } else { format!(": {name}") };
     let _ = writeln!(
         html,
-        "<section>\n<h2>What each optimization gains: {}</h2>\n<p>Time of an epoch against the one with all optimizations \
+        "<section>\n<h2>What each optimization gains{}</h2>\n<p>Time of an epoch against the one with all optimizations \
          off; less than 1 is faster.</p>",
-        escape(name)
+        escape(&of)
     );
     for group in groups(rows) {
         let rows: Vec<&Value> = rows.iter().filter(|row| group_of(row) == group).collect();

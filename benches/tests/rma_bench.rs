@@ -107,7 +107,7 @@ fn a_grid_has_every_combination_of_switches_and_is_reported() {
         "<th>2 x 8</th><th>4 x 8</th>",
         "no piggyback, coalesce",
         "LOCK + put + UNLOCK (40 bytes)",
-        "Measured on",
+        "Measured on ",
     ] {
         assert!(html.contains(part), "{part} is not in the page");
     }

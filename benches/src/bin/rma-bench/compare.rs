@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use rma_bench::compare::{self, Change, Verdict};
+use rma_bench::environments::Environments;
 use rma_bench::record::Record;
 use rma_bench::table::{Cell, Table};
 
@@ -21,10 +22,11 @@ pub(crate) fn run(options: &Compare) -> Outcome<()> {
     let worse = count(Verdict::Worse);
     let mut out = std::io::stdout().lock();
     write!(out, "{}", environments(&before, &after))?;
+    let names = Environments::of(before.iter().map(|record| &record.environment));
     let shown: Vec<&Change<'_>> =
         changes.iter().filter(|change| options.all || change.verdict != Verdict::Same).collect();
     if !shown.is_empty() {
-        write!(out, "{}", table(&shown))?;
+        write!(out, "{}", table(&shown, &names))?;
     }
     writeln!(
         out,
@@ -57,12 +59,14 @@ fn environments(before: &[Record], after: &[Record]) -> String {
     differences.iter().fold(String::new(), |text, difference| text + "different " + difference + "\n")
 }
 
-fn table(changes: &[&Change<'_>]) -> Table {
+/// A row for each; `names` tells those of one file apart that come from several environments.
+fn table(changes: &[&Change<'_>], names: &Environments) -> Table {
     let mut table = Table::new(&["measurement", "unit", "before", "after", "ratio", "from", "to", ""]);
     for change in changes {
         let digits = change.before.unit.digits();
+        let title = [names.name(&change.before.environment), &change.before.title(&[])].join(": ");
         table.row(vec![
-            Cell::Text(change.before.title(&[])),
+            Cell::Text(title.trim_start_matches(": ").to_owned()),
             change.before.unit.name().into(),
             Cell::decimal(change.before.series.median(), digits),
             Cell::decimal(change.after.series.median(), digits),

@@ -241,15 +241,17 @@ pub(crate) const COMPARE_HELP: &str = "\
 A row has changed if its two 95 % confidence intervals do not overlap and the medians differ by --at-least. Intervals
 are over rounds, so that a machine which changes its speed while it measures shows fewer changes, not wrong ones.
 Files of several runs (cat a1.jsonl a2.jsonl > a.jsonl) count as more rounds of the same rows: alternate the runs of
-both sides, and a machine that is slow for minutes does not look like a change.
+both sides, and a machine that is slow for minutes does not look like a change. What was measured over another provider,
+or with other settings, stays a row of its own.
 
 Examples:
   rma-bench compare before.jsonl after.jsonl
   rma-bench compare --fail --at-least 5 before.jsonl after.jsonl";
 
 pub(crate) const REPORT_HELP: &str = "\
-One page of HTML with everything in it: plots by size, what each optimization gains ('optimizations --json'), tables
-and environments. It opens without a network and prints.
+One page of HTML with everything in it: all measurements at a glance, what each optimization gains ('optimizations
+--json'), plots by size, tables and environments. It opens without a network and prints. Rows of several files, providers
+or settings are told apart.
 
 Example:
   rma-bench report *.jsonl --output report.html";
