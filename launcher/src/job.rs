@@ -150,6 +150,8 @@ pub(crate) struct Job {
     pmi: PmiServer,
     /// Whether each rank has joined over its control connection and not finalized there.
     has_own_link: Vec<bool>,
+    /// Whether each rank listens on the control connection that it has joined over; who has finalized serves others, too.
+    listens: Vec<bool>,
     /// Ranks that have not joined and are waited for: since when, and by whom.
     awaited: BTreeMap<u32, (Duration, u32)>,
     /// Ranks that failed, and without which the job goes on.
@@ -174,6 +176,7 @@ impl Job {
             kvs: Kvs::new(wishes.size),
             pmi: PmiServer::new(&wishes.job_id, wishes.size, &wishes.hosts),
             has_own_link: vec![false; size],
+            listens: vec![false; size],
             awaited: BTreeMap::new(),
             lost: Vec::new(),
             suspicion: None,
@@ -267,6 +270,7 @@ impl Job {
             self.actions.push_back(Action::Say(Report::ControlClosed(rank, why)));
         }
         self.has_own_link[rank as usize] = false;
+        self.listens[rank as usize] = false;
         // A rank that has joined by PMI may never use this connection.
         if !self.pmi.is_joined(rank) && self.step(rank, Event::ControlEnded) == Effect::Withdraw {
             self.withdraw(rank);
@@ -406,7 +410,7 @@ impl Job {
         self.set_code(code);
         self.actions.push_back(Action::Say(report));
         self.lost.extend(ranks);
-        for (other, _) in (0..).zip(&self.has_own_link).filter(|(_, has_link)| **has_link) {
+        for (other, _) in (0..).zip(&self.listens).filter(|(_, listens)| **listens) {
             self.actions.extend(ranks.iter().map(|&rank| Action::Send(other, Reply::Lost { rank })));
         }
     }
@@ -456,6 +460,7 @@ impl Job {
         let finishes = state.may_wait() && !next.may_wait();
         *state = next;
         self.has_own_link[rank as usize] &= next != State::Ended;
+        self.listens[rank as usize] &= next != State::Ended;
         if next != State::Started {
             self.awaited.remove(&rank);
         }
@@ -500,7 +505,7 @@ impl Job {
         let effect = if is_joined_otherwise { Effect::Welcome } else { self.step(rank, Event::Hello) };
         match effect {
             Effect::Welcome => {
-                self.has_own_link[rank as usize] = true;
+                (self.has_own_link[rank as usize], self.listens[rank as usize]) = (true, true);
                 let welcome = Reply::Welcome { version: VERSION, size: self.wishes.size };
                 self.actions.push_back(Action::Send(rank, welcome));
                 self.actions

@@ -565,3 +565,18 @@ fn who_joins_late_learns_whom_the_job_has_lost() {
     job.on_request(0, hello(0), START);
     assert_eq!(actions(&mut job)[1..], [Action::Send(0, Reply::Lost { rank: 2 })]);
 }
+
+#[test]
+fn who_has_finalized_hears_of_losses() {
+    let mut job = on_two_hosts(true);
+    job.on_request(1, Request::Finalize, START);
+    job.on_request(3, Request::Finalize, START);
+    job.on_control_ended(3, None);
+    actions(&mut job);
+    // What the dead has locked of rank 1's memory is to be free for rank 0.
+    job.on_exit(2, ExitStatus::Signal(SIGKILL), START);
+    let told = actions(&mut job);
+    let lost: Vec<&Action> =
+        told.iter().filter(|action| matches!(action, Action::Send(_, Reply::Lost { .. }))).collect();
+    assert_eq!(lost, [&Action::Send(0, Reply::Lost { rank: 2 }), &Action::Send(1, Reply::Lost { rank: 2 })]);
+}
