@@ -269,8 +269,7 @@ impl Job {
         if let Some(why) = why {
             self.actions.push_back(Action::Say(Report::ControlClosed(rank, why)));
         }
-        self.has_own_link[rank as usize] = false;
-        self.listens[rank as usize] = false;
+        (self.has_own_link[rank as usize], self.listens[rank as usize]) = (false, false);
         // A rank that has joined by PMI may never use this connection.
         if !self.pmi.is_joined(rank) && self.step(rank, Event::ControlEnded) == Effect::Withdraw {
             self.withdraw(rank);
