@@ -39,7 +39,7 @@ impl Environments {
         Self { all, names }
     }
 
-    /// All of them, with what each is called; nothing where there is only one.
+    /// All of them, with what each is called: by nothing, where there is only one.
     pub fn iter(&self) -> impl Iterator<Item = (&Environment, &str)> {
         self.all.iter().zip(self.names.iter().map(String::as_str))
     }

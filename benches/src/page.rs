@@ -33,8 +33,6 @@ struct Origin<'a> {
 struct Contents<'a> {
     sources: &'a [Source],
     environments: Environments,
-    /// Every file with every environment of its rows, by what it is called: nothing, where there is only one.
-    origins: Vec<String>,
 }
 
 /// The page.
@@ -42,13 +40,8 @@ pub fn page(sources: &[Source]) -> String {
     let of_gains: Vec<Environment> =
         sources.iter().flat_map(|source| &source.gains).map(environment_of).collect();
     let of_records = sources.iter().flat_map(|source| &source.records).map(|record| &record.environment);
-    let mut contents = Contents {
-        sources,
-        environments: Environments::of(of_records.chain(&of_gains)),
-        origins: Vec::new(),
-    };
-    contents.origins = contents.find_origins();
-    contents.page()
+    let environments = Environments::of(of_records.chain(&of_gains));
+    Contents { sources, environments }.page()
 }
 
 impl Contents<'_> {
@@ -102,17 +95,6 @@ impl Contents<'_> {
         [file, environment].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    fn find_origins(&self) -> Vec<String> {
-        let mut origins = Vec::new();
-        for (origin, _) in self.all() {
-            let name = self.name(origin);
-            if !origins.contains(&name) {
-                origins.push(name);
-            }
-        }
-        origins
-    }
-
     fn headings(&self) -> Vec<String> {
         let mut headings = Vec::new();
         for (_, record) in self.all() {
@@ -130,8 +112,11 @@ impl Contents<'_> {
             values if values.is_empty() => String::new(),
             values => format!("{before}{}", values.join(", ")),
         };
-        let mut days: Vec<String> = self.environments.values("time");
-        days.iter_mut().for_each(|time| time.truncate("2000-01-01".len()));
+        let times = self.all().map(|(origin, _)| origin.environment.text("time"));
+        let mut days: Vec<String> =
+            times.filter_map(|time| time.split('T').next().map(str::to_owned)).collect();
+        days.retain(|day| !day.is_empty());
+        days.sort_unstable();
         days.dedup();
         let day = if days.is_empty() { String::new() } else { format!("; {}", days.join(", ")) };
         let text = said("host", " on ") + &said("processor", ", ") + &said("provider", ", over ") + &day;
@@ -156,11 +141,18 @@ impl Contents<'_> {
     }
 
     fn glance(&self, html: &mut String) {
-        let column =
-            |origin| self.origins.iter().position(|name| *name == self.name(origin)).unwrap_or_default();
+        let mut origins: Vec<String> = Vec::new();
+        let mut column = |origin| {
+            let name = self.name(origin);
+            let known = origins.iter().position(|other| *other == name);
+            known.unwrap_or_else(|| {
+                origins.push(name);
+                origins.len() - 1
+            })
+        };
         let rows: Vec<(usize, &Record)> =
             self.all().map(|(origin, record)| (column(origin), record)).collect();
-        let table = glance::table(&self.origins, &rows);
+        let table = glance::table(&origins, &rows);
         if !table.is_empty() {
             let _ = writeln!(html, "<section>\n<h2>At a glance</h2>\n{table}</section>");
         }

@@ -409,7 +409,10 @@ fn write_wrong(f: &mut fmt::Formatter<'_>, error: &RmaError) -> fmt::Result {
         }
         RmaError::Elsewhere { target, .. } => write!(f, "rank {target} {ELSEWHERE}"),
         RmaError::Operation { op, dtype, .. } => {
-            let where_told = if *op == "compare_and_swap" { "Dtype::has_compare_and_swap" } else { "ReduceOp::is_defined_for" };
+            let where_told = match *op {
+                "compare_and_swap" => "Dtype::has_compare_and_swap",
+                _ => "ReduceOp::is_defined_for",
+            };
             write!(f, "{op} is not defined for {dtype}; see {where_told} for what is")
         }
         RmaError::Window { window, .. } => {
