@@ -202,13 +202,13 @@ impl RawWindow {
     ///
     /// # Safety
     /// `origin` is readable for `len` bytes, and is not written, until the operation is locally complete:
-    /// until a flush_local to the target, or a call that completes more, has returned `Ok`. No other thread
-    /// synchronizes the window (flushes it, or closes an epoch) while this call or the epoch's other
-    /// operations are made.
+    /// until a flush_local to the target, or a call that completes more, which began after this call was over, has
+    /// returned `Ok`. (Other threads may synchronize the window meanwhile; what began before may not have met the operation.)
     ///
     /// # Errors
     /// When no epoch to the target is open, the rank does not exist, or the range is outside its window. What
-    /// only the target can know is reported by the call that completes the operation.
+    /// only the target can know is reported by the call that completes the operation; as complete need not wait for its targets,
+    /// of an epoch of start by that or by the next call that ends an epoch of the window, and by free at the latest.
     ///
     /// Implements: MPI_Put, _c.
     #[inline]

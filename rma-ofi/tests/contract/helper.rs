@@ -23,8 +23,8 @@ const MARK: &str = "@helper ";
 const PAUSE: &str = "pause";
 /// Set for a helper that must not be stopped inside of a call.
 pub(crate) const BETWEEN_POLLS: &str = "RMA_TEST_HELPER_PAUSES_BETWEEN_POLLS";
-/// A helper whose parent forgets it ends by itself.
-const LIFETIME: Duration = Duration::from_secs(120);
+/// A helper whose parent forgets it ends by itself, when the test that it is of would have been ended.
+const LIFETIME: Duration = Duration::from_secs(2 * crate::LIMIT_S);
 
 /// A helper, from outside. Killed when dropped.
 pub(crate) struct Helper {
