@@ -74,6 +74,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if te.order.in_force && te.lock != TargetLockState::Called && self.is_native(w, op) {
             self.targets[t].hurried = true;
         }
+        if self.waits_alone(w, t) {
+            return generation;
+        }
         w.dirty = true;
         let te = &self.targets[t];
         if te.lock == TargetLockState::Called && te.sync == Sync::None {

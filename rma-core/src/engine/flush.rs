@@ -489,8 +489,10 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         }
         te.sync = te.sync.max(wanted);
         te.lock_wanted |= te.lock == crate::state::TargetLockState::Called;
-        w.dirty = true;
-        self.make_rma_progress_target(w, t);
+        if !self.flush_alone(w, t) {
+            w.dirty = true;
+            self.make_rma_progress_target(w, t);
+        }
     }
 
     fn end_flush(&mut self, w: &mut Window<E::Region>, t: u32, call: Call) -> Result<(), RmaError> {

@@ -14,8 +14,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// CLEANUP_OPS_TARGET: frees the completed operations of one target; returns how many.
     ///
     /// Implements: seed: CLEANUP_OPS_TARGET.
+    #[inline]
     pub(crate) fn cleanup_ops_target(&mut self, w: &mut Window<E::Region>, t: u32) -> u32 {
-        let count = self.targets[t].completed_count;
+        match self.targets[t].completed_count {
+            0 => 0,
+            count => self.cleanup_completed(w, t, count),
+        }
+    }
+
+    fn cleanup_completed(&mut self, w: &mut Window<E::Region>, t: u32, count: u32) -> u32 {
         let mut left = count;
         let mut op = self.targets[t].issued.head;
         while left > 0 && op != NONE {

@@ -79,6 +79,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !te.wants_issue() || te.is_dead() || !may_issue {
             return Ok(0);
         }
+        if self.is_alone(w, t) {
+            return self.issue_alone(w, t);
+        }
         let lock = te.lock;
         match lock {
             TargetLockState::Called if w.words.is_none() => return self.issue_lock(w, t),

@@ -8,6 +8,7 @@ use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
 use crate::ids::PeerAddr;
 use crate::info::AccumulateOrdering;
+use crate::layout::Layout;
 use crate::lock::LockType;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
@@ -27,22 +28,29 @@ const REQUESTS_MAX: u32 = 16;
 
 /// Operations that were put into the stage.
 #[derive(Clone, Copy, Default, Debug)]
-struct Packed {
+pub(super) struct Packed {
     count: u32,
     /// Records of them: a notified put has two.
     records: u16,
-    results: u32,
+    pub(super) results: u32,
     /// Packet bytes.
     len: usize,
     /// Bytes of the last operation that are in the packet, when it is a piece of a large one.
     piece: Option<u64>,
     ends_with_result: bool,
     /// Operations without result are among them.
-    writes: bool,
+    pub(super) writes: bool,
     /// Notifications follow that are the fabric's: what ends the epoch must not come before them.
     is_followed: bool,
     /// The section of the first, as to order.
     section: u32,
+}
+
+impl Packed {
+    /// A packet of which there is the header.
+    pub(super) fn nothing() -> Self {
+        Self { len: Header::BYTES, ..Self::default() }
+    }
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
@@ -72,7 +80,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         // What goes with the lock is complete by the grant, which the checker at the target cannot tell.
         let carry =
             self.config.single_op_lock && w.checker.is_none() && (pending == 1 || self.config.coalesce);
-        let packed = if carry { self.pack(w, t, pending, true) } else { Packed::default() };
+        let packed = if carry { self.pack_with_lock(w, t, pending) } else { Packed::default() };
         if packed.count > 0 {
             self.note_messages(t, self.operations[self.targets[t].pending.head].section);
         }
@@ -138,7 +146,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    fn may_keep_back(&self, w: &Window<E::Region>, t: u32) -> bool {
+    pub(super) fn may_keep_back(&self, w: &Window<E::Region>, t: u32) -> bool {
         let te = &self.targets[t];
         te.sync == Sync::None
             && !te.hurried
@@ -151,7 +159,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// DONE, UNLOCK or COMPLETE for the last packet of operations.
-    fn piggyback_flags(&self, w: &Window<E::Region>, t: u32, packed: &Packed, last: bool) -> BatchFlags {
+    pub(super) fn piggyback_flags(&self, w: &Window<E::Region>, t: u32, packed: &Packed, last: bool) -> BatchFlags {
         let te = &self.targets[t];
         let mut flags = BatchFlags::default();
         if last && self.config.piggyback {
@@ -173,7 +181,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// reply carries the acknowledgement. A get is not ordered against other operations of an epoch; nor is an
     /// accumulate that fetches, where the window's `accumulate_ordering` is none.
     fn sort_gets_to_tail(&mut self, w: &Window<E::Region>, t: u32) {
-        if !self.config.get_to_tail || self.targets[t].order.in_force {
+        let te = &self.targets[t];
+        if te.pending.count < 2 || !self.config.get_to_tail || te.order.in_force {
             return;
         }
         let is_unordered = w.options.accumulate_ordering == AccumulateOrdering::NONE;
@@ -197,9 +206,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
+    /// Puts what may go with a lock request into the stage.
+    fn pack_with_lock(&mut self, w: &Window<E::Region>, t: u32, pending: u32) -> Packed {
+        let mut packed = Packed::nothing();
+        let head = self.targets[t].pending.head;
+        let may_go = pending == 1 && {
+            let is_transfer = matches!(self.operations[head].kind, OpKind::Put | OpKind::Get);
+            is_transfer || !self.is_native(w, head)
+        };
+        if may_go && self.pack_alone(w, t, &mut packed) {
+            return packed;
+        }
+        self.pack(w, t, pending, true)
+    }
+
     /// Puts up to `most` pending message operations into the stage, whole ones only if `whole`.
     fn pack(&mut self, w: &Window<E::Region>, t: u32, most: u32, with_lock: bool) -> Packed {
-        let mut packed = Packed { len: Header::BYTES, ..Packed::default() };
+        let mut packed = Packed::nothing();
         let mut reply_room = self.limits.send_bytes_max - REPLY_OVERHEAD;
         let mut op = self.targets[t].pending.head;
         let mut left_behind = None;
@@ -277,7 +300,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    fn pack_record(&mut self, w: &Window<E::Region>, op: u32, len: u64, packed: &mut Packed) -> bool {
+    pub(super) fn pack_record(&mut self, w: &Window<E::Region>, op: u32, len: u64, packed: &mut Packed) -> bool {
         let element = &self.operations[op];
         let record = Record {
             kind: element.kind,
@@ -299,15 +322,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             note => note,
         };
-        let mut table = RunTable::new();
-        if let Some(layout) = &element.layouts.target {
-            if !fill_table(&mut table, layout, element.posted, element.posted + len) {
-                return false;
-            }
-        }
-        let table = if table.is_empty() { &[] } else { table.bytes() };
         let mut out = Writer::new(&mut self.stage, packed.len);
-        let is_written = record.encode_with(table, &mut out);
+        let is_written = match &element.layouts.target {
+            None => record.encode(&mut out),
+            Some(layout) => encode_with_table(&record, layout, &mut out),
+        };
         let Some(place) = out.reserve(record.payload_bytes()).filter(|_| is_written) else { return false };
         self.counters.payload_bytes_copied += place.len() as u64;
         element.gather(element.posted, place);
@@ -331,7 +350,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         true
     }
 
-    fn send_packed(
+    pub(super) fn send_packed(
         &mut self,
         w: &mut Window<E::Region>,
         t: u32,
@@ -364,7 +383,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.targets[t].requests += packed.results;
     }
 
-    fn take_one(&mut self, w: &mut Window<E::Region>, t: u32, op: u32, piece: Option<u64>, with_lock: bool) {
+    pub(super) fn take_one(
+        &mut self,
+        w: &mut Window<E::Region>,
+        t: u32,
+        op: u32,
+        piece: Option<u64>,
+        with_lock: bool,
+    ) {
         let element = &mut self.operations[op];
         element.outstanding += u32::from(element.kind.has_result());
         if let Some(len) = piece {
@@ -385,5 +411,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         } else {
             self.free_operation(w, t, op);
         }
+    }
+}
+
+/// Writes the record of a piece whose bytes are not in a row at the target.
+#[inline(never)]
+fn encode_with_table(record: &Record, layout: &Layout, out: &mut Writer<'_>) -> bool {
+    let mut table = RunTable::new();
+    let end = record.offset + u64::from(record.len);
+    fill_table(&mut table, layout, record.offset, end) && {
+        let table = if table.is_empty() { &[] } else { table.bytes() };
+        record.encode_with(table, out)
     }
 }

@@ -9,6 +9,7 @@ mod flood;
 mod held;
 mod inquiry;
 mod issue;
+mod issue_alone;
 mod issue_layout;
 mod issue_message;
 mod issue_native;

@@ -9,8 +9,17 @@ use crate::pool::NONE;
 use crate::provider::{Endpoint, RemoteAddr};
 use crate::state::TargetLockState;
 use crate::table::TargetError;
-use crate::window::Window;
+use crate::window::{Walk, Window};
 use crate::wire::{ErrorRecord, Header, Metadata, Reader, ReplyFlags, ResultRecord, WireError};
+
+/// What a reply may say beside results and that a DONE was reached.
+const TELLS_MORE: ReplyFlags = ReplyFlags(
+    ReplyFlags::ERROR.0
+        | ReplyFlags::GRANT.0
+        | ReplyFlags::UNLOCK_ACK.0
+        | ReplyFlags::RETRY.0
+        | ReplyFlags::NOT_EXECUTED.0,
+);
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A reply arrived for this window.
@@ -41,6 +50,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             let (result, bytes) = ResultRecord::decode(reader)?;
             self.on_result(t, &result, bytes)?;
         }
+        if metadata.is_none() && !flags.any(TELLS_MORE) {
+            self.take_done(t, flags, header.token);
+            self.cleanup_ops_target(w, t);
+            w.dirty |= self.may_go_on(w, t);
+            return Ok(());
+        }
         if flags.has(ReplyFlags::ERROR) {
             let error = ErrorRecord::decode(reader)?;
             if error == ErrorRecord::LockLost {
@@ -52,19 +67,32 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.state().is_passive() && self.targets[t].words.is_idle() {
             self.on_lock_reply(w, t, flags);
         }
-        let te = &mut self.targets[t];
-        let news = header.token.wrapping_sub(te.done_acked);
-        if flags.has(ReplyFlags::DONE_ACK) && news <= te.done_sent.wrapping_sub(te.done_acked) {
-            te.done_acked = header.token;
-        }
-        if Mutation::DoneAckedByAnything.is_on() {
-            te.done_acked = te.done_sent;
-        }
-        te.unlock_acked |= flags.has(ReplyFlags::UNLOCK_ACK);
+        self.take_done(t, flags, header.token);
+        self.targets[t].unlock_acked |= flags.has(ReplyFlags::UNLOCK_ACK);
         self.refresh_direct(t);
         self.cleanup_ops_target(w, t);
         w.dirty = true;
         Ok(())
+    }
+
+    /// The acknowledgement of a DONE that was sent, and not of one that is to come.
+    #[inline]
+    fn take_done(&mut self, t: u32, flags: ReplyFlags, token: u32) {
+        let te = &mut self.targets[t];
+        let news = token.wrapping_sub(te.done_acked);
+        if flags.has(ReplyFlags::DONE_ACK) && news <= te.done_sent.wrapping_sub(te.done_acked) {
+            te.done_acked = token;
+        }
+        if Mutation::DoneAckedByAnything.is_on() {
+            te.done_acked = te.done_sent;
+        }
+    }
+
+    /// Whether results and acknowledgements of a target may let something go on that only looking at its window finds.
+    #[inline]
+    fn may_go_on(&self, w: &Window<E::Region>, t: u32) -> bool {
+        let te = &self.targets[t];
+        te.wants_more_than_a_flush() || te.order.in_force || w.walk != Walk::None || w.pressure || w.dynamic.is_some()
     }
 
     fn on_result(&mut self, t: u32, result: &ResultRecord, bytes: &[u8]) -> Result<(), WireError> {

@@ -324,6 +324,20 @@ impl TargetElement {
             || self.words.is_active()
     }
 
+    /// Whether progress could do something for this target but wait until everything is complete.
+    #[inline]
+    pub(crate) fn wants_more_than_a_flush(&self) -> bool {
+        !self.pending.is_empty()
+            || self.sync > Sync::Flush
+            || self.lock_wanted
+            || self.is_given_up
+            || self.needs_done
+            || self.unflushed
+            || !self.marks.is_empty()
+            || self.notes > 0
+            || self.words.is_active()
+    }
+
     /// Whether everything that was sent is to be acknowledged.
     #[inline]
     pub(crate) fn wants_done(&self) -> bool {

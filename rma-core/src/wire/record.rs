@@ -122,8 +122,21 @@ impl Record {
 
     /// Appends the record; `false`, with nothing written, when it and its payload do not fit.
     #[must_use]
+    #[inline]
     pub fn encode(&self, out: &mut Writer<'_>) -> bool {
-        self.encode_with(&[], out)
+        if self.offset > 0 {
+            return self.encode_with(&[], out);
+        }
+        if out.room() < self.header_bytes() + self.payload_bytes() {
+            return false;
+        }
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&[self.kind as u8, self.dtype as u8, self.op as u8, self.notifies.bits()]);
+        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.disp.to_le_bytes());
+        let is_named = self.kind.has_result();
+        let name = u64::from(self.generation) << 32 | u64::from(self.handle);
+        out.put(&bytes) && (!is_named || out.put(&name.to_le_bytes()))
     }
 
     /// The same with a run table, if that is not empty: [`RunTable::bytes`](super::RunTable::bytes).

@@ -72,6 +72,11 @@ pub(crate) const CASES: &[Case] = &[
         run: run_fetch_and_op,
     },
     Case {
+        name: "fetch_and_op_flush",
+        what: "the same and its flush, all that the origin does: one packet out, one back",
+        run: run_fetch_and_op_flush,
+    },
+    Case {
         name: "lock_put_unlock",
         what: "lock, 8-byte put, unlock at the origin: one packet out, one back",
         run: run_lock_put_unlock,
@@ -283,6 +288,57 @@ fn icount_fetch_and_op(engine: &mut NullEngine, window: WindowId, operation: &Op
     // SAFETY: the caller keeps the buffers until the flush that it makes next.
     let posted = unsafe { engine.post(window, operation) };
     matches!(posted, Poll::Ready(Ok(())))
+}
+
+fn run_fetch_and_op_flush(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(NativeOps::default())?;
+    let (operand, mut result) = (1_u64.to_ne_bytes(), [0; 8]);
+    for _ in 0..count {
+        let operation = Operation {
+            call: Call::FetchAndOp,
+            kind: OpKind::GetAccumulate,
+            dtype: Dtype::U64,
+            op: ReduceOp::Sum,
+            target: TARGET,
+            disp: 0,
+            len: 8,
+            origin: operand.as_ptr(),
+            result: result.as_mut_ptr(),
+            compare: std::ptr::null(),
+        };
+        // Both are parts of one count: valgrind counts every function whose name fits.
+        let mut call = icount_fetch_and_op_flush(&mut duo.origin, duo.window, black_box(&operation))?;
+        duo.target.progress();
+        icount_fetch_and_op_flush_end(&mut duo.origin, &mut call)?;
+    }
+    assert_eq!(u64::from_ne_bytes(result), u64::from(count) - 1);
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_fetch_and_op_flush(
+    engine: &mut NullEngine,
+    window: WindowId,
+    operation: &Operation,
+) -> Result<SyncCall, RmaError> {
+    // SAFETY: the caller keeps the buffers until the flush is done.
+    let posted = unsafe { engine.post(window, operation) };
+    assert!(matches!(posted, Poll::Ready(Ok(()))), "it was not taken");
+    let mut call = engine.start_flush(window, operation.target)?;
+    let answered = engine.poll(&mut call);
+    assert!(answered.is_pending(), "the flush was done before the target saw the operation");
+    Ok(call)
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_fetch_and_op_flush_end(engine: &mut NullEngine, call: &mut SyncCall) -> Result<(), RmaError> {
+    engine.progress();
+    match engine.poll(call) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("the target's answer did not end the flush"),
+    }
 }
 
 fn run_lock_put_unlock(count: u32) -> Result<(), RmaError> {
