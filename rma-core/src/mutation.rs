@@ -90,6 +90,10 @@ mutations! {
     AnswerOfAnyEpoch,
     /// A request is done when its operation was issued.
     RequestDoneEarly,
+    /// An operation that is pending alone leaves whatever is under way before it.
+    AloneOvertakes,
+    /// Results and acknowledgements let nothing else go on.
+    AnswersMoveNothing,
     /// A flush with a request is over when nothing is under way, whatever is pending before it.
     MarkForgetsPending,
     /// The notification of a native put does not wait for its data.

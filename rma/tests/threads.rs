@@ -267,3 +267,33 @@ fn locks_of_threads_with_few_elements() {
         window.free()
     });
 }
+
+/// At one rank a thread frees a window while another makes one, at the other the one comes before the other: these are calls
+/// on two things, which have no order between them.
+///
+/// Shows: MPI_Win_free, MPI_Win_allocate, MPI-4.1 11.6.2.
+#[test]
+fn a_window_is_freed_while_another_is_made() {
+    ranks("a_window_is_freed_while_another_is_made", 2, |job| {
+        for round in 0..40 {
+            let old = RawWindow::allocate(job, 64, 8)?;
+            let new = if u64::from(job.rank().0) == round % 2 {
+                old.free()?;
+                RawWindow::allocate(job, 64, 8)?
+            } else {
+                std::thread::scope(|scope| {
+                    let freed = scope.spawn(|| old.free());
+                    let made = RawWindow::allocate(job, 64, 8);
+                    freed.join().unwrap()?;
+                    made
+                })?
+            };
+            new.fence(OPEN)?;
+            add(&new, Rank(1 - job.rank().0), 0)?;
+            new.fence(CLOSE)?;
+            assert_eq!(own(&new, 0), 1, "round {round}");
+            new.free()?;
+        }
+        Ok(())
+    });
+}

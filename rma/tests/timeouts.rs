@@ -163,6 +163,69 @@ fn the_next_call_ends_a_barrier_that_took_too_long() {
     });
 }
 
+/// An unlock, and a complete, of `rma::raw` that took too long are called again, and the window is as good as new.
+#[test]
+fn what_ends_an_epoch_of_a_raw_window_is_called_again() {
+    let name = "what_ends_an_epoch_of_a_raw_window_is_called_again";
+    ranks_at_once(name, 2, &LIMIT, |job| {
+        const LEN: usize = 64 << 10;
+        let window = RawWindow::allocate(job, LEN, 1)?;
+        let guard = job.allocate::<u64>(1)?;
+        let (source, other) = (vec![7u8; LEN], Rank(1 - job.rank().0));
+        if job.rank() == HOLDER {
+            window.lock(LockType::Exclusive, HOLDER, false)?;
+        }
+        while_locked(job, &guard, || {
+            window.lock(LockType::Exclusive, HOLDER, false)?;
+            // SAFETY: the source lives until everything is complete.
+            unsafe { window.put(source.as_ptr(), 8, HOLDER, 0) }?;
+            assert_eq!(stalls(window.unlock(HOLDER)), Call::Unlock);
+            Ok(())
+        })?;
+        window.unlock(HOLDER)?;
+        job.barrier()?;
+        while_locked(job, &guard, || {
+            window.start(&job.group(&[HOLDER])?, StartAssert::default())?;
+            // SAFETY: as above.
+            unsafe { window.put(source.as_ptr(), LEN, HOLDER, 0) }?;
+            assert_eq!(stalls(window.complete()), Call::Complete);
+            Ok(())
+        })?;
+        if job.rank() == HOLDER {
+            window.post(&job.group(&[other])?, PostAssert::default())?;
+            window.wait()?;
+        } else {
+            window.complete()?;
+        }
+        window.lock_all(false)?;
+        window.unlock_all()?;
+        guard.free()?;
+        window.free().map(drop)
+    });
+}
+
+/// A window that one rank does not wait to be freed is in nobody's way.
+#[test]
+fn windows_are_made_after_one_that_was_not_freed_in_time() {
+    let name = "windows_are_made_after_one_that_was_not_freed_in_time";
+    ranks_at_once(name, 2, &LIMIT, |job| {
+        let (window, guard) = (RawWindow::allocate(job, 8, 1)?, job.allocate::<u64>(1)?);
+        let mut window = Some(window);
+        while_locked(job, &guard, || {
+            let freed = window.take().unwrap().free();
+            assert_eq!(stalls(freed), Call::Free);
+            Ok(())
+        })?;
+        if let Some(window) = window {
+            window.free()?;
+        }
+        for _ in 0..3 {
+            RawWindow::allocate(job, 8, 1)?.free()?;
+        }
+        guard.free().map(drop)
+    });
+}
+
 /// Threads of a rank make and free windows all at once, which MPI forbids, as nobody knows which ranks' calls meet: it goes well,
 /// or is an error that says why, and no call waits for ever.
 #[test]

@@ -82,6 +82,7 @@ macro_rules! suite {
                     operations_on_oneself, zero_bytes, switches_never_change_results;
                 locks: exclusive_excludes, first_come_first_served, full_queue_asks_again,
                     operations_wait_with_their_lock, lock_all_counts, own_window_is_locked_at_once, abandoned_lock_is_nobodys;
+                resumed: an_unlock_is_called_again, a_complete_is_called_again, a_window_comes_while_another_goes;
                 fences: everybody_sees_everything, fences_in_a_row, fence_then_lock;
                 info: no_locks_refuses_locks, what_ranks_say_differently_is_not_in_force, options_are_reported,
                     set_info_changes_what_can_change, same_size_is_believed, same_size_is_verified_when_checking,

@@ -78,7 +78,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let dynamic = self.window(call, window)?.dynamic.as_mut().ok_or_else(|| not_dynamic(call))?;
         dynamic.attach(memory, region).map_err(|error| {
             let what = match error {
-                AttachError::Overlap => "a part of the memory is attached already; detach that region first",
+                AttachError::Overlap => {
+                    "a part of the memory, or a region that begins where it does, is attached already; detach that region \
+                     first"
+                }
                 AttachError::NoMemory => "there is no memory for another entry of the region table",
             };
             RmaError::Invalid { call, class: ErrorClass::RmaAttach, what, rule: Rule::AttachedOnce }

@@ -77,12 +77,17 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if self.waits_alone(w, t) {
             return generation;
         }
-        w.dirty = true;
         let te = &self.targets[t];
         if te.lock == TargetLockState::Called && te.sync == Sync::None {
             let may_wait = self.may_wait_for_sync(w, t, operation) && !self.takes_words_first(w, t);
-            self.targets[t].lock_wanted |= self.targets[t].hurried || !may_wait;
+            let te = &mut self.targets[t];
+            te.lock_wanted |= te.hurried || !may_wait;
+            if w.words.is_none() && !te.lock_wanted && !w.pressure {
+                // All that is pending waits for the epoch's end.
+                return generation;
+            }
         }
+        w.dirty = true;
         // What the fabric does not take now stays pending; progress tries again.
         self.make_rma_progress_target(w, t);
         generation

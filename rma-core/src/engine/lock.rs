@@ -162,8 +162,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Gives up a call that did not become ready in the caller's time. A lock or lock_all has then opened
-    /// no epoch, and nobody waits for it. A flush of several targets is not to be polled any more; any other call has to be
-    /// polled to its end all the same. (A request that has
+    /// no epoch, and nobody waits for it. A flush of several targets is not to be polled any more. Unlock, unlock_all and complete
+    /// are under way: to be called again, to be polled to their end. Any other call has to be polled to its end all the same. (A request that has
     /// left cannot be taken back: the lock is given back when it comes, and the next epoch that it is in the way of
     /// begins after that.)
     #[cold]
@@ -193,6 +193,15 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::FlushTargets { group } | Stage::Watched { scope: Scope::Several { group }, .. } => {
                 self.leave_several(sync.window, group);
             }
+            Stage::Unlock { target } => match w.find(&self.process.targets, target) {
+                Some(t) => self.process.targets[t].is_left = true,
+                None => {
+                    if let Some(lock) = w.parked.find_mut(target) {
+                        lock.is_closing = false;
+                    }
+                }
+            },
+            Stage::Complete => w.access.leave_complete(),
             // May be called again, and goes on; ranks that were asked already have given the lock back.
             Stage::UnlockWalk => w.is_closing = false,
             // May be called again.
@@ -233,10 +242,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return missing;
         }
         if let Some(t) = found {
-            if self.process.targets[t].sync == Sync::Unlock {
-                return Err(epoch_error(call, Some(target), state, Rule::Busy));
+            let te = &mut self.process.targets[t];
+            match te.sync == Sync::Unlock {
+                true if core::mem::take(&mut te.is_left) => {}
+                true => return Err(epoch_error(call, Some(target), state, Rule::Busy)),
+                false => self.process.want_unlock(w, t),
             }
-            self.process.want_unlock(w, t);
         } else if let Some(parked) = w.parked.find_mut(target) {
             self.process.shortcut.forget_rank(window, target);
             if core::mem::replace(&mut parked.is_closing, true) {
@@ -336,8 +347,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if w.words.is_some() && self.leave_near_lock(w, t) {
             return;
         }
-        w.dirty = true;
         self.make_rma_progress_target(w, t);
+        let te = &self.targets[t];
+        w.dirty |= !te.sync_sent || !te.marks.is_empty();
     }
 
     /// Releases this process's lock on its own window, or no longer waits for it.

@@ -40,7 +40,7 @@ use crate::group::Group;
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::{Arena, NONE};
-use crate::progress::{Failure, Place, Process, TargetNews, Windows, NO_ADDRESS};
+use crate::progress::{Failure, Place, Process, TargetNews, Windows, NO_ADDRESS, REDUCE_VALUES};
 use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
 use crate::table::{FlushGroups, OperationArena, TargetElement, TargetError};
@@ -184,6 +184,9 @@ impl SyncCall {
         }
     }
 }
+
+/// In the reduction with which windows are made: a bit for each id that a rank has in use.
+const IN_USE: usize = REDUCE_VALUES - 1;
 
 /// An epoch's first operation takes its lock.
 const REMOTE_COMPLETION: &str =
@@ -510,13 +513,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     fn poll_reduce(
         &mut self,
         sequence: Option<u32>,
-        values: impl FnOnce(&Self) -> [u64; crate::progress::REDUCE_VALUES],
+        values: impl FnOnce(&Self) -> [u64; REDUCE_VALUES],
     ) -> Result<(), Option<u32>> {
         let sequence = match sequence {
             Some(sequence) => sequence,
             None if self.process.reduce.is_running() => return Err(None),
             None => {
-                let values = values(self);
+                let mut values = values(self);
+                values[IN_USE] = self.windows.in_use();
                 self.process.reduce.start(Purposes::NONE, values).ok_or(None)?
             }
         };
@@ -526,6 +530,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         } else {
             Err(Some(sequence))
         }
+    }
+
+    /// The id of the window that is made next.
+    fn next_window(&self) -> WindowId {
+        self.windows.next_id(self.process.reduce.values()[IN_USE])
     }
 
     /// Counts a phase of waiting and says that the call is not done.

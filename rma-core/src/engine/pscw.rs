@@ -212,7 +212,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         // Seed table: COMPLETE, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
         if w.access.is_completing() {
-            return Err(epoch_error(call, None, state, Rule::Busy));
+            return match w.access.resume_complete() {
+                true => Ok(SyncCall::new(call, window, Stage::Complete)),
+                false => Err(epoch_error(call, None, state, Rule::Busy)),
+            };
         }
         self.process.hear_epochs(w);
         w.access.complete();

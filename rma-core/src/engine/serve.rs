@@ -106,7 +106,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         let is_allocated = self.process.ghost.as_ref().is_some_and(|ghost| ghost.makes_allocated());
         let paths = Paths::offered(self.process.native(is_allocated), &self.process.config, &in_force);
         let wanted = Wanted {
-            window: self.windows.next_id(),
+            window: self.next_window(),
             len,
             disp_unit: disp_unit.max(1),
             alignment: options.memory_alignment as usize,

@@ -186,7 +186,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Some(refused) = self.start_refused(call) {
             return Ok(refused);
         }
-        let id = self.windows.next_id();
+        let id = self.next_window();
         let process = &mut self.process;
         let options = process.options_in_force(options);
         let is_dynamic = flavor == Flavor::Dynamic;

@@ -62,7 +62,8 @@ rules! {
         freeing the window",
         "MPI-4.1 section 13.2.5";
     /// Another call of this kind on the window has not finished.
-    Busy = "a synchronization call on this window is still in progress in another thread; wait for it",
+    Busy = "a synchronization call on this window is not over: another thread is in it, or it took longer than its limit \
+        (RMA_TIMEOUT); wait for it, or call it again",
         "MPI-4.1 section 13.5";
     /// The window was made with the promise that nobody locks it.
     NoLocks = "the window was made with no_locks, so that it has no lock; make it without",
@@ -138,7 +139,7 @@ rules! {
     DynamicWindow = "attach and detach are for windows that are made by create_dynamic",
         "MPI-4.1 section 13.2.4";
     /// Memory is attached once.
-    AttachedOnce = "memory is attached that is valid, and no part of it is attached already",
+    AttachedOnce = "memory is attached that is valid, and no part of it, and no region that begins there, is attached already",
         "MPI-4.1 section 13.2.4";
     /// What is detached was attached.
     DetachAttached = "detach takes the base of a region that is attached",

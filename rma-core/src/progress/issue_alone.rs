@@ -5,6 +5,7 @@ use super::issue::Again;
 use super::issue_message::Packed;
 use super::Process;
 use crate::bootstrap::Bootstrap;
+use crate::mutation::Mutation;
 use crate::provider::Endpoint;
 use crate::state::TargetLockState;
 use crate::window::Window;
@@ -24,12 +25,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             && te.pending.count == 1
             && te.peer.is_some()
             && te.metadata.is_some()
-            && te.notes == 0
             && te.requests == 0
-            && te.is_unmarked()
-            && te.words.is_idle()
-            && !te.has_natives();
+            && te.words.is_idle();
+        let is_first = te.notes == 0 && te.is_unmarked() && !te.has_natives();
         is_idle
+            && (is_first || Mutation::AloneOvertakes.is_on())
             && self.config.piggyback
             && w.dynamic.is_none()
             && self.fits_packet(te.pending_bytes)

@@ -21,6 +21,10 @@ const TELLS_MORE: ReplyFlags = ReplyFlags(
         | ReplyFlags::NOT_EXECUTED.0,
 );
 
+/// What it may say beside that an epoch is over, after which not all is.
+const TELLS_OTHERWISE: ReplyFlags =
+    ReplyFlags(ReplyFlags::ERROR.0 | ReplyFlags::RETRY.0 | ReplyFlags::NOT_EXECUTED.0);
+
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A reply arrived for this window.
     pub(crate) fn on_reply(
@@ -71,7 +75,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.targets[t].unlock_acked |= flags.has(ReplyFlags::UNLOCK_ACK);
         self.refresh_direct(t);
         self.cleanup_ops_target(w, t);
-        w.dirty = true;
+        let is_last = flags.has(ReplyFlags::UNLOCK_ACK) && !flags.any(TELLS_OTHERWISE);
+        w.dirty |= !is_last || self.may_go_on(w, t);
         Ok(())
     }
 
@@ -92,7 +97,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline]
     fn may_go_on(&self, w: &Window<E::Region>, t: u32) -> bool {
         let te = &self.targets[t];
-        te.wants_more_than_a_flush() || te.order.in_force || w.walk != Walk::None || w.pressure || w.dynamic.is_some()
+        let is_other = te.order.in_force || w.walk != Walk::None || w.pressure || w.dynamic.is_some();
+        (te.wants_more_than_answers() || is_other) && !Mutation::AnswersMoveNothing.is_on()
     }
 
     fn on_result(&mut self, t: u32, result: &ResultRecord, bytes: &[u8]) -> Result<(), WireError> {

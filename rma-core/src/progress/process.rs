@@ -34,8 +34,8 @@ use crate::table::{
 use crate::window::{Remains, Window};
 use crate::wire::{Header, PacketKind, WireError};
 
-/// Numbers in the reduction with which windows are made.
-pub(crate) const REDUCE_VALUES: usize = 17;
+/// Numbers in the reduction with which windows are made. The last are the windows that some rank has.
+pub(crate) const REDUCE_VALUES: usize = 18;
 
 /// The reason in errors about a rank whose address cannot be had; the bootstrap's own message is
 /// reported once beside it.

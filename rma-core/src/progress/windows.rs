@@ -1,6 +1,7 @@
 //! The windows of this process, by id. Ids are given out lowest first, at creation, which is
-//! collective, so that all ranks give a window the same one. An id is free again when all ranks have come to
-//! free the window; where one frees it without the others, because a rank is lost, no window is made any more.
+//! collective, so that all ranks give a window the same one: the lowest that no rank had in use in the last reduction, in
+//! which all ranks say which they have. So it does not matter which threads free windows meanwhile, and when each rank has
+//! done so. Where one frees a window without the others, because a rank is lost, no window is made any more.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,6 +12,9 @@ use crate::pool::NONE;
 use crate::state::WindowState;
 use crate::table::RepeatedLock;
 use crate::window::{Boards, Pages, Window};
+
+/// Ids of which ranks tell each other whether they have them in use.
+const IDS_AGREED: usize = u64::BITS as usize;
 
 /// All windows.
 #[derive(Debug)]
@@ -36,10 +40,22 @@ impl<R> Windows<R> {
         }
     }
 
-    /// The id that the next window gets.
-    pub(crate) fn next_id(&self) -> WindowId {
-        let index = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
+    /// The id that the next window gets, where some rank had those in use whose bits are set. Beyond what bits can say the ranks'
+    /// windows have to be the same.
+    pub(crate) fn next_id(&self, in_use: u64) -> WindowId {
+        let is_free = |index: usize| self.entries.get(index).is_none_or(Option::is_none);
+        let agreed = (!in_use).trailing_zeros() as usize;
+        let mut index = agreed;
+        while !is_free(index) {
+            index += 1;
+        }
         WindowId(index as u32)
+    }
+
+    /// A bit for each id that is in use here, of those that ranks agree on.
+    pub(crate) fn in_use(&self) -> u64 {
+        let entries = self.entries.iter().take(IDS_AGREED).enumerate();
+        entries.filter(|(_, entry)| entry.is_some()).fold(0, |bits, (index, _)| bits | 1 << index)
     }
 
     pub(crate) fn insert(&mut self, window: Window<R>) {

@@ -124,6 +124,8 @@ pub(crate) struct TargetElement {
     pub(crate) is_given_up: bool,
     /// It is asked for by a packet, as the words cannot be had.
     pub(crate) is_out_of_reach: bool,
+    /// The unlock that closes it was left by its caller, whose time was over: who calls it again goes on with it.
+    pub(crate) is_left: bool,
     /// What is pending must leave: somebody waits for a part of it. Until nothing is pending.
     pub(crate) hurried: bool,
     /// Packets with operations that only a DONE or UNLOCK acknowledges were sent.
@@ -196,6 +198,7 @@ impl TargetElement {
             lock_wanted: false,
             is_given_up: false,
             is_out_of_reach: false,
+            is_left: false,
             hurried: false,
             needs_done: false,
             unlock_acked: false,
@@ -326,9 +329,9 @@ impl TargetElement {
 
     /// Whether progress could do something for this target but wait until everything is complete.
     #[inline]
-    pub(crate) fn wants_more_than_a_flush(&self) -> bool {
+    pub(crate) fn wants_more_than_answers(&self) -> bool {
         !self.pending.is_empty()
-            || self.sync > Sync::Flush
+            || (self.sync > Sync::Flush && !self.unlock_acked)
             || self.lock_wanted
             || self.is_given_up
             || self.needs_done

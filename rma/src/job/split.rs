@@ -265,6 +265,10 @@ impl Whole for WholeJob {
 ///
 /// In each round a rank has what it and the next ones gave, twice as many as before (Bruck's algorithm).
 fn gather<const BYTES: usize>(job: &Job, own: [u8; BYTES]) -> Result<Vec<[u8; BYTES]>> {
+    gather_of_all(job, own).map_err(|error| error.on_behalf_of(Call::Split))
+}
+
+fn gather_of_all<const BYTES: usize>(job: &Job, own: [u8; BYTES]) -> Result<Vec<[u8; BYTES]>> {
     let (rank, size) = (job.rank().0 as usize, job.size() as usize);
     let window = job.allocate::<u8>(size * BYTES)?;
     window.local().write(0, &own)?;

@@ -29,6 +29,7 @@ pub mod regions_epochs;
 pub mod repeated_locks;
 pub mod requests;
 pub mod resources;
+pub mod resumed;
 pub mod routines;
 pub mod rules;
 pub mod semantics;

@@ -1,9 +1,9 @@
 //! The nonblocking dissemination pattern: log2 P rounds, in round `k` each rank sends to the one
 //! 2^k above it and hears from the one 2^k below.
 //!
-//! With no payload it is fence's barrier. With `K` numbers it is an all-reduce by maximum: every
-//! rank's numbers reach every other along some path, and counting one twice does not matter for a
-//! maximum, so it is right for any number of ranks.
+//! With no payload it is fence's barrier. With `K` numbers it is an all-reduce by maximum, and by the union of their bits
+//! for the last of them: every rank's numbers reach every other along some path, and counting one twice does not matter for
+//! either, so it is right for any number of ranks.
 
 use crate::ids::Rank;
 use crate::mutation::Mutation;
@@ -25,7 +25,7 @@ pub struct Round<const K: usize> {
     pub sequence: u32,
     /// Which round of it.
     pub round: u16,
-    /// The largest numbers heard so far.
+    /// The largest numbers heard so far, and all bits of the last ones.
     pub values: [u64; K],
     /// What those who were heard of have begun it for.
     pub purposes: Purposes,
@@ -269,7 +269,7 @@ impl<const K: usize> Dissemination<K> {
         self.started != self.completed
     }
 
-    /// The largest numbers of all ranks, in the sequence that completed last.
+    /// The largest numbers of all ranks, and all bits of the last ones, in the sequence that completed last.
     pub fn values(&self) -> &[u64; K] {
         &self.last
     }
@@ -277,8 +277,8 @@ impl<const K: usize> Dissemination<K> {
     fn fold(&mut self, sequence: u32, purposes: Purposes, values: [u64; K]) {
         let slot = &mut self.slots[sequence as usize % SLOTS];
         slot.purposes.join(purposes);
-        for (kept, new) in slot.values.iter_mut().zip(values) {
-            *kept = (*kept).max(new);
+        for (index, (kept, new)) in slot.values.iter_mut().zip(values).enumerate() {
+            *kept = if index + 1 == K { *kept | new } else { (*kept).max(new) };
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Access {
     sequence: u32,
     no_check: bool,
     is_completing: bool,
+    /// Who called complete has left it, as its time was over.
+    is_complete_left: bool,
     /// Members that have posted, and those to which COMPLETE was sent, or cannot be sent any more.
     posted: Members,
     closed: Members,
@@ -40,6 +42,7 @@ impl Access {
             sequence: 0,
             no_check: false,
             is_completing: false,
+            is_complete_left: false,
             posted: Members::with_room(members),
             closed: Members::with_room(members),
             asking: usize::MAX,
@@ -55,7 +58,7 @@ impl Access {
             self.posted.fill(group.len());
         }
         (self.no_check, self.sequence) = (no_check, sequence);
-        (self.is_completing, self.asking) = (false, usize::MAX);
+        (self.is_completing, self.is_complete_left, self.asking) = (false, false, usize::MAX);
         self.group.open(group);
     }
 
@@ -83,6 +86,16 @@ impl Access {
     /// Whether complete was called.
     pub fn is_completing(&self) -> bool {
         self.is_completing
+    }
+
+    /// Who called complete does not wait for its end any more.
+    pub fn leave_complete(&mut self) {
+        self.is_complete_left = true;
+    }
+
+    /// It is called again. Whether nobody else waits for its end.
+    pub fn resume_complete(&mut self) -> bool {
+        core::mem::take(&mut self.is_complete_left)
     }
 
     fn place(&self, rank: Rank) -> Option<usize> {
