@@ -272,6 +272,10 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
         }
     }
 
+    fn puts_cost_packets(&self) -> bool {
+        self.network.puts_cost_packets()
+    }
+
     fn data_bytes(&self, peer: PeerAddr) -> usize {
         match &self.shm {
             Ok(shm) if ShmEndpoint::is_peer(peer) => shm.data_bytes(peer),

@@ -28,10 +28,11 @@ pub struct Config {
     /// Implements: seed: piggyback RMA_DONE.
     pub piggyback: bool,
     /// UNLOCK and COMPLETE are the data of the epoch's last native put, where the fabric carries data with puts
-    /// (`RMA_PUT_DATA`). Only with [`Config::piggyback`].
+    /// (`RMA_PUT_DATA`). Only with [`Config::piggyback`]. `None`: where a put costs the fabric as much as a packet
+    /// ([`Endpoint::puts_cost_packets`](crate::provider::Endpoint::puts_cost_packets)); an engine's own is never so.
     ///
     /// Implements: ours: put with data.
-    pub put_data: bool,
+    pub put_data: Option<bool>,
     /// Most operations kept back for one packet (`RMA_PIGGYBACK_THRESHOLD`).
     ///
     /// Implements: seed: piggyback_threshold.
@@ -141,7 +142,7 @@ impl Default for Config {
         Self {
             single_op_lock: true,
             piggyback: true,
-            put_data: false,
+            put_data: None,
             piggyback_threshold: 64,
             coalesce: true,
             get_to_tail: true,
@@ -176,6 +177,7 @@ impl Config {
         Self {
             single_op_lock: false,
             piggyback: false,
+            put_data: Some(false),
             coalesce: false,
             get_to_tail: false,
             lazy_targets: false,

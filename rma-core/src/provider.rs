@@ -35,7 +35,8 @@
 //! 13. The data of [`Endpoint::put_with_data`] arrive once, as a request that is the [`Endpoint::data_bytes`] bytes of
 //!     them, the low one first, and lines 5, 8 and 9 hold for it. It comes behind the bytes of its own put, which are
 //!     visible then to the target's CPU, whatever [`Limits::put_completes`] is, and behind earlier puts as
-//!     [`Limits::order`] says. Whoever is handed it releases it before the next poll, as not every fabric can hold it back;
+//!     [`Limits::order`] says. The put's tag may say no more than that its source is free, whatever
+//!     [`Limits::put_completes`] is: who has to know that it arrived hears of the data. Whoever is handed it releases it before the next poll, as not every fabric can hold it back;
 //!     a shortage of buffers, or requests that wait for one, may delay it and lose none. Of a put that failed it may come
 //!     or not.
 //! 14. [`Endpoint::tell`] sets its word as one store, whole, behind everything that the process has done before as far
@@ -273,6 +274,11 @@ pub unsafe trait Endpoint: Send {
     fn packet_put_bytes_max(&self, peer: PeerAddr) -> usize {
         let _ = peer;
         0
+    }
+
+    /// Whether [`Endpoint::packet_put_bytes_max`] is more than 0 for some peers.
+    fn puts_cost_packets(&self) -> bool {
+        false
     }
 
     /// A put of at least one byte, as [`Endpoint::put`], behind which the peer gets the low bytes of `data`, as line 13

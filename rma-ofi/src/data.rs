@@ -83,7 +83,8 @@ impl OfiEndpoint {
             context: ticket.context,
             data,
         };
-        let (ledger, flags) = (self.live.domain.ledger(), self.put_flags | fi::FI_REMOTE_CQ_DATA);
+        // No answer is asked for, which costs the target a system call: the data tell whoever has to know.
+        let (ledger, flags) = (self.live.domain.ledger(), fi::FI_COMPLETION | fi::FI_REMOTE_CQ_DATA);
         // SAFETY: the endpoint is open; the message is read during the call; the source is the caller's promise.
         let result = unsafe { calls::writemsg(ledger, self.ep, &message, flags) };
         self.posted(&ticket, to, tag, result)
@@ -127,7 +128,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use ofi_sys::calls;
-    use rma_core::provider::{Endpoint, SendClass};
+    use rma_core::ids::RemoteKey;
+    use rma_core::provider::{Endpoint, MemoryRegion, SendClass};
 
     use super::*;
     use crate::nonce::Nonce;
@@ -241,6 +243,51 @@ mod tests {
         assert_eq!(pair.own.strays, sent);
         let numbers = pair.packets.iter().map(|packet| u64::from_le_bytes(packet[..8].try_into().unwrap()));
         assert!(numbers.eq(0..rounds), "{provider}: {:?}", pair.packets);
+    }
+
+    /// No answer is asked for: the put is over while its target does not look, as a packet is.
+    fn puts_with_data_are_not_answered_over(provider: &str, library: Option<&Path>) {
+        let mut pair = Pair::new(provider, library);
+        let mut memory = Box::new(0_u64);
+        let base = NonNull::from(&mut *memory).cast();
+        // SAFETY: the memory outlives the region, and is looked at when the data have come.
+        let region = unsafe { pair.own.register(base, size_of::<u64>(), RemoteKey(1)) }.unwrap();
+        let at = RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
+        // A connection is made on first use.
+        pair.until("a packet", |pair| {
+            pair.foreigner.send(pair.to, b"first", &[], SendClass::Request).is_ok()
+        });
+        pair.until("its arrival", |pair| pair.packets.len() == 1);
+        let (source, len, deadline) = (7_u64, size_of::<u64>(), Instant::now() + LIMIT);
+        let (mut is_posted, mut is_over) = (false, false);
+        while !is_over {
+            assert!(Instant::now() < deadline, "{provider}: posted {is_posted}, and waits for an answer");
+            // SAFETY: the source outlives the put, whose end is awaited.
+            is_posted = is_posted
+                || unsafe {
+                    pair.foreigner
+                        .put_with_data(pair.to, (&raw const source).cast(), len, at, Tag(5), 9)
+                        .is_ok()
+                };
+            let mut batch = CompletionBatch::new();
+            pair.foreigner.poll(&mut batch);
+            while let Some(completion) = batch.pop() {
+                is_over |= completion == Completion::Done(Tag(5));
+            }
+        }
+        pair.until("the data", |pair| pair.packets.len() == 2);
+        assert_eq!((pair.packets[1][0], *memory), (9, 7));
+    }
+
+    #[test]
+    fn puts_with_data_are_not_answered() {
+        puts_with_data_are_not_answered_over("net", None);
+    }
+
+    #[test]
+    fn version_2_puts_with_data_are_not_answered() {
+        let Some(library) = second::library("not run") else { return };
+        puts_with_data_are_not_answered_over("tcp", Some(&library));
     }
 
     #[test]

@@ -350,6 +350,10 @@ unsafe impl Endpoint for OfiEndpoint {
         self.packet_put_bytes_max
     }
 
+    fn puts_cost_packets(&self) -> bool {
+        self.packet_put_bytes_max > 0
+    }
+
     fn data_bytes(&self, _peer: PeerAddr) -> usize {
         self.data_bytes
     }

@@ -99,7 +99,7 @@ impl ShmEndpoint {
         if !allowed.open {
             return Err(refused(
                 "the kernel does not let processes open each other's files in /proc/PID/fd, or hear of each other's \
-                 end (pidfd_open): it is old, or this is a sandbox, or the program may not be inspected",
+                 end (pidfd_open): it is old, or this is a sandbox or valgrind, or the program may not be inspected",
             ));
         }
         let reach = match options.reach {

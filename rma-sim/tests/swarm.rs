@@ -35,7 +35,7 @@ fn random_programs_see_what_mpi_allows() {
 #[test]
 fn random_programs_carry_data() {
     let mut puts_with_data = 0;
-    for plan in (0..SEEDS * 3).map(|seed| plan(seed, FEW)).filter(|plan| plan.config.put_data) {
+    for plan in (0..SEEDS * 3).map(|seed| plan(seed, FEW)).filter(|plan| plan.config.put_data == Some(true)) {
         let report = run(&plan, |_| {});
         assert_eq!(report.verdict, Verdict::Passed, "seed {}", plan.seed);
         puts_with_data += report.traffic.puts_with_data;
@@ -306,7 +306,8 @@ fn a_put_that_completes_too_early_is_found() {
 #[test]
 fn data_that_come_before_their_put_are_found() {
     let sabotage = Sabotage { data_early: true, ..Sabotage::default() };
-    let carries_data = |plan: &Plan| plan.config.put_data && !plan.fabric.limits.order.put_before_send;
+    let carries_data =
+        |plan: &Plan| plan.config.put_data == Some(true) && !plan.fabric.limits.order.put_before_send;
     assert_eq!(found_by_oracle(carries_data, |fabric| fabric.sabotage(sabotage)), FOUND);
 }
 

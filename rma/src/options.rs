@@ -121,12 +121,12 @@ fn config_of(settings: &Settings) -> Config {
     };
     switch("RMA_SINGLE_OP_LOCK", &mut config.single_op_lock);
     switch("RMA_PIGGYBACK", &mut config.piggyback);
-    switch("RMA_PUT_DATA", &mut config.put_data);
     switch("RMA_COALESCE", &mut config.coalesce);
     switch("RMA_GET_TO_TAIL", &mut config.get_to_tail);
     switch("RMA_LAZY_TARGETS", &mut config.lazy_targets);
     switch("RMA_FORCE_MESSAGE_PATH", &mut config.force_message_path);
     switch("RMA_CHECK", &mut config.check);
+    config.put_data = settings.switch("RMA_PUT_DATA");
     if settings.text("RMA_MEMORY_MODEL") == Some("separate") {
         config.memory_model = MemoryModel::Separate;
     }
@@ -276,7 +276,7 @@ mod tests {
             ("RMA_HOST_PROCESSORS", "12"),
         ]);
         let expected = Config {
-            put_data: true,
+            put_data: Some(true),
             force_message_path: true,
             check: true,
             memory_model: MemoryModel::Separate,

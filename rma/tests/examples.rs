@@ -45,6 +45,25 @@ fn with_4_ranks() {
     run("4");
 }
 
+/// Users look for their own mistakes with it. It knows no `pidfd_open`, so that no memory is shared, which is said.
+#[test]
+fn under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("not run: there is no valgrind");
+        return;
+    }
+    for provider in ["net", "shm"] {
+        let mut command = Command::new(rmarun());
+        command.args(["-n", "2", "--timeout", LIMIT, "--provider", provider, "valgrind", "--quiet"]);
+        command.arg(examples().join("hello_put"));
+        without_settings(&mut command);
+        let output = command.output().unwrap();
+        let text = text(&output);
+        let is_refused = provider == "shm" && text.contains("valgrind, or the program may not be inspected");
+        assert!(output.status.success() || is_refused, "over {provider}: {text}");
+    }
+}
+
 /// The one that does something else for ranks of other hosts.
 #[test]
 fn node_shared_on_two_hosts() {

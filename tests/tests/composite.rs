@@ -100,7 +100,7 @@ suite!(pairs_given, Both, |spec| world(by_choice(spec), "net", in_pairs).over_pr
     locked_or_exposed, ranges_known_late, order_among_packets_is_free);
 // Puts to other hosts carry data, those to neighbours do not.
 suite!(turns_data, Both, |spec: Spec| {
-    world(spec.with(|config| config.put_data = true), "net", by_turns)
+    world(spec.with(|config| config.put_data = Some(true)), "net", by_turns)
 }, differ: large_puts);
 // A ring holds a few packets, so that large puts as packets wait for room.
 suite!(pairs_messages, Both, |spec| world(forced(spec), "net", in_pairs), differ: large_puts);

@@ -52,7 +52,7 @@ suite!(opx, Simulated, |spec| simulated(spec, OPX));
 suite!(verbs, Simulated, |spec| simulated(spec, VERBS), differ: no_check_needs_no_lock);
 
 fn with_data(spec: Spec) -> Spec {
-    spec.with(|config| config.put_data = true)
+    spec.with(|config| config.put_data = Some(true))
 }
 
 suite!(efa_data, Simulated, |spec| simulated(with_data(spec), EFA), differ: no_check_needs_no_lock);

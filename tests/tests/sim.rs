@@ -43,7 +43,7 @@ suite!(unordered, SimWorld, |spec: Spec| world(spec, |config| {
 }));
 
 fn with_data(spec: Spec) -> Spec {
-    spec.with(|config| config.put_data = true)
+    spec.with(|config| config.put_data = Some(true))
 }
 
 // What ends an epoch is no packet of its own.
@@ -383,7 +383,7 @@ fn what_follows_puts_closes_no_region_before_them() {
     for (put_before_send, data_bytes, message_bytes_max) in kinds {
         for seed in 0..16 {
             regions_epochs::regions_detached_behind_puts(&|spec: Spec| {
-                world(spec.with(|config| config.put_data = data_bytes > 0), |config| {
+                world(spec.with(|config| config.put_data = Some(data_bytes > 0)), |config| {
                     puts_and_gets(config);
                     config.limits.put_completes = CompletionScope::Local;
                     config.limits.order.put_before_send = put_before_send;

@@ -46,7 +46,7 @@ suite!(verbs_atomics, VerbsWorld, |spec| {
 }, differ: no_check_needs_no_lock);
 // What ends an epoch is no packet of its own.
 suite!(verbs_data, VerbsWorld, |spec: Spec| {
-    world(spec.with(|config| config.put_data = true), &Options::default())
+    world(spec.with(|config| config.put_data = Some(true)), &Options::default())
 }, differ: no_check_needs_no_lock, large_puts);
 fn locked_by_words(spec: Spec) -> VerbsWorld {
     let spec = spec.with(|config| config.lock_protocol = LockProtocol::Nic);

@@ -145,7 +145,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     user("RMA_SINGLE_OP_LOCK", Kind::Switch, "1", "send lock, operations and unlock as one packet"),
     user("RMA_PIGGYBACK", Kind::Switch, "1", "let LOCK, DONE and UNLOCK travel with an operation"),
-    user("RMA_PUT_DATA", Kind::Switch, "0", "let UNLOCK and COMPLETE be data of the last native put"),
+    user(
+        "RMA_PUT_DATA",
+        Kind::Switch,
+        "",
+        "let UNLOCK and COMPLETE be data of the last native put (default: only over libfabric's tcp)",
+    ),
     user("RMA_PIGGYBACK_THRESHOLD", things(1), "64", "operations up to which an epoch waits to piggyback"),
     user("RMA_SINGLE_OP_THRESHOLD", BYTES, "2048", "size of an operation up to which it waits for UNLOCK, in bytes"),
     user("RMA_COALESCE", Kind::Switch, "1", "put an epoch's small operations to one target into one packet"),

@@ -250,10 +250,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// paths of existing windows. To be called while no epoch is open (a measuring program compares
     /// settings in one run with it).
     pub fn set_switches(&mut self, config: &Config) {
+        let put_data = config.put_data.unwrap_or_else(|| self.process.endpoint.puts_cost_packets());
         let own = &mut self.process.config;
         own.single_op_lock = config.single_op_lock;
         own.piggyback = config.piggyback;
-        own.put_data = config.put_data;
+        own.put_data = Some(put_data);
         own.piggyback_threshold = config.piggyback_threshold.max(1);
         own.coalesce = config.coalesce;
         own.get_to_tail = config.get_to_tail;

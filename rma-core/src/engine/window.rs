@@ -440,7 +440,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         self.windows.insert(w);
         let Process { held, flood, config, size, .. } = &mut self.process;
         // Settings are alike in a job as a rule: where they are not, the first data make it.
-        let known = if config.put_data { config.peers } else { 0 };
+        let known = if config.put_data == Some(true) { config.peers } else { 0 };
         let windows = self.windows.iter().count();
         held.make_room(windows, known.min(*size as usize));
         flood.make_room(windows);

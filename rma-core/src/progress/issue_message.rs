@@ -159,7 +159,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// DONE, UNLOCK or COMPLETE for the last packet of operations.
-    pub(super) fn piggyback_flags(&self, w: &Window<E::Region>, t: u32, packed: &Packed, last: bool) -> BatchFlags {
+    pub(super) fn piggyback_flags(
+        &self,
+        w: &Window<E::Region>,
+        t: u32,
+        packed: &Packed,
+        last: bool,
+    ) -> BatchFlags {
         let te = &self.targets[t];
         let mut flags = BatchFlags::default();
         if last && self.config.piggyback {
@@ -300,7 +306,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    pub(super) fn pack_record(&mut self, w: &Window<E::Region>, op: u32, len: u64, packed: &mut Packed) -> bool {
+    pub(super) fn pack_record(
+        &mut self,
+        w: &Window<E::Region>,
+        op: u32,
+        len: u64,
+        packed: &mut Packed,
+    ) -> bool {
         let element = &self.operations[op];
         let record = Record {
             kind: element.kind,

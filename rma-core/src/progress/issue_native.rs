@@ -145,7 +145,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         op: u32,
         peer: PeerAddr,
     ) -> Option<(BatchFlags, u64)> {
-        if !self.config.put_data {
+        if self.config.put_data != Some(true) {
             return None;
         }
         let (element, te) = (&self.operations[op], &self.targets[t]);

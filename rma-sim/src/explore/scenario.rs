@@ -142,7 +142,7 @@ impl Scenario {
     /// Puts with data, narrow and wide.
     fn with_data(self) -> Self {
         self.with(|scenario| {
-            scenario.config.put_data = true;
+            scenario.config.put_data = Some(true);
             scenario.fabric.data_bytes = if scenario.pool == 1 { 4 } else { 8 };
         })
     }

@@ -178,7 +178,9 @@ impl State {
         self.account(&operation);
         self.cut(&mut operation);
         let kind = operation.kind;
-        let is_early = self.completes_locally() || (kind == Kind::Put && self.sabotage.put_early);
+        // Of a put with data the target knows more than the origin.
+        let is_local = self.completes_locally() || operation.data.is_some();
+        let is_early = is_local || (kind == Kind::Put && self.sabotage.put_early);
         let may_be_early = matches!(kind, Kind::Put | Kind::Atomic) && operation.tag.is_some();
         operation.completes_early = is_early && may_be_early && !operation.is_at_once;
         let completes_early = operation.completes_early;

@@ -320,6 +320,10 @@ unsafe impl Endpoint for FabricEndpoint {
     }
 
     #[inline(always)]
+    fn puts_cost_packets(&self) -> bool {
+        each!(Fabric, &self.0, endpoint => endpoint.puts_cost_packets())
+    }
+
     fn packet_put_bytes_max(&self, peer: PeerAddr) -> usize {
         each!(Fabric, &self.0, endpoint => endpoint.packet_put_bytes_max(peer))
     }

@@ -122,7 +122,7 @@ pub fn puts_and_get_in_one_packet<E: Endpoint, B: Bootstrap>(make: &impl Make<E,
 ///
 /// Shows: seed: piggyback RMA_DONE, seed: LOCK_ISSUED, seed: LOCK_GRANTED.
 pub fn large_puts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(Spec::ranks(2));
+    let mut world = make(Spec::ranks(2).with(|config| config.put_data = Some(false)));
     let window = warm(&mut world, 1 << 17);
     if !native_put(&world, window) {
         return large_puts_as_packets(&mut world, window);
@@ -149,7 +149,7 @@ pub fn large_puts<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
 ///
 /// Shows: ours: put with data.
 pub fn large_puts_carry_unlock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(Spec::ranks(2).with(|config| config.put_data = true));
+    let mut world = make(Spec::ranks(2).with(|config| config.put_data = Some(true)));
     let window = warm(&mut world, 1 << 17);
     let Some(bytes) = data_bytes(&mut world, window) else { return };
     let ordered = world.engines[0].endpoint().limits().order.put_before_send;
@@ -178,7 +178,7 @@ pub fn large_puts_carry_unlock<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>
 ///
 /// Shows: ours: put with data, MPI_Win_complete.
 pub fn a_large_put_carries_complete<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let mut world = make(Spec::ranks(2).with(|config| config.put_data = true));
+    let mut world = make(Spec::ranks(2).with(|config| config.put_data = Some(true)));
     // What is asked of a target once is known.
     let window = warm(&mut world, 1 << 16);
     if data_bytes(&mut world, window).is_none() {

@@ -3,8 +3,8 @@
 use super::*;
 use alloc::vec::Vec;
 
-fn drive(ranks: &mut [Dissemination<1>], order: &mut impl FnMut(usize) -> usize) {
-    let mut wire: Vec<Round<1>> = Vec::new();
+fn drive<const K: usize>(ranks: &mut [Dissemination<K>], order: &mut impl FnMut(usize) -> usize) {
+    let mut wire: Vec<Round<K>> = Vec::new();
     loop {
         for rank in ranks.iter_mut() {
             while let Some(round) = rank.poll_send() {
@@ -21,13 +21,14 @@ fn drive(ranks: &mut [Dissemination<1>], order: &mut impl FnMut(usize) -> usize)
 }
 
 #[test]
-fn maximum_reaches_everybody_for_any_size() {
+fn the_maximum_and_all_bits_reach_everybody_for_any_size() {
     for size in 1..40u32 {
-        let mut ranks: Vec<_> = (0..size).map(|rank| Dissemination::<1>::new(Rank(rank), size)).collect();
+        let mut ranks: Vec<_> = (0..size).map(|rank| Dissemination::<2>::new(Rank(rank), size)).collect();
         let mut state = u64::from(size);
         for sequence in 1..4u32 {
             for (index, rank) in ranks.iter_mut().enumerate() {
-                assert_eq!(rank.start(Purposes::NONE, [index as u64 * u64::from(sequence)]), Some(sequence));
+                let values = [index as u64 * u64::from(sequence), 1 << (index as u64 + u64::from(sequence))];
+                assert_eq!(rank.start(Purposes::NONE, values), Some(sequence));
             }
             drive(&mut ranks, &mut |len| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
@@ -35,7 +36,8 @@ fn maximum_reaches_everybody_for_any_size() {
             });
             for rank in &ranks {
                 assert!(rank.is_complete(sequence));
-                assert_eq!(rank.values()[0], u64::from((size - 1) * sequence));
+                let all_bits = ((1 << size) - 1) << sequence;
+                assert_eq!(rank.values(), &[u64::from((size - 1) * sequence), all_bits]);
             }
         }
     }

@@ -19,7 +19,7 @@ pub(super) fn settle(config: &mut Config, fabric: &mut FabricConfig, seed: u64) 
     fabric.data_bytes = random.pick(&[4, 8]);
     fabric.native.put = true;
     (fabric.near_ranks, fabric.near_locks) = (0, false);
-    (config.put_data, config.piggyback, config.force_message_path) = (true, true, false);
+    (config.put_data, config.piggyback, config.force_message_path) = (Some(true), true, false);
     (config.check, config.lock_protocol) = (false, LockProtocol::Message);
     // What fits a packet goes with the lock, otherwise.
     config.single_op_lock = random.chance(200);
