@@ -11,6 +11,7 @@ use crate::element::Element;
 use crate::epoch::Epoch;
 use crate::error::Result;
 use crate::job::Job;
+use crate::posts::start_complete;
 use crate::window::{Open, Window, PANIC_PATIENCE};
 
 impl Job {
@@ -61,7 +62,7 @@ impl<T: Element> Window<T> {
         let _open = self.open(Call::Start, None, Open::Start)?;
         self.raw().start(group, StartAssert::default())?;
         let epoch = Epoch::new(self);
-        self.epoch(|| body(&epoch), |engine, id| engine.start_complete(id))
+        self.epoch(|| body(&epoch), |engine, id| start_complete(engine, id))
     }
 
     /// Exposes this rank's window to the members of `group`, which access it by [`Window::start`] (MPI-4.1

@@ -52,6 +52,7 @@ mod observation;
 mod operands;
 mod options;
 mod platform;
+mod posts;
 mod request;
 mod runtime;
 mod segment;

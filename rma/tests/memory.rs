@@ -125,11 +125,12 @@ fn windows_are_not_touched_otherwise() {
 fn windows_share_the_pages_of_the_words_of_their_locks() {
     pairs("windows_share_the_pages_of_the_words_of_their_locks", &[], |job| {
         let (other, value) = (Rank(1 - job.rank().0), [1]);
-        for _ in 0..2 {
+        for turn in 0..2 {
             let windows = (0..32).map(|_| job.allocate::<u64>(1)).collect::<Result<Vec<_>, _>>()?;
-            // Of the windows' own memory nothing is touched before both have looked. Five have one board.
-            let taken = taken();
-            assert!((LOCK_WORDS..=LOCK_WORDS + 7 * BOARD).contains(&taken), "{taken}");
+            // Of the windows' own memory nothing is touched before both have looked. Five have one board. Whose numbers are
+            // free again the ranks have not told each other yet, so that the first that comes then has the next one.
+            let (taken, pages) = (taken(), 1 + turn);
+            assert!((LOCK_WORDS..=pages * LOCK_WORDS + 7 * BOARD).contains(&taken), "{taken}");
             job.barrier()?;
             for window in &windows {
                 window.lock(other, LockType::Exclusive, |epoch| epoch.put(0, &value))?;

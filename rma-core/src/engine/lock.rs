@@ -15,7 +15,7 @@ use crate::lock::{LockType, Request, Waiter};
 use crate::mutation::Mutation;
 use crate::provider::Endpoint;
 use crate::state::{TargetLockState, WindowState};
-use crate::table::{ParkedLock, Shortcut, Sync};
+use crate::table::{LeftCall, ParkedLock, Shortcut, Sync};
 use crate::window::{SelfLock, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
@@ -194,7 +194,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 self.leave_several(sync.window, group);
             }
             Stage::Unlock { target } => match w.find(&self.process.targets, target) {
-                Some(t) => self.process.targets[t].is_left = true,
+                Some(t) => self.process.targets[t].left = LeftCall::Unlock,
                 None => {
                     if let Some(lock) = w.parked.find_mut(target) {
                         lock.is_closing = false;
@@ -244,7 +244,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if let Some(t) = found {
             let te = &mut self.process.targets[t];
             match te.sync == Sync::Unlock {
-                true if core::mem::take(&mut te.is_left) => {}
+                true if te.left == LeftCall::Unlock => te.left = LeftCall::None,
                 true => return Err(epoch_error(call, Some(target), state, Rule::Busy)),
                 false => self.process.want_unlock(w, t),
             }

@@ -230,6 +230,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         Ok(SyncCall::new(call, window, Stage::Complete))
     }
 
+    /// Whether the open epoch of start has operations for targets that have not posted yet, as far as is known.
+    pub fn keeps_for_posts(&self, window: WindowId) -> bool {
+        let window = self.windows.peek(window);
+        window.is_some_and(|w| w.state() == WindowState::PscwIssued && w.slots.count() > 0)
+    }
+
     pub(super) fn poll_complete(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
         let Some(w) = self.windows.get_mut(sync.window) else {
             return Poll::Ready(Err(RmaError::Window { call: sync.call, window: sync.window }));

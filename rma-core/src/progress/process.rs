@@ -175,7 +175,7 @@ pub(crate) struct Process<E: Endpoint, B> {
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn new(endpoint: E, bootstrap: B, config: Config) -> Self {
         let mut config = config.normalized();
-        config.put_data = config.put_data.or(Some(endpoint.puts_cost_packets()));
+        config.put_data = config.put_data.or_else(|| Some(endpoint.puts_cost_packets()));
         let limits = *endpoint.limits();
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         Self {

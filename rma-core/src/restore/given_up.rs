@@ -8,14 +8,14 @@ use crate::pool::NONE;
 use crate::progress::Process;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
-use crate::table::Shortcut;
+use crate::table::{LeftCall, Shortcut};
 use crate::window::{SelfLock, Walk, Window};
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Gives up the lock of a target that has been asked for it.
     #[cold]
     pub(crate) fn give_up_lock(&mut self, w: &mut Window<E::Region>, t: u32) {
-        self.targets[t].is_given_up = true;
+        self.targets[t].left = LeftCall::Lock;
         w.is_given_up = true;
         if w.walk == Walk::None {
             w.walk = Walk::GivenUp;
@@ -80,7 +80,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
             t = w.slots.next(&self.targets, index);
-            if !self.targets[index].is_given_up {
+            if self.targets[index].left != LeftCall::Lock {
                 continue;
             }
             self.cleanup_ops_target(w, index);
@@ -101,7 +101,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let mut count = 0;
         let mut t = w.slots.next(&self.targets, NONE);
         while let Some(index) = t {
-            count += u32::from(self.targets[index].is_given_up);
+            count += u32::from(self.targets[index].left == LeftCall::Lock);
             t = w.slots.next(&self.targets, index);
         }
         count
@@ -117,8 +117,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Of a window where something was given up: whether it has to be over before the window's next epoch: to `target`, or to anybody.
     #[cold]
     pub(crate) fn has_given_up(&self, w: &Window<E::Region>, target: Option<Rank>) -> bool {
-        let is_this =
-            |target| w.slots.find(&self.targets, target).is_some_and(|t| self.targets[t].is_given_up);
+        let is_this = |target| {
+            w.slots.find(&self.targets, target).is_some_and(|t| self.targets[t].left == LeftCall::Lock)
+        };
         w.state() != WindowState::PerTarget || target.is_none_or(is_this)
     }
 }

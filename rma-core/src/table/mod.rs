@@ -22,5 +22,5 @@ pub(crate) use parked::{ParkedLock, ParkedLocks};
 pub(crate) use repeated::{RepeatedLock, RepeatedStage};
 pub(crate) use shortcut::Shortcut;
 pub(crate) use slot::Slots;
-pub(crate) use target::{Direct, Question, Sync, TargetElement, TargetError};
+pub(crate) use target::{Direct, LeftCall, Question, Sync, TargetElement, TargetError};
 pub(crate) use unreported::Unreported;

@@ -98,6 +98,17 @@ pub(crate) enum Question {
     Answered,
 }
 
+/// A call of a target's lock that took longer than its caller waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LeftCall {
+    /// None.
+    None,
+    /// Nobody waits for the lock any more: it is given back when it comes.
+    Lock,
+    /// The unlock goes on, and who calls it again waits for it.
+    Unlock,
+}
+
 /// One target.
 ///
 /// Implements: seed: TARGET_ELEM, seed: PENDING, seed: ISSUED.
@@ -120,12 +131,10 @@ pub(crate) struct TargetElement {
     pub(crate) sync_sent: bool,
     /// The lock must be asked for without waiting for a synchronization call.
     pub(crate) lock_wanted: bool,
-    /// Nobody waits for it any more: it is given back when it comes.
-    pub(crate) is_given_up: bool,
+    /// The call of its lock that was left by its caller.
+    pub(crate) left: LeftCall,
     /// It is asked for by a packet, as the words cannot be had.
     pub(crate) is_out_of_reach: bool,
-    /// The unlock that closes it was left by its caller, whose time was over: who calls it again goes on with it.
-    pub(crate) is_left: bool,
     /// What is pending must leave: somebody waits for a part of it. Until nothing is pending.
     pub(crate) hurried: bool,
     /// Packets with operations that only a DONE or UNLOCK acknowledges were sent.
@@ -196,9 +205,8 @@ impl TargetElement {
             phases: 0,
             sync_sent: false,
             lock_wanted: false,
-            is_given_up: false,
+            left: LeftCall::None,
             is_out_of_reach: false,
-            is_left: false,
             hurried: false,
             needs_done: false,
             unlock_acked: false,
@@ -333,7 +341,7 @@ impl TargetElement {
         !self.pending.is_empty()
             || (self.sync > Sync::Flush && !self.unlock_acked)
             || self.lock_wanted
-            || self.is_given_up
+            || self.left == LeftCall::Lock
             || self.needs_done
             || self.unflushed
             || !self.marks.is_empty()

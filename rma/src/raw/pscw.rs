@@ -6,6 +6,7 @@ use rma_core::group::Group;
 
 use super::RawWindow;
 use crate::error::Result;
+use crate::posts::start_complete;
 
 impl RawWindow {
     /// The ranks of the window, which are those of its job (MPI_Win_get_group). Costs nothing, whatever their
@@ -46,7 +47,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_complete.
     pub fn complete(&self) -> Result<()> {
-        self.run(Call::Complete, |engine| engine.start_complete(self.id))
+        self.run(Call::Complete, |engine| start_complete(engine, self.id))
     }
 
     /// Waits until every member of post's group has completed, and ends the exposure epoch (MPI_Win_wait): all
