@@ -62,7 +62,7 @@ impl<T: Element> Window<T> {
         let _open = self.open(Call::Start, None, Open::Start)?;
         self.raw().start(group, StartAssert::default())?;
         let epoch = Epoch::new(self);
-        self.epoch(|| body(&epoch), |engine, id| start_complete(engine, id))
+        self.epoch(|| body(&epoch), start_complete)
     }
 
     /// Exposes this rank's window to the members of `group`, which access it by [`Window::start`] (MPI-4.1

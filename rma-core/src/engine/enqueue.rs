@@ -74,9 +74,15 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if te.order.in_force && te.lock != TargetLockState::Called && self.is_native(w, op) {
             self.targets[t].hurried = true;
         }
-        if self.waits_alone(w, t) {
-            return generation;
+        if !self.waits_alone(w, t) {
+            self.issue_queued(w, t, operation);
         }
+        generation
+    }
+
+    /// Issues what is in the target's list and need not be kept back.
+    #[inline(always)]
+    fn issue_queued(&mut self, w: &mut Window<E::Region>, t: u32, operation: &Operation) {
         let te = &self.targets[t];
         if te.lock == TargetLockState::Called && te.sync == Sync::None {
             let may_wait = self.may_wait_for_sync(w, t, operation) && !self.takes_words_first(w, t);
@@ -84,13 +90,12 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
             te.lock_wanted |= te.hurried || !may_wait;
             if w.words.is_none() && !te.lock_wanted && !w.pressure {
                 // All that is pending waits for the epoch's end.
-                return generation;
+                return;
             }
         }
         w.dirty = true;
         // What the fabric does not take now stays pending; progress tries again.
         self.make_rma_progress_target(w, t);
-        generation
     }
 
     /// A small put of start's epoch rides with COMPLETE where the fabric would make a packet of it all the same: nobody
