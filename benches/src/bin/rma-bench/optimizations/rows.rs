@@ -199,11 +199,13 @@ mod tests {
 
     #[test]
     fn a_row_turns_off_what_it_says_and_nothing_else() {
-        let settings = Config { slots: 3, ..Config::all_off() };
+        // What is no switch stays as it was set.
+        let kept = |config| Config { slots: 3, put_data: Some(true), ..config };
+        let settings = kept(Config::all_off());
         let row = |switches| Row { epoch: EpochKind::LockPutUnlock, switches, path: Path::Native };
-        assert_eq!(row(Switches::ALL_ON).config(&settings), Config { slots: 3, ..Config::default() });
+        assert_eq!(row(Switches::ALL_ON).config(&settings), kept(Config::default()));
         assert_eq!(row(Switches::ALL_OFF).config(&settings), settings);
-        let expected = Config { slots: 3, coalesce: false, ..Config::default() };
+        let expected = kept(Config { coalesce: false, ..Config::default() });
         assert_eq!(row(Switches::without(Switch::Coalesce)).config(&settings), expected);
     }
 }
