@@ -36,9 +36,9 @@
 //!     them, the low one first, and lines 5, 8 and 9 hold for it. It comes behind the bytes of its own put, which are
 //!     visible then to the target's CPU, whatever [`Limits::put_completes`] is, and behind earlier puts as
 //!     [`Limits::order`] says. The put's tag may say no more than that its source is free, whatever
-//!     [`Limits::put_completes`] is: who has to know that it arrived hears of the data. Whoever is handed it releases it before the next poll, as not every fabric can hold it back;
-//!     a shortage of buffers, or requests that wait for one, may delay it and lose none. Of a put that failed it may come
-//!     or not.
+//!     [`Limits::put_completes`] is: who has to know that it arrived hears of the data. Whoever is handed the request releases
+//!     it before the next poll, as not every fabric can hold it back; a shortage of buffers, or requests that wait for one,
+//!     may delay it and lose none. Of a put that failed it may come or not.
 //! 14. [`Endpoint::tell`] sets its word as one store, whole, behind everything that the process has done before as far
 //!     as anybody can see who has read the word with acquire; and everything that it has done is seen by everybody before
 //!     what it reads afterwards, as behind a full fence. A thread of the peer's that sleeps ([`Endpoint::arm_wait`]) is woken,

@@ -162,10 +162,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Gives up a call that did not become ready in the caller's time. A lock or lock_all has then opened
-    /// no epoch, and nobody waits for it. A flush of several targets is not to be polled any more. Unlock, unlock_all and complete
-    /// are under way: to be called again, to be polled to their end. Any other call has to be polled to its end all the same. (A request that has
-    /// left cannot be taken back: the lock is given back when it comes, and the next epoch that it is in the way of
-    /// begins after that.)
+    /// no epoch, and nobody waits for it. A flush of several targets is not to be polled any more. Unlock, unlock_all and
+    /// complete are under way, and are called again to be polled to their end. Any other call has to be polled to its end all
+    /// the same. (A request that has left cannot be taken back: the lock is given back when it comes, and the next epoch that
+    /// it is in the way of begins after that.)
     #[cold]
     #[inline(never)]
     pub fn abandon(&mut self, sync: &SyncCall) {

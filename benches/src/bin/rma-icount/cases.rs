@@ -259,22 +259,27 @@ fn icount_flush_put(engine: &mut NullEngine, window: WindowId, target: Rank) -> 
     wait(engine, call)
 }
 
+/// A sum of 8 bytes at the window's beginning.
+fn fetch_and_op(operand: &[u8; 8], result: &mut [u8; 8]) -> Operation {
+    Operation {
+        call: Call::FetchAndOp,
+        kind: OpKind::GetAccumulate,
+        dtype: Dtype::U64,
+        op: ReduceOp::Sum,
+        target: TARGET,
+        disp: 0,
+        len: operand.len(),
+        origin: operand.as_ptr(),
+        result: result.as_mut_ptr(),
+        compare: std::ptr::null(),
+    }
+}
+
 fn run_fetch_and_op(count: u32) -> Result<(), RmaError> {
     let mut duo = locked(NativeOps::default())?;
     let (operand, mut result) = (1_u64.to_ne_bytes(), [0; 8]);
     for _ in 0..count {
-        let operation = Operation {
-            call: Call::FetchAndOp,
-            kind: OpKind::GetAccumulate,
-            dtype: Dtype::U64,
-            op: ReduceOp::Sum,
-            target: TARGET,
-            disp: 0,
-            len: 8,
-            origin: operand.as_ptr(),
-            result: result.as_mut_ptr(),
-            compare: std::ptr::null(),
-        };
+        let operation = fetch_and_op(&operand, &mut result);
         assert!(icount_fetch_and_op(&mut duo.origin, duo.window, &operation), "it was not taken");
         duo.flush()?;
     }
@@ -294,18 +299,7 @@ fn run_fetch_and_op_flush(count: u32) -> Result<(), RmaError> {
     let mut duo = locked(NativeOps::default())?;
     let (operand, mut result) = (1_u64.to_ne_bytes(), [0; 8]);
     for _ in 0..count {
-        let operation = Operation {
-            call: Call::FetchAndOp,
-            kind: OpKind::GetAccumulate,
-            dtype: Dtype::U64,
-            op: ReduceOp::Sum,
-            target: TARGET,
-            disp: 0,
-            len: 8,
-            origin: operand.as_ptr(),
-            result: result.as_mut_ptr(),
-            compare: std::ptr::null(),
-        };
+        let operation = fetch_and_op(&operand, &mut result);
         // Both are parts of one count: valgrind counts every function whose name fits.
         let mut call = icount_fetch_and_op_flush(&mut duo.origin, duo.window, black_box(&operation))?;
         duo.target.progress();
