@@ -133,6 +133,7 @@ mod tests {
 
     use super::*;
     use crate::nonce::Nonce;
+    use crate::post::UNPOSTED_PART;
     use crate::{Ofi, Options};
 
     #[test]
@@ -277,6 +278,38 @@ mod tests {
         }
         pair.until("the data", |pair| pair.packets.len() == 2);
         assert_eq!((pair.packets[1][0], *memory), (9, 7));
+    }
+
+    /// Receive buffers of packets that were taken: the provider has them again before it is without a quarter of them, and
+    /// all of them behind a poll that finds nothing.
+    #[test]
+    fn receive_buffers_come_back_a_few_at_a_time() {
+        let mut pair = Pair::new("net", None);
+        let mut held = Vec::new();
+        let mut batch = CompletionBatch::new();
+        let deadline = Instant::now() + LIMIT;
+        let count = pair.own.limits.receive_buffers;
+        let mut sent = 0;
+        while held.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count} packets have come", held.len());
+            if sent < count && pair.foreigner.send(pair.to, b"", &[], SendClass::Request).is_ok() {
+                sent += 1;
+            }
+            pair.foreigner.poll(&mut batch);
+            pair.own.poll(&mut batch);
+            while let Some(completion) = batch.pop() {
+                let Completion::Packet(packet) = completion else { panic!("{completion:?}") };
+                held.push(packet);
+            }
+        }
+        let missing = |pair: &Pair| pair.own.lanes[SendClass::Request as usize].unposted.len();
+        let mut most = 0;
+        for packet in held {
+            pair.own.release(packet);
+            most = most.max(missing(&pair));
+        }
+        assert_eq!(most, count / UNPOSTED_PART - 1);
+        pair.until("a poll that finds nothing", |pair| missing(pair) == 0);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(crate) struct Lane {
     pub(crate) receive_ep: *mut fi::fid_ep,
     /// Buffers of outgoing packets that are free.
     pub(crate) free_outgoing: Vec<u32>,
-    /// Receive buffers that could not be given back to the provider yet.
+    /// Receive buffers that were not given back to the provider yet, or that it did not take.
     pub(crate) unposted: Vec<u32>,
 }
 

@@ -30,9 +30,6 @@ impl OfiEndpoint {
             // What finds no room now goes with the next poll.
             let _ = self.post_gathered();
         }
-        if self.has_unposted() {
-            self.post_receives();
-        }
         // What one entry ends had better have room: data do not wait in `ready`.
         let count = match out.room() {
             0 => 0,
@@ -55,6 +52,9 @@ impl OfiEndpoint {
             }
         } else if read != -(fi::FI_EAGAIN as isize) {
             self.on_queue_error(read);
+        } else if self.has_unposted() {
+            // Nothing has come, so nobody waits for what this takes.
+            self.post_receives();
         }
         if !self.abandoned.is_empty() {
             self.settle_abandoned();
@@ -210,14 +210,14 @@ impl OfiEndpoint {
         }
     }
 
-    /// Whether there are receive buffers that the provider did not take when it was asked last.
+    /// Whether there are receive buffers that the provider does not have.
     #[inline]
     pub(crate) fn has_unposted(&self) -> bool {
         self.lanes.iter().any(|lane| !lane.unposted.is_empty())
     }
 
     /// Gives receive buffers back to the provider; what it does not take now is tried again by the
-    /// next poll.
+    /// next poll that finds nothing.
     pub(crate) fn post_receives(&mut self) {
         for class in 0..CLASSES {
             self.post_receives_of(class);

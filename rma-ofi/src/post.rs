@@ -522,8 +522,12 @@ unsafe impl Endpoint for OfiEndpoint {
             return;
         }
         let class = self.live.memory.sizes().class_of_incoming(packet.buffer as usize);
-        self.lanes[class].unposted.push(packet.buffer);
-        self.post_receives_of(class);
+        let lane = &mut self.lanes[class];
+        lane.unposted.push(packet.buffer);
+        // A packet's answer does not wait for this: it is left to the next poll that finds nothing, up to a part of all buffers.
+        if lane.unposted.len() >= self.limits.receive_buffers.div_ceil(UNPOSTED_PART) {
+            self.post_receives_of(class);
+        }
     }
 
     fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
@@ -548,6 +552,9 @@ unsafe impl Endpoint for OfiEndpoint {
         unsafe { ofi_sys::calls::trywait(self.live.domain.fabric_ptr(), &mut queue, 1) == 0 }
     }
 }
+
+/// The part of the receive buffers that the provider may be without while packets come one behind the other.
+pub(crate) const UNPOSTED_PART: usize = 4;
 
 /// More peers than this is a mistake of the provider's.
 const PEERS_MAX: usize = 1 << 26;
