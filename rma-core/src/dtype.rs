@@ -130,6 +130,12 @@ impl Dtype {
         Self::ALL.get(code as usize).copied()
     }
 
+    /// Whether so many bytes are a whole number of elements. Sizes are powers of two, so that nothing is divided.
+    #[inline]
+    pub const fn fills(self, len: usize) -> bool {
+        len & (self.size() - 1) == 0
+    }
+
     /// The name for messages; where Rust has the type, Rust's.
     pub const fn name(self) -> &'static str {
         match self {

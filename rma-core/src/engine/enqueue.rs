@@ -74,7 +74,7 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if te.order.in_force && te.lock != TargetLockState::Called && self.is_native(w, op) {
             self.targets[t].hurried = true;
         }
-        if !self.waits_alone(w, t) {
+        if !self.waits_alone(w, t, op) {
             self.issue_queued(w, t, operation);
         }
         generation

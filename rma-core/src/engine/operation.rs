@@ -252,7 +252,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             let op = if is_swap { "compare_and_swap" } else { op.name() };
             return Err(RmaError::Operation { call, op, dtype: dtype.name() });
         }
-        if len % dtype.size() != 0 || (is_swap && len != dtype.size()) {
+        if !dtype.fills(len) || (is_swap && len != dtype.size()) {
             let (what, rule) = match is_swap {
                 true => ("the buffers are not of exactly one element; give one", Rule::OneElement),
                 false => (
@@ -458,7 +458,21 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
     ///
     /// # Safety
     /// As for [`Engine::post`].
+    #[inline(always)]
     unsafe fn post_counted(&mut self, w: &mut Window<E::Region>, t: u32, operation: &Operation) -> bool {
+        let te = &self.targets[t];
+        let is_transfer = matches!(operation.kind, OpKind::Put | OpKind::Get);
+        // Of what is a packet in any case no more is asked.
+        let may_be =
+            is_transfer || !te.is_unmarked() || te.direct.as_ref().is_some_and(|direct| direct.at_once);
+        // SAFETY: the caller's promise.
+        may_be && unsafe { self.post_if_native(w, t, operation) }
+    }
+
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline(never)]
+    unsafe fn post_if_native(&mut self, w: &mut Window<E::Region>, t: u32, operation: &Operation) -> bool {
         let &Operation { kind, disp, len, dtype, op, .. } = operation;
         if !self.targets[t].is_unmarked() {
             self.settle_marks(t);

@@ -277,8 +277,9 @@ impl WindowLock {
     }
 
     /// Whether [`WindowLock::poll_grant`] has something to say.
+    #[inline]
     pub fn has_grant(&self) -> bool {
-        self.next_grant().is_some()
+        !self.waiters.is_empty() && self.next_grant().is_some()
     }
 
     fn next_grant(&self) -> Option<usize> {

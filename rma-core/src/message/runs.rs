@@ -83,7 +83,7 @@ fn check(place: &Place<'_>, record: &Record, runs: Runs<'_>) -> Result<u64, Erro
         let run = run.map_err(|_| ErrorRecord::Refused)?;
         let bounds = run.bounds().ok_or(ErrorRecord::Refused)?;
         total = run.size().and_then(|size| total.checked_add(size)).ok_or(ErrorRecord::Refused)?;
-        if total > u64::from(record.len) || run.len % record.dtype.size() as u64 != 0 {
+        if total > u64::from(record.len) || !record.dtype.fills(run.len as usize) {
             return Err(ErrorRecord::Refused);
         }
         let located = place.metadata.locate_span(record.disp, bounds);

@@ -1,6 +1,6 @@
 //! CLEANUP_OPS_*: operation elements of completed operations go back to the pool.
 
-use super::{Place, Process, TargetNews, Windows};
+use super::{Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
 use crate::layout::Layouts;
 use crate::mutation::Mutation;
@@ -9,6 +9,18 @@ use crate::provider::Endpoint;
 use crate::table::{OperationState, TargetElement};
 use crate::window::Window;
 use crate::wire::RECORD_BYTES_MAX;
+
+/// What a thread that waits for a target element is to be told. Freeing one is no event of the fabric, and who does
+/// it may have nothing more to poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TargetNews {
+    /// Nobody has asked for an element in vain since.
+    None,
+    /// Somebody has.
+    Wanted,
+    /// One came free then.
+    Free,
+}
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// CLEANUP_OPS_TARGET: frees the completed operations of one target; returns how many.

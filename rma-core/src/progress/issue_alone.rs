@@ -13,25 +13,40 @@ use crate::window::Window;
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether an operation that was put into its target's list is alone there and may be kept back: until something asks
     /// for it there is nothing to be issued.
-    pub(crate) fn waits_alone(&self, w: &Window<E::Region>, t: u32) -> bool {
-        self.is_alone(w, t) && self.may_keep_back(w, t)
+    pub(crate) fn waits_alone(&mut self, w: &Window<E::Region>, t: u32, op: u32) -> bool {
+        let is_alone = self.is_alone(w, t);
+        if is_alone {
+            self.operations[op].is_short = true;
+        }
+        is_alone && self.may_keep_back(w, t)
     }
 
     /// Whether what is pending at the target is one operation that goes the short way.
     #[inline]
     pub(super) fn is_alone(&self, w: &Window<E::Region>, t: u32) -> bool {
+        self.is_one_at(t) && self.is_short(w, t)
+    }
+
+    /// Whether one operation is pending at the target, and nothing else is under way there.
+    #[inline]
+    fn is_one_at(&self, t: u32) -> bool {
         let te = &self.targets[t];
         let is_idle = te.lock == TargetLockState::Granted
             && te.pending.count == 1
-            && te.peer.is_some()
-            && te.metadata.is_some()
             && te.requests == 0
             && te.words.is_idle();
         let is_first = te.notes == 0 && te.is_unmarked() && !te.has_natives();
-        is_idle
-            && (is_first || Mutation::AloneOvertakes.is_on())
-            && self.config.piggyback
+        is_idle && (is_first || Mutation::AloneOvertakes.is_on())
+    }
+
+    /// Whether the first operation that is pending goes by one packet and one record. That stays so while it is there.
+    #[inline]
+    fn is_short(&self, w: &Window<E::Region>, t: u32) -> bool {
+        let te = &self.targets[t];
+        self.config.piggyback
             && w.dynamic.is_none()
+            && te.peer.is_some()
+            && te.metadata.is_some()
             && self.fits_packet(te.pending_bytes)
             && self.is_one_record(te.pending.head)
             && !self.is_native(w, te.pending.head)
@@ -45,8 +60,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// The same, because of a flush that begins to wait for it. `false`: that takes the long way.
     pub(crate) fn flush_alone(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
-        let may_go = w.state().may_issue() && self.targets[t].error.is_none() && self.is_alone(w, t);
-        if may_go && self.issue_alone(w, t).is_ok() {
+        let te = &self.targets[t];
+        let may_go = w.state().may_issue() && te.error.is_none() && self.is_one_at(t);
+        let is_short = may_go && (self.operations[te.pending.head].is_short || self.is_short(w, t));
+        if is_short && self.issue_alone(w, t).is_ok() {
             self.note_phase(w, t);
             return true;
         }

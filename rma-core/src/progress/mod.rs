@@ -37,9 +37,10 @@ mod windows;
 mod words;
 
 pub(crate) use burst::DoneAtOnce;
+pub(crate) use cleanup::TargetNews;
 pub(crate) use control::NO_WINDOW;
 pub(crate) use deaths::LEFT;
 pub(crate) use peers::Place;
-pub(crate) use process::{Failure, Process, TargetNews, NOTHING_CALLED, NO_ADDRESS, REDUCE_VALUES};
+pub(crate) use process::{Failure, Process, NOTHING_CALLED, NO_ADDRESS, REDUCE_VALUES};
 pub(crate) use tag::TagKind;
 pub(crate) use windows::Windows;

@@ -57,7 +57,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if metadata.is_none() && !flags.any(TELLS_MORE) {
             self.take_done(t, flags, header.token);
             self.cleanup_ops_target(w, t);
-            w.dirty |= self.may_go_on(w, t);
+            self.leave_reply(w, t, false);
             return Ok(());
         }
         if flags.has(ReplyFlags::ERROR) {
@@ -76,8 +76,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.refresh_direct(t);
         self.cleanup_ops_target(w, t);
         let is_last = flags.has(ReplyFlags::UNLOCK_ACK) && !flags.any(TELLS_OTHERWISE);
-        w.dirty |= !is_last || self.may_go_on(w, t);
+        self.leave_reply(w, t, !is_last);
         Ok(())
+    }
+
+    /// Whether the window must be looked at after a reply.
+    #[inline]
+    fn leave_reply(&mut self, w: &mut Window<E::Region>, t: u32, has_more: bool) {
+        w.dirty |= has_more || self.may_go_on(w, t);
+        self.calm += u32::from(!w.dirty);
     }
 
     /// The acknowledgement of a DONE that was sent, and not of one that is to come.

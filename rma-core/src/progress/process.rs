@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{fence, Ordering};
 
 use super::burst::{Burst, DoneAtOnce};
+use super::cleanup::TargetNews;
 use super::control::NO_WINDOW;
 use super::deaths::{Losses, WINDOW_GONE};
 use super::flood::Flood;
@@ -82,18 +83,6 @@ impl Failure {
     }
 }
 
-/// What a thread that waits for a target element is to be told. Freeing one is no event of the fabric, and who does
-/// it may have nothing more to poll.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TargetNews {
-    /// Nobody has asked for an element in vain since.
-    None,
-    /// Somebody has.
-    Wanted,
-    /// One came free then.
-    Free,
-}
-
 /// No lock was called.
 pub(crate) const NOTHING_CALLED: (WindowId, Rank) = (WindowId(NONE), Rank(NONE));
 
@@ -128,6 +117,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     /// Steps of such locks that were complete at once, and what neighbours have told by words, since progress was made
     /// last: no completion tells of them.
     pub(crate) steps_at_once: usize,
+    /// Not 0 behind a call for progress that found nothing but answers which let nothing go on; in one, how many so far.
+    pub(crate) calm: u32,
     pub(crate) peers: PeerTable,
     pub(crate) replies: Replies,
     /// Numbers the access epochs of start, on all windows.
@@ -202,6 +193,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             seat_cells: LockCells::new(),
             wants_looks: false,
             steps_at_once: 0,
+            calm: 0,
             peers: PeerTable::new(config.peers.min(size as usize + 1)),
             replies: Replies::new(config.reply_buffers, limits.send_bytes_max),
             access_sequence: 0,

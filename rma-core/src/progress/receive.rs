@@ -26,16 +26,26 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ///
     /// Implements: seed: MAKE_RMA_PROGRESS_GLOBAL, notes: requests in one queue.
     pub(crate) fn make_rma_progress_global(&mut self, windows: &mut Windows<E::Region>) -> usize {
-        let mut events = self.poll_endpoint(windows);
+        let was_calm = core::mem::take(&mut self.calm) > 0;
+        let (mut events, is_calm) = self.poll_endpoint(windows);
+        // Answers, perhaps what the caller waits for, and nothing that they let go on: what else there is waits for the next
+        // call, and not for one after that.
+        self.calm = u32::from(is_calm && !was_calm);
+        if self.calm > 0 {
+            return events + core::mem::take(&mut self.steps_at_once);
+        }
         self.flush_replies();
+        // Those that are held may be for any window.
+        let mut is_dirty = !self.held.is_empty();
         for w in windows.iter_mut() {
             // Grants before requests: who asks again and again for a lock must not use up the reply
             // buffers with which the lock would go on.
             self.serve_grants(w);
             self.advance_epoch(w);
+            is_dirty |= w.dirty;
         }
         self.serve_held(windows);
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..if is_dirty { ROUNDS_MAX } else { 0 } {
             let moved = self.cleanup_ops_global(windows) + self.issue_ops_global(windows);
             events += moved as usize;
             if moved == 0 {
@@ -94,13 +104,16 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    fn poll_endpoint(&mut self, windows: &mut Windows<E::Region>) -> usize {
+    /// Returns how many things happened, and whether all of them were answers that let nothing else go on.
+    fn poll_endpoint(&mut self, windows: &mut Windows<E::Region>) -> (usize, bool) {
         let mut count = self.endpoint.poll(&mut self.batch);
         count = count.max(usize::from(!self.batch.is_empty()));
+        let mut seen = 0;
         while let Some(completion) = self.batch.pop() {
+            seen += 1;
             self.on_completion(windows, completion);
         }
-        count
+        (count, seen > 0 && self.calm == seen)
     }
 
     #[inline]

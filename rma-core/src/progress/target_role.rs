@@ -120,10 +120,18 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Serves the waiters whose turn has come, as long as there are reply buffers.
+    #[inline(always)]
     pub(crate) fn serve_grants(&mut self, w: &mut Window<E::Region>) {
         if w.words.is_some() {
             return self.serve_proxies(w);
         }
+        if w.lock.has_grant() {
+            self.serve_those_granted(w);
+        }
+    }
+
+    #[inline(never)]
+    fn serve_those_granted(&mut self, w: &mut Window<E::Region>) {
         while w.lock.has_grant() && self.replies.has_room() {
             let Some(waiter) = w.lock.poll_grant() else { return };
             if waiter.origin == self.rank && !self.is_ghost {

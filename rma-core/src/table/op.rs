@@ -93,6 +93,8 @@ pub(crate) struct OperationElement {
     pub(crate) counts_note: bool,
     /// It is a notification: what it was behind is done.
     pub(crate) is_note: bool,
+    /// It goes the short way when it is alone: found when it was posted, alone.
+    pub(crate) is_short: bool,
     /// Its notification waits for `note_flush`.
     awaits_flush: bool,
     inline_len: u8,
@@ -115,6 +117,9 @@ pub(crate) struct OperationElement {
     pub(crate) notify: Option<Notification>,
     inline: Place,
 }
+
+/// The payload of most operations that are messages: copied without a call.
+const WORD: usize = size_of::<u64>();
 
 // SAFETY: the pointers are the user's buffers, which stay valid and unshared until the operation is
 // complete, by the contract of the engine's unsafe operation calls; the element may move between
@@ -147,6 +152,7 @@ impl OperationElement {
             named: false,
             counts_note: false,
             is_note: false,
+            is_short: false,
             awaits_flush: false,
             inline_len: 0,
             note_flush: 0,
@@ -181,7 +187,7 @@ impl OperationElement {
         (self.origin, self.result) = (origin, result);
         (self.with_lock, self.native, self.failed, self.inline_len) = (false, false, false, 0);
         (self.outstanding, self.posted) = (0, 0);
-        (self.packed, self.regional, self.table_bytes) = (false, false, 0);
+        (self.packed, self.regional, self.is_short, self.table_bytes) = (false, false, false, 0);
         self.layouts = Layouts::NONE;
         (self.named, self.counts_note, self.is_note) = (false, false, false);
         (self.notify, self.awaits_flush) = (None, false);
@@ -211,7 +217,7 @@ impl OperationElement {
         let (op, value) = notification.change.operand();
         (self.kind, self.dtype, self.op) = (OpKind::Accumulate, Dtype::U64, op);
         (self.disp, self.len, self.posted) = (notification.disp, NOTE_PAYLOAD_BYTES as u64, 0);
-        (self.notify, self.awaits_flush, self.is_note) = (None, false, true);
+        (self.notify, self.awaits_flush, self.is_note, self.is_short) = (None, false, true, false);
         (self.native, self.packed, self.regional, self.table_bytes) = (false, false, false, 0);
         self.layouts = Layouts::NONE;
         (self.origin, self.result) = (ptr::null(), ptr::null_mut());
@@ -255,7 +261,12 @@ impl OperationElement {
     /// The origin pointer given to [`OperationElement::begin`] is readable for the payload.
     pub(crate) unsafe fn keep_inline(&mut self) {
         let len = self.payload_len();
-        if len > 0 && len <= INLINE_BYTES && !self.origin.is_null() {
+        if len == WORD && self.layouts.origin.is_none() && !self.origin.is_null() {
+            // SAFETY: readable for the payload by the caller's promise.
+            let word = unsafe { self.origin.cast::<[u8; WORD]>().read() };
+            self.inline.write(0, &word);
+            self.inline_len = WORD as u8;
+        } else if len > 0 && len <= INLINE_BYTES && !self.origin.is_null() {
             let mut inline = [0; INLINE_BYTES];
             self.gather(0, &mut inline[..len]);
             self.inline.write(0, &inline[..len]);
@@ -311,6 +322,15 @@ impl OperationElement {
         };
         if self.result.is_null() || end > self.len || self.outstanding == 0 {
             return false;
+        }
+        let word = <&[u8; WORD]>::try_from(bytes).ok().filter(|_| self.layouts.result.is_none());
+        if let Some(&word) = word {
+            let place = self.result.wrapping_add(offset as usize).cast();
+            // SAFETY: the user promised that the result buffer is writable for `len` bytes until the operation is complete,
+            // and `end <= len` was checked; `result` is not null.
+            unsafe { ptr::write_unaligned(place, word) };
+            self.outstanding -= 1;
+            return true;
         }
         each_block(self.layouts.result.as_ref(), offset, end, |offset, range| {
             let (place, block) = (self.result.wrapping_offset(offset as isize), &bytes[range]);

@@ -277,14 +277,14 @@ impl Header {
     /// When there are too few bytes, the kind is unknown, or the flags contradict each other.
     #[inline]
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        let first = reader.u8()?;
+        let [first, flags, c0, c1, w0, w1, w2, w3, s0, s1, s2, s3, token @ ..] = reader.array::<16>()?;
         let header = Self {
             kind: PacketKind::of_first_byte(first)?,
-            flags: u16::from(first >> 4) << 8 | u16::from(reader.u8()?),
-            count: reader.u16()?,
-            window: WindowId(reader.u32()?),
-            sender: Rank(reader.u32()?),
-            token: reader.u32()?,
+            flags: u16::from(first >> 4) << 8 | u16::from(flags),
+            count: u16::from_le_bytes([c0, c1]),
+            window: WindowId(u32::from_le_bytes([w0, w1, w2, w3])),
+            sender: Rank(u32::from_le_bytes([s0, s1, s2, s3])),
+            token: u32::from_le_bytes(token),
         };
         if header.has_sound_flags() {
             Ok(header)

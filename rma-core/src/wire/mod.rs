@@ -72,8 +72,12 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// When there are fewer.
     #[inline]
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let (head, tail) = self.bytes.split_first_chunk::<N>().ok_or(WireError::Truncated)?;
         self.bytes = tail;
         Ok(*head)

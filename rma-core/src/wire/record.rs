@@ -127,16 +127,19 @@ impl Record {
         if self.offset > 0 {
             return self.encode_with(&[], out);
         }
-        if out.room() < self.header_bytes() + self.payload_bytes() {
+        let header = self.header_bytes();
+        if out.room() < header + self.payload_bytes() {
             return false;
         }
-        let mut bytes = [0; 16];
-        bytes[..4].copy_from_slice(&[self.kind as u8, self.dtype as u8, self.op as u8, self.notifies.bits()]);
-        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.disp.to_le_bytes());
-        let is_named = self.kind.has_result();
+        let Some(place) = out.reserve(header) else { return false };
+        let codes = [self.kind as u8, self.dtype as u8, self.op as u8, self.notifies.bits()];
+        let first = u64::from(self.len) << 32 | u64::from(u32::from_le_bytes(codes));
         let name = u64::from(self.generation) << 32 | u64::from(self.handle);
-        out.put(&bytes) && (!is_named || out.put(&name.to_le_bytes()))
+        // What has no result has no name, and no room for one.
+        for (word, place) in [first, self.disp, name].iter().zip(place.chunks_exact_mut(8)) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        true
     }
 
     /// The same with a run table, if that is not empty: [`RunTable::bytes`](super::RunTable::bytes).
@@ -171,10 +174,8 @@ impl Record {
     /// # Errors
     /// When bytes are missing, a code is unknown, or the length is no multiple of the element.
     pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(Self, Option<Runs<'a>>, &'a [u8]), WireError> {
-        let kind = reader.u8()?;
-        let dtype = reader.u8()?;
-        let op = reader.u8()?;
-        let flags = reader.u8()?;
+        // All that every record has, in one look at what is left.
+        let [kind, dtype, op, flags, l0, l1, l2, l3, disp @ ..] = reader.array::<16>()?;
         if flags & !(CHUNK | RUNS | NOTIFIES | AFTER) != 0 {
             return Err(WireError::Flags(flags.into()));
         }
@@ -182,8 +183,8 @@ impl Record {
             kind: *OpKind::ALL.get(kind as usize).ok_or(WireError::OpKind(kind))?,
             dtype: Dtype::from_code(dtype).ok_or(WireError::Dtype(dtype))?,
             op: ReduceOp::from_code(op).ok_or(WireError::ReduceOp(op))?,
-            len: reader.u32()?,
-            disp: reader.u64()?,
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+            disp: u64::from_le_bytes(disp),
             offset: 0,
             handle: 0,
             generation: 0,
@@ -198,7 +199,7 @@ impl Record {
         }
         let element = record.dtype.size();
         let one_element = record.kind == OpKind::CompareAndSwap;
-        if record.len as usize % element != 0 || (one_element && record.len as usize != element) {
+        if !record.dtype.fills(record.len as usize) || (one_element && record.len as usize != element) {
             return Err(WireError::Length(record.len));
         }
         let runs = if flags & RUNS != 0 { Some(Runs::take(reader)?) } else { None };

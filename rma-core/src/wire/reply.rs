@@ -148,11 +148,12 @@ impl ResultRecord {
     /// # Errors
     /// When bytes are missing.
     pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<(Self, &'a [u8]), WireError> {
+        let [h0, h1, h2, h3, g0, g1, g2, g3, l0, l1, l2, l3, offset @ ..] = reader.array::<20>()?;
         let record = Self {
-            handle: reader.u32()?,
-            generation: reader.u32()?,
-            len: reader.u32()?,
-            offset: reader.u64()?,
+            handle: u32::from_le_bytes([h0, h1, h2, h3]),
+            generation: u32::from_le_bytes([g0, g1, g2, g3]),
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+            offset: u64::from_le_bytes(offset),
         };
         let bytes = reader.take(record.len as usize)?;
         Ok((record, bytes))

@@ -28,6 +28,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Request", "engine"),
     // Whose turn it is to be asked where more are waited for than are asked at a time.
     ("Process", "inquiries"),
+    // What is asked once, as it does not change while the operation is pending.
+    ("OperationElement", "is_short"),
     // For threads that sleep, of which a simulated rank has none.
     ("Process", "target_news"),
     ("Arena", "in_use_max"),

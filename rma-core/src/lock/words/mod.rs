@@ -199,7 +199,7 @@ impl WordLock {
     /// Whether the fabric has something of it.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        self.under_way != [None; 2]
+        self.under_way.iter().any(Option::is_some)
     }
 
     /// Whether something will have to be posted without any further call.
