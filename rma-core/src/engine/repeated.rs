@@ -107,6 +107,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return None;
         }
         let near = *w.near.as_mut()?.find(target, self.peers.forgotten())?;
+        // Its epochs have marked the window for progress, which would disturb the next ones to find nothing there.
+        self.make_rma_progress_win(w);
         let most = self.limits.message_bytes_max;
         Some(RepeatedLock {
             window,

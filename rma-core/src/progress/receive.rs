@@ -37,7 +37,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.flush_replies();
         // Those that are held may be for any window.
         let mut is_dirty = !self.held.is_empty();
-        for w in windows.iter_mut() {
+        for w in windows.iter_to_advance() {
             // Grants before requests: who asks again and again for a lock must not use up the reply
             // buffers with which the lock would go on.
             self.serve_grants(w);

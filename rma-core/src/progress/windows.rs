@@ -133,6 +133,15 @@ impl<R> Windows<R> {
         self.entries.iter().filter_map(|entry| entry.as_deref())
     }
 
+    /// All of them, for what progress looks for in every window: none of that depends on the epoch that is repeated, but for what its
+    /// window has to go on with.
+    pub(crate) fn iter_to_advance(&mut self) -> impl Iterator<Item = &mut Window<R>> {
+        if self.peek(self.repeated.window).is_some_and(|window| window.dirty) {
+            self.write_down();
+        }
+        self.entries.iter_mut().filter_map(|entry| entry.as_deref_mut())
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Window<R>> {
         if self.repeated.window != WindowId(NONE) {
             self.write_down();

@@ -64,6 +64,8 @@ pub(crate) struct Guarded {
     pub(crate) engine: Engine,
     /// Operations that may be posted until posting makes progress.
     posts_left: u32,
+    /// Those that there were when an epoch or a flush ended last.
+    left_at_end: u32,
     phase: Phase,
     /// What is remembered of the calls, where a timeline is wanted.
     trace: Option<Ring>,
@@ -217,6 +219,7 @@ impl Core {
             guard: Guard::new(Guarded {
                 engine,
                 posts_left: POSTS_PER_PROGRESS,
+                left_at_end: POSTS_PER_PROGRESS,
                 phase: Phase::AtWork,
                 trace: None,
                 outputs: Outputs::default(),
@@ -247,6 +250,15 @@ impl Core {
         if guarded.is_progress_due() {
             self.progress(guarded);
         }
+    }
+
+    /// Notes that a flush or an epoch was over at once, which counts like an operation where none was posted since the last.
+    #[inline]
+    pub(crate) fn ended(&self, guarded: &mut Guarded) {
+        if guarded.posts_left == guarded.left_at_end {
+            self.posted(guarded);
+        }
+        guarded.left_at_end = guarded.posts_left;
     }
 
     /// Makes progress for the program; the agent sees it and stays away.

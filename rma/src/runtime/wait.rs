@@ -243,8 +243,8 @@ impl Core {
         let mut guarded = self.enter_anyway();
         if guarded.phase == Phase::AtWork && at_once(&mut guarded.engine) {
             // A lock only says what is to come; what follows makes progress now and then.
-            if call != Call::Lock {
-                self.posted(&mut guarded);
+            if !matches!(call, Call::Lock | Call::LockAll) {
+                self.ended(&mut guarded);
             }
             self.hand_over(&mut guarded);
             return Ok(());
@@ -271,7 +271,7 @@ impl Core {
     pub(crate) fn flush(&self, window: WindowId, target: Rank) -> Result<()> {
         let mut guarded = self.enter_anyway();
         if guarded.phase == Phase::AtWork && guarded.engine.is_flushed(window, target) {
-            self.posted(&mut guarded);
+            self.ended(&mut guarded);
             self.hand_over(&mut guarded);
             return Ok(());
         }
@@ -282,7 +282,7 @@ impl Core {
     #[inline(never)]
     fn flush_slowly(&self, mut guarded: Held<'_, Guarded>, window: WindowId, target: Rank) -> Result<()> {
         if guarded.phase == Phase::AtWork && guarded.engine.flush_at_once(window, target) {
-            self.posted(&mut guarded);
+            self.ended(&mut guarded);
             self.hand_over(&mut guarded);
             return Ok(());
         }

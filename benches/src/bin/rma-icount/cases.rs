@@ -98,7 +98,12 @@ pub(crate) const CASES: &[Case] = &[
         what: "lock, 8-byte put, unlock of a neighbour, alone, by words",
         run: run_near_exclusive,
     },
-    Case { name: "near_shared_put_unlock", what: "the same, shared", run: run_near_shared },
+    Case {
+        name: "near_lock_put_unlock_of_one_thread",
+        what: "the same through the guard of a program with one thread",
+        run: threads::run_near_epoch_of_one_thread,
+    },
+    Case { name: "near_shared_put_unlock", what: "near_lock_put_unlock, shared", run: run_near_shared },
     Case {
         name: "near_lock_all_put_unlock_all",
         what: "lock_all, 8-byte put to a neighbour, unlock_all",
@@ -117,7 +122,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Windows that neighbours lock by words.
-fn by_words() -> Config {
+pub(crate) fn by_words() -> Config {
     Config { lock_protocol: LockProtocol::Auto, ..Config::default() }
 }
 

@@ -7,12 +7,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::task::Poll;
 
-use rma_bench::duo::{NullEngine, TARGET};
+use rma_bench::duo::{Duo, NullEngine, TARGET};
 use rma_bench::null;
 use rma_core::error::{Call, RmaError};
 use rma_core::ids::{Rank, WindowId};
+use rma_core::lock::LockType;
 
-use crate::cases::locked;
+use crate::cases::{by_words, locked};
 use crate::error::Result;
 use crate::runtime::{Core, Guarded, Held};
 
@@ -39,6 +40,47 @@ pub(crate) fn run_flush_of_threads(count: u32) -> std::result::Result<(), RmaErr
     window.share();
     flush_repeatedly(&window, count);
     Ok(())
+}
+
+/// The epoch of `near_lock_put_unlock`, as a program sees it.
+pub(crate) fn run_near_epoch_of_one_thread(count: u32) -> std::result::Result<(), RmaError> {
+    let duo = Duo::near(&by_words())?;
+    let core = Core::new(duo.origin, None, Some(1)).expect("the null fabric has nothing that could fail");
+    let window = Window { core: Arc::new(core), id: duo.window };
+    let value = [7; 8];
+    for _ in 0..count {
+        icount_near_lock_put_unlock_of_one_thread(
+            &window,
+            black_box(LockType::Exclusive),
+            black_box(TARGET),
+            black_box(&value),
+        )
+        .expect("nobody is in the way");
+    }
+    Ok(())
+}
+
+/// As `RawWindow::lock`, `put` and `unlock`.
+#[inline(never)]
+#[no_mangle]
+fn icount_near_lock_put_unlock_of_one_thread(
+    window: &Window,
+    lock_type: LockType,
+    target: Rank,
+    value: &[u8; 8],
+) -> Result<()> {
+    let Window { core, id } = window;
+    core.run_at_once(
+        (Call::Lock, target),
+        |engine| engine.lock_at_once(*id, target, lock_type),
+        |engine| engine.start_lock(*id, target, lock_type, false),
+    )?;
+    put_guarded(window, value.as_ptr(), value.len(), target, 0)?;
+    core.run_at_once(
+        (Call::Unlock, target),
+        |engine| engine.unlock_at_once(*id, target),
+        |engine| engine.start_unlock(*id, target),
+    )
 }
 
 /// What `RawWindow` has.
@@ -91,6 +133,11 @@ fn icount_flush_guarded(window: &Window, target: Rank) -> Result<()> {
 #[inline(never)]
 #[no_mangle]
 fn icount_put_guarded(window: &Window, origin: *const u8, len: usize, target: Rank, disp: u64) -> Result<()> {
+    put_guarded(window, origin, len, target, disp)
+}
+
+#[inline(always)]
+fn put_guarded(window: &Window, origin: *const u8, len: usize, target: Rank, disp: u64) -> Result<()> {
     let mut guarded = window.core.enter(Call::Put)?;
     // SAFETY: the caller keeps the value until the progress that it makes next completes the put.
     match unsafe { guarded.engine.put(window.id, target, disp, origin, len) } {
