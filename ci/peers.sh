@@ -9,6 +9,7 @@
 # PEER: one of these; without any, those that can be installed (into target/peers, from Python packages, no root needed)
 #   mpich5            MPICH 5 over libfabric's tcp provider, without injection (below)
 #   mpich5-inject     the same with injection: puts up to the inject size are not at the target when flush returns
+#   mpich5-progress   MPICH 5 with a progress thread of its own, which serves others while the program computes, as ours does
 #   mpich5-default    MPICH 5 with shared memory
 #   impi              Intel MPI over libfabric's tcp provider
 #   impi-default      Intel MPI with shared memory
@@ -117,16 +118,19 @@ install() {
 settings() {
     case "$1" in
     mpich5*) echo MPIR_CVAR_CH4_NETMOD=ofi ;;&
-    mpich5 | mpich5-inject) echo MPIR_CVAR_NOLOCAL=1 ;;&
+    mpich5 | mpich5-inject | mpich5-progress) echo MPIR_CVAR_NOLOCAL=1 ;;&
+    mpich5-progress) echo MPIR_CVAR_ASYNC_PROGRESS=1 ;;&
     impi*) printf '%s\n' "I_MPI_ROOT=$folder/impi" "LD_LIBRARY_PATH=$folder/impi/lib" \
         "FI_PROVIDER_PATH=$folder/impi/lib" I_MPI_HYDRA_BOOTSTRAP=fork ;;&
     impi) echo I_MPI_FABRICS=ofi ;;&
     impi-default) echo I_MPI_FABRICS=shm:ofi ;;&
     # Those that share memory want a network all the same.
-    mpich5 | mpich5-inject | mpich5-default | impi | impi-default) echo "FI_PROVIDER=${provider/#shm/tcp}" ;;&
-    mpich5 | mpich5-inject | impi) echo FI_TCP_IFACE=lo ;;&
+    mpich5 | mpich5-inject | mpich5-progress | mpich5-default | impi | impi-default)
+        echo "FI_PROVIDER=${provider/#shm/tcp}"
+        ;;&
+    mpich5 | mpich5-inject | mpich5-progress | impi) echo FI_TCP_IFACE=lo ;;&
     # Over tcp an injected write counts as complete before it is at the target, and flush returns early.
-    mpich5) echo FI_TCP_MAX_INJECT=0 ;;
+    mpich5 | mpich5-progress) echo FI_TCP_MAX_INJECT=0 ;;
     openmpi5*) printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ;;&
     openmpi5) printf '%s\n' OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_osc=rdma OMPI_MCA_btl_tcp_if_include=lo ;;
     debian-mpich) printf '%s\n' MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo ;;
