@@ -6,7 +6,7 @@ use rma_sim::explore::{explore, scenarios, Act, Choice, Grounds, Limits, Outcome
 use rma_sim::Random;
 
 /// The larger ones are for `rma-sim explore`, which is built with all optimizations.
-const STATES_MAX: usize = 2_500;
+const STATES_MAX: usize = 3_000;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/model-checking.md");
 
