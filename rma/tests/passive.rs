@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use common::*;
-use rma::{Error, Job, LockType, Rank, ReduceOp, Window};
+use rma::{Error, Job, LockProtocol, LockType, Rank, ReduceOp, Window, WindowOptions};
 
 /// Times that each operation is done, with either kind of target.
 const REPEATS: usize = 40;
@@ -201,6 +201,52 @@ fn lock_and_look(window: &Window<u64>, target: &mut TcpStream) -> Result<(), Err
         assert!(!looks.join().unwrap(), "a lock was granted by a target that was outside of the library");
         done
     })
+}
+
+/// Without a driver who calls nothing but what is over at once serves others all the same, now and then: in epochs with
+/// operations and in epochs without any.
+#[test]
+fn calls_that_are_over_at_once_serve_others_now_and_then() {
+    let name = "calls_that_are_over_at_once_serve_others_now_and_then";
+    if is_rank() {
+        return run_body(serve_by_the_way);
+    }
+    let output = launch(name, 2, "shm", &[("RMA_PROGRESS", "none")]);
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+/// The origin's calls, which go to a neighbour, while that asks the origin for a lock by message.
+fn serve_by_the_way(job: &Job) -> Result<(), Error> {
+    let by_message = WindowOptions { lock_protocol: Some(LockProtocol::Message), ..WindowOptions::default() };
+    let (near, asked) = (job.allocate::<u64>(1)?, job.allocate_with::<u64>(5, &by_message)?);
+    let is_served = |way| asked.local().get(way).map(|value| value == 1);
+    let ways: [&dyn Fn() -> Result<(), Error>; 5] = [
+        &|| near.lock(TARGET, LockType::Exclusive, |_| Ok(())),
+        &|| near.lock(TARGET, LockType::Exclusive, |epoch| epoch.put(0, &[1])),
+        &|| near.lock_all(|_| Ok(())),
+        &|| near.lock_all(|epoch| epoch.put(TARGET, 0, &[1])),
+        &|| {
+            near.lock_all(|epoch| {
+                while !is_served(4)? {
+                    epoch.flush(TARGET)?;
+                }
+                Ok(())
+            })
+        },
+    ];
+    for (way, call) in ways.iter().enumerate() {
+        job.barrier()?;
+        if job.rank() == TARGET {
+            asked.lock(Rank(0), LockType::Exclusive, |epoch| epoch.put(way as u64, &[1]))?;
+            continue;
+        }
+        while !is_served(way)? {
+            call()?;
+        }
+    }
+    job.barrier()?;
+    asked.free()?;
+    near.free().map(drop)
 }
 
 /// Does every operation with a target that polls, and with one that is away.
