@@ -6,12 +6,14 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use common::*;
+use rma::raw::RawWindow;
 use rma::{Error, Job, LockProtocol, LockType, Rank, ReduceOp, Window, WindowOptions};
 
 /// Times that each operation is done, with either kind of target.
@@ -215,37 +217,47 @@ fn calls_that_are_over_at_once_serve_others_now_and_then() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// The origin's calls, which go to a neighbour, while that asks the origin for a lock by message.
+/// The origin's calls, which go to a neighbour, until that says by a connection of its own that the origin has granted its lock by
+/// message: to look into the window would be a call that serves, too.
 fn serve_by_the_way(job: &Job) -> Result<(), Error> {
     let by_message = WindowOptions { lock_protocol: Some(LockProtocol::Message), ..WindowOptions::default() };
-    let (near, asked) = (job.allocate::<u64>(1)?, job.allocate_with::<u64>(5, &by_message)?);
-    let is_served = |way| asked.local().get(way).map(|value| value == 1);
+    let (near, asked) = (job.allocate::<u64>(1)?, job.allocate_with::<u64>(1, &by_message)?);
+    let raw = RawWindow::allocate_with(job, 8, 1, &WindowOptions::default())?;
+    let peer = meet(job, &near)?;
+    peer.set_nonblocking(true).unwrap();
+    let served = Cell::new(false);
+    let is_served = || {
+        served.set(served.get() || (&peer).read(&mut [0; 1]).is_ok_and(|count| count == 1));
+        served.get()
+    };
     let ways: [&dyn Fn() -> Result<(), Error>; 5] = [
-        &|| near.lock(TARGET, LockType::Exclusive, |_| Ok(())),
         &|| near.lock(TARGET, LockType::Exclusive, |epoch| epoch.put(0, &[1])),
         &|| near.lock_all(|_| Ok(())),
-        &|| near.lock_all(|epoch| epoch.put(TARGET, 0, &[1])),
+        &|| raw.lock(LockType::Exclusive, TARGET, false).and_then(|()| raw.unlock(TARGET)),
+        &|| raw.lock_all(false).and_then(|()| raw.unlock_all()),
         &|| {
-            near.lock_all(|epoch| {
-                while !is_served(4)? {
-                    epoch.flush(TARGET)?;
-                }
-                Ok(())
-            })
+            raw.lock_all(false)?;
+            while !is_served() {
+                raw.flush(TARGET)?;
+            }
+            raw.unlock_all()
         },
     ];
-    for (way, call) in ways.iter().enumerate() {
+    for call in ways {
         job.barrier()?;
         if job.rank() == TARGET {
-            asked.lock(Rank(0), LockType::Exclusive, |epoch| epoch.put(way as u64, &[1]))?;
+            asked.lock(Rank(0), LockType::Exclusive, |epoch| epoch.put(0, &[1]))?;
+            (&peer).write_all(&[1]).unwrap();
             continue;
         }
-        while !is_served(way)? {
+        served.set(false);
+        while !is_served() {
             call()?;
         }
     }
     job.barrier()?;
     asked.free()?;
+    raw.free()?;
     near.free().map(drop)
 }
 
