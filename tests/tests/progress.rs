@@ -3,8 +3,6 @@
 use rma_conformance::{simulated, Spec};
 use rma_core::dtype::Dtype;
 use rma_core::ids::Rank;
-use rma_core::info::LockProtocol;
-use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::op::ReduceOp;
 use rma_sim::{FabricConfig, Faults, SimFabric};
 
@@ -60,41 +58,6 @@ fn answers_keep_others_waiting_for_one_call() {
     for window in [asked, refused] {
         let started = world.engines[0].start_unlock_all(window);
         world.wait(0, started).unwrap();
-    }
-    world.check_idle();
-}
-
-/// The lock epoch that a program repeats with a neighbour goes on where progress is made in it; who asks for the lock meanwhile
-/// gets it behind this one.
-#[test]
-fn a_repeated_epoch_goes_on_across_progress() {
-    let mut config = FabricConfig::unit(3);
-    (config.near_ranks, config.near_locks) = (3, true);
-    let spec = Spec::ranks(3).with(|config| config.lock_protocol = LockProtocol::Auto);
-    let mut world = simulated::world(&SimFabric::new(config), 3, &spec.config, |endpoint, _| endpoint);
-    let window = world.allocate(16);
-    for (lock_type, round) in
-        [Exclusive, Shared].into_iter().flat_map(|one| (1..=40_u64).map(move |round| (one, round)))
-    {
-        let value = round.to_le_bytes();
-        world.lock(0, window, 1, lock_type).unwrap();
-        world.engines[0].progress();
-        world.put(0, window, 1, 0, &value).unwrap();
-        world.engines[0].progress();
-        if round % 5 == 0 {
-            world.lock(2, window, 1, Exclusive).unwrap();
-            world.put(2, window, 1, 8, &value).unwrap();
-            let mut other = world.engines[2].start_unlock(window, Rank(1)).unwrap();
-            assert!(world.engines[2].poll(&mut other).is_pending(), "rank 0 has the lock");
-            world.unlock(0, window, 1).unwrap();
-            world.wait(2, Ok(other)).unwrap();
-        } else {
-            world.unlock(0, window, 1).unwrap();
-        }
-        world.engines[0].progress();
-        let behind = (round - round % 5).to_le_bytes();
-        assert_eq!(world.memory(1, window)[..8], value, "{lock_type:?}, round {round}");
-        assert!(round < 5 || world.memory(1, window)[8..] == behind, "{lock_type:?}, round {round}");
     }
     world.check_idle();
 }
