@@ -45,7 +45,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 if !self.process.unlock_by_words(w, target) {
                     return false;
                 }
-                if let Some(repeated) = self.process.expect_again(w, target) {
+                if let Some(repeated) = self.process.expect_again(w, Some(target)) {
                     self.expect(repeated);
                 }
                 true
@@ -57,6 +57,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins a lock_all epoch, as [`Engine::start_lock_all`] does, where the own window's lock is free.
     #[inline]
     pub fn lock_all_at_once(&mut self, window: WindowId) -> bool {
+        self.repeat_lock_all(window) || self.lock_all_anew(window)
+    }
+
+    #[inline(never)]
+    fn lock_all_anew(&mut self, window: WindowId) -> bool {
         match self.windows.get_mut(window) {
             Some(w) if self.process.has_words(w) => self.process.lock_all_by_words(w),
             _ => false,
@@ -66,8 +71,21 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Ends it, as [`Engine::start_unlock_all`] does, where everything is complete and every lock can be given back at once.
     #[inline]
     pub fn unlock_all_at_once(&mut self, window: WindowId) -> bool {
+        self.end_repeated_everywhere(window) || self.unlock_all_any(window)
+    }
+
+    #[inline(never)]
+    fn unlock_all_any(&mut self, window: WindowId) -> bool {
         match self.windows.get_mut(window) {
-            Some(w) if self.process.has_words(w) => self.process.unlock_all_by_words(w),
+            Some(w) if self.process.has_words(w) => {
+                if !self.process.unlock_all_by_words(w) {
+                    return false;
+                }
+                if let Some(repeated) = self.process.expect_again(w, None) {
+                    self.expect(repeated);
+                }
+                true
+            }
             _ => false,
         }
     }
@@ -162,6 +180,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
         // Seed table: UNLOCK_ALL, MEM_SYNC before PROC_SYNC.
         w.mem_sync();
+        let is_of_one = w.parked.count() == 1 && w.slots.count() == 0;
         while let Some(rank) = w.parked.last() {
             if !self.leave_parked(w, rank) {
                 return false;
@@ -172,6 +191,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 return false;
             }
             self.free_target(w, t);
+        }
+        if !is_of_one {
+            self.left = None;
         }
         self.leave_own_share(w);
         self.end_lock_all(w);

@@ -1,17 +1,18 @@
-//! Lock epochs that a program repeats with one neighbour (`table/repeated.rs`): lock, puts and gets, unlock, each with what it
-//! does to the target alone.
+//! Lock epochs that a program repeats with one neighbour (`table/repeated.rs`): lock or lock_all, puts and gets, unlock or
+//! unlock_all, each with what it does to the target alone.
 #![allow(unsafe_code)] // the user's buffers come as raw pointers
 
 use super::Engine;
 use crate::bootstrap::Bootstrap;
 use crate::ids::{Rank, WindowId};
 use crate::info::Flavor;
+use crate::lock::words::Claim;
 use crate::lock::LockType;
 use crate::progress::Process;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{RepeatedLock, RepeatedStage};
-use crate::window::Window;
+use crate::window::{NearTarget, Window};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins the epoch again that the program repeats. `false`: it is another one.
@@ -25,6 +26,18 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.called = (window, target);
         }
         is_repeated
+    }
+
+    /// The same of one of lock_all, where the own share can be had at once.
+    #[inline(always)]
+    pub(super) fn repeat_lock_all(&mut self, window: WindowId) -> bool {
+        let repeated = &mut self.windows.repeated;
+        let is_repeated = repeated.is_repeated_everywhere(window);
+        if !is_repeated || !self.process.take_repeated_everywhere(repeated) {
+            return false;
+        }
+        self.process.called = (window, repeated.near.rank());
+        true
     }
 
     /// A put of such an epoch, the first of which takes the lock. `false`: it is to be put another way, and what has been done
@@ -88,17 +101,37 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         is_over
     }
+
+    /// The same of one of lock_all.
+    #[inline(always)]
+    pub(super) fn end_repeated_everywhere(&mut self, window: WindowId) -> bool {
+        let (repeated, process) = (&mut self.windows.repeated, &mut self.process);
+        if !repeated.is_open_everywhere(window) {
+            return false;
+        }
+        let is_over = process.leave_repeated_everywhere(repeated);
+        if !is_over {
+            self.windows.write_down();
+        }
+        is_over
+    }
 }
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// An epoch with a neighbour has ended, as the one before it did, and nothing else is under way in its window: it is
-    /// expected once more.
+    /// expected once more. `None` for the target: it was one of lock_all.
     #[inline(always)]
-    pub(super) fn expect_again(&mut self, w: &mut Window<E::Region>, target: Rank) -> Option<RepeatedLock> {
+    pub(super) fn expect_again(
+        &mut self,
+        w: &mut Window<E::Region>,
+        target: Option<Rank>,
+    ) -> Option<RepeatedLock> {
         let left = self.left.take()?;
-        let (window, rank, lock_type) = left;
+        let (window, rank, claim) = left;
         let is_repeated = self.left_before.replace(left) == Some(left);
-        if !is_repeated || (window, rank) != (w.id, target) || w.state() != WindowState::Unset {
+        let is_this = (window, target.unwrap_or(rank)) == (w.id, rank)
+            && (claim == Claim::Everywhere) == target.is_none();
+        if !is_repeated || !is_this || w.state() != WindowState::Unset {
             return None;
         }
         // Of a shared window the lock is to be held when the call returns, and somewhere it has to be written down.
@@ -106,18 +139,28 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !may_be || w.words.as_ref().is_none_or(|words| words.has_far()) {
             return None;
         }
-        let near = *w.near.as_mut()?.find(target, self.peers.forgotten())?;
+        let forgotten = self.peers.forgotten();
+        let near = *w.near.as_mut()?.find(rank, forgotten)?;
+        let (lock_type, stage, own) = match claim {
+            Claim::Exclusive => (LockType::Exclusive, RepeatedStage::Ended, NearTarget::NONE),
+            Claim::Shared => (LockType::Shared, RepeatedStage::Ended, NearTarget::NONE),
+            Claim::Everywhere => {
+                let own = *w.near.as_mut()?.find(self.rank, forgotten)?;
+                (LockType::Shared, RepeatedStage::AllEnded, own)
+            }
+        };
         // Its epochs have marked the window for progress, which would disturb the next ones to find nothing there.
         self.make_rma_progress_win(w);
         let most = self.limits.message_bytes_max;
         Some(RepeatedLock {
             window,
             lock_type,
-            stage: RepeatedStage::Ended,
+            stage,
             put_bytes_max: if w.paths.put { most } else { 0 },
             get_bytes_max: if w.paths.get { most } else { 0 },
             place: near.place?,
             near,
+            own,
         })
     }
 }

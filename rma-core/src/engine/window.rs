@@ -330,8 +330,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if self.process.failure.is_some() {
             return None;
         }
-        if let Some(open) = self.windows.repeated.open_in() {
-            return Some((open, WindowState::PerTarget.name()));
+        if let Some((open, state)) = self.windows.repeated.open_in() {
+            return Some((open, state.name()));
         }
         let is_open = |w: &&Window<E::Region>| !w.is_given_up || !self.process.has_only_given_up(w);
         let mut windows = self.windows.iter().filter(is_open);

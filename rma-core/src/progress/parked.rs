@@ -159,6 +159,21 @@ pub(super) unsafe fn take_and_put(
     }
 }
 
+/// The same under lock_all; row LOCK_ALL.
+///
+/// # Safety
+/// The source is readable.
+#[inline(always)]
+pub(super) unsafe fn take_share_and_put(
+    by: (&mut impl Endpoint, &mut Counters),
+    near: &mut NearTarget,
+    place: RemoteAddr,
+    put: ((*const u8, usize), RemoteAddr),
+) -> Option<Result<bool, usize>> {
+    // SAFETY: the caller's promise.
+    unsafe { swap_and_put(by, near, place, take_everywhere(near.holder)?, put) }
+}
+
 /// Gives it back, as [`swap`]. What was put or stored before is in front of the swap: row UNLOCK.
 #[inline(always)]
 pub(super) fn leave(
@@ -308,8 +323,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(lock) = w.parked.find(target).filter(|lock| !lock.is_closing) else { return false };
         self.shortcut.forget_rank(w.id, target);
         self.called = NOTHING_CALLED;
-        let lock_type = lock.lock_type;
-        let claim = Claim::of(lock_type, w.state().is_lock_all());
+        let claim = Claim::of(lock.lock_type, w.state().is_lock_all());
         match (lock.lock, lock.words) {
             // Nothing was done, and nothing was locked.
             (TargetLockState::Called, Memo::None) => {
@@ -345,7 +359,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             None => return false,
         }
-        self.left = Some((w.id, target, lock_type));
+        self.left = Some((w.id, target, claim));
         w.parked.forget(target);
         true
     }

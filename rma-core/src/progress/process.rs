@@ -23,7 +23,7 @@ use crate::error::{Call, FabricCode, RmaError};
 use crate::ghost::{self, Ghost};
 use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::info::WindowOptions;
-use crate::lock::LockType;
+use crate::lock::words::Claim;
 use crate::mutation::Mutation;
 use crate::pool::{Arena, NONE};
 use crate::provider::{CompletionBatch, CompletionScope, Endpoint, Limits, NativeOps, PostError, SendClass};
@@ -106,8 +106,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) called: (WindowId, Rank),
     /// The neighbour that was unlocked last without an element, and its lock; and the one before, when it has been looked
     /// whether the epoch is repeated.
-    pub(crate) left: Option<(WindowId, Rank, LockType)>,
-    pub(crate) left_before: Option<(WindowId, Rank, LockType)>,
+    pub(crate) left: Option<(WindowId, Rank, Claim)>,
+    pub(crate) left_before: Option<(WindowId, Rank, Claim)>,
     pub(crate) target_news: TargetNews,
     /// What the fabric needs for locks that are words: of the target elements, and of the windows' seats.
     pub(crate) lock_cells: LockCells,

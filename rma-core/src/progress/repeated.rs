@@ -1,12 +1,13 @@
 //! What a lock epoch that is repeated with a neighbour does to the target (`table/repeated.rs`).
 #![allow(unsafe_code)] // the user's buffers come as raw pointers
 
-use super::parked::{leave, take, take_and_put, Taken};
+use super::parked::{leave, take, take_and_put, take_share_and_put, Taken};
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::lock::words::Claim;
-use crate::provider::Endpoint;
+use crate::provider::{Endpoint, RemoteAddr};
 use crate::table::{RepeatedLock, RepeatedStage};
+use crate::window::NearTarget;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether all is as it was when so many addresses had been forgotten, and nobody has died.
@@ -31,9 +32,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         let Some(at) = near.locate(disp, len) else { return false };
-        if *stage == RepeatedStage::Held {
+        if *stage != RepeatedStage::Called {
             // SAFETY: the caller's promise.
-            return unsafe { self.endpoint.put_now(near.peer, origin, len, at) };
+            return unsafe { self.put_in_held(repeated, at, (origin, len)) };
         }
         let (by, put) = ((&mut self.endpoint, &mut self.counters), ((origin, len), at));
         // SAFETY: as above.
@@ -50,6 +51,31 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             Some(Err(0)) | None => false,
         }
+    }
+
+    /// The same where the lock is held, or it is one of lock_all.
+    ///
+    /// # Safety
+    /// The source is readable.
+    #[inline(always)]
+    unsafe fn put_in_held(
+        &mut self,
+        repeated: &mut RepeatedLock,
+        at: RemoteAddr,
+        (origin, len): (*const u8, usize),
+    ) -> bool {
+        let RepeatedLock { stage, place, near, .. } = repeated;
+        if *stage != RepeatedStage::AllCalled {
+            // SAFETY: the caller's promise.
+            return unsafe { self.endpoint.put_now(near.peer, origin, len, at) };
+        }
+        let by = (&mut self.endpoint, &mut self.counters);
+        // SAFETY: as above.
+        let done = unsafe { take_share_and_put(by, near, *place, ((origin, len), at)) };
+        let Some(Ok(is_put)) = done else { return false };
+        self.steps_at_once += 1;
+        *stage = RepeatedStage::AllHeld;
+        is_put
     }
 
     /// A get, as [`Process::put_in_repeated`].
@@ -79,32 +105,92 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline(always)]
     fn hold_repeated(&mut self, repeated: &mut RepeatedLock) -> bool {
         let RepeatedLock { lock_type, stage, place, near, .. } = repeated;
-        if *stage == RepeatedStage::Held {
-            return true;
-        }
+        let (claim, held) = match stage {
+            RepeatedStage::Called => (Claim::of(*lock_type, false), RepeatedStage::Held),
+            RepeatedStage::AllCalled => (Claim::Everywhere, RepeatedStage::AllHeld),
+            _ => return true,
+        };
         let by = (&mut self.endpoint, &mut self.counters);
-        let taken = take(by, near, *place, (Claim::of(*lock_type, false), self.rank));
+        let taken = take(by, near, *place, (claim, self.rank));
         match taken {
             Taken::All => {
                 self.steps_at_once += 1;
-                *stage = RepeatedStage::Held;
+                *stage = held;
             }
             Taken::Ticket => *stage = RepeatedStage::Drawn,
             Taken::Nothing => {}
         }
-        *stage == RepeatedStage::Held
+        *stage == held
     }
 
-    /// Ends such an epoch. `false`: its lock could not be given back at once.
+    /// Begins such an epoch of lock_all. `false`: the own share could not be had at once.
+    #[inline(always)]
+    pub(crate) fn take_repeated_everywhere(&mut self, repeated: &mut RepeatedLock) -> bool {
+        let (me, own) = (self.rank, &mut repeated.own);
+        let Some(place) = own.place else { return false };
+        if !self.is_undisturbed(own.forgotten()) {
+            return false;
+        }
+        let by = (&mut self.endpoint, &mut self.counters);
+        if !matches!(take(by, own, place, (Claim::Everywhere, me)), Taken::All) {
+            return false;
+        }
+        self.steps_at_once += 1;
+        repeated.stage = RepeatedStage::AllCalled;
+        true
+    }
+
+    /// Ends it. `false`: the target's share, or the own one, could not be given back at once.
+    #[inline(always)]
+    pub(crate) fn leave_repeated_everywhere(&mut self, repeated: &mut RepeatedLock) -> bool {
+        let RepeatedLock { stage, near, own, .. } = repeated;
+        if !self.is_undisturbed(own.forgotten()) {
+            return false;
+        }
+        if *stage == RepeatedStage::AllHeld {
+            if !self.leave_repeated_share(near) {
+                return false;
+            }
+            *stage = RepeatedStage::AllCalled;
+        }
+        if !self.leave_repeated_share(own) {
+            return false;
+        }
+        // A swap is a full fence: row UNLOCK_ALL of docs/shared-memory.md.
+        self.on_full_fence();
+        *stage = RepeatedStage::AllEnded;
+        true
+    }
+
+    /// Gives back the share of a rank.
+    #[inline(always)]
+    fn leave_repeated_share(&mut self, near: &mut NearTarget) -> bool {
+        let (me, expected) = (self.rank, near.holder);
+        let Some(place) = near.place else { return false };
+        let by = (&mut self.endpoint, &mut self.counters);
+        let is_left = leave(by, near, place, (Claim::Everywhere, me)) == Some(Ok(()));
+        if is_left {
+            self.steps_at_once += 1;
+        } else {
+            // As at the end of an epoch with one rank.
+            near.holder = expected;
+        }
+        is_left
+    }
+
+    /// Ends such an epoch with one rank. `false`: its lock could not be given back at once, or it is one of lock_all.
     #[inline(always)]
     pub(crate) fn leave_repeated(&mut self, repeated: &mut RepeatedLock) -> bool {
         let RepeatedLock { lock_type, stage, place, near, .. } = repeated;
         if !self.is_undisturbed(near.forgotten()) {
             return false;
         }
-        if *stage == RepeatedStage::Called {
-            *stage = RepeatedStage::Ended;
-            return true;
+        if *stage != RepeatedStage::Held {
+            let is_called = *stage == RepeatedStage::Called;
+            if is_called {
+                *stage = RepeatedStage::Ended;
+            }
+            return is_called;
         }
         let expected = near.tickets;
         let by = (&mut self.endpoint, &mut self.counters);

@@ -98,8 +98,9 @@ impl<R> Windows<R> {
 
     /// The state of a window's epoch.
     pub(crate) fn state(&self, id: WindowId) -> Option<WindowState> {
-        let is_repeated = self.repeated.open_in() == Some(id);
-        self.peek(id).map(|window| if is_repeated { WindowState::PerTarget } else { window.state() })
+        let window = self.peek(id)?;
+        let repeated = self.repeated.open_in().filter(|(open, _)| *open == id);
+        Some(repeated.map_or(window.state(), |(_, state)| state))
     }
 
     /// The window of that epoch is asked for something else.

@@ -1,5 +1,6 @@
 //! The lock epoch that a program repeats: the same neighbour of the same window, locked, accessed and unlocked again and
-//! again. While nothing else is done with the window, all that such an epoch needs is here, and the window is not asked.
+//! again, or accessed alone of all between lock_all and unlock_all. While nothing else is done with the window, all that such an
+//! epoch needs is here, and the window is not asked.
 //!
 //! Whoever looks at the window for any other reason finds the epoch written down as that of any lock without element
 //! ([`Window::write_down`](crate::window::Window::write_down)): [`Windows`](crate::progress::Windows), where all windows come
@@ -9,13 +10,16 @@ use crate::ids::{Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::NONE;
 use crate::provider::RemoteAddr;
+use crate::state::WindowState;
 use crate::window::NearTarget;
 
-/// How far the epoch is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How far the epoch is, in an order in which the questions of every call are single comparisons.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(crate) enum RepeatedStage {
     /// There is none: the last one has ended, and the next is expected.
     Ended,
+    /// Likewise, of lock_all.
+    AllEnded,
     /// lock was called.
     Called,
     /// Of the lock's words a ticket was drawn, and no more could be had. It is written down next.
@@ -23,6 +27,10 @@ pub(crate) enum RepeatedStage {
     Held,
     /// The ticket was given back, and no more could be. It is written down next.
     Noted,
+    /// lock_all was called, and the own share is held.
+    AllCalled,
+    /// So is the target's.
+    AllHeld,
 }
 
 /// Such an epoch.
@@ -30,6 +38,7 @@ pub(crate) enum RepeatedStage {
 pub(crate) struct RepeatedLock {
     /// None, if there is no such epoch.
     pub(crate) window: WindowId,
+    /// Shared under lock_all, too.
     pub(crate) lock_type: LockType,
     pub(crate) stage: RepeatedStage,
     /// Puts, and gets, are native, and are one message up to this length.
@@ -39,6 +48,8 @@ pub(crate) struct RepeatedLock {
     pub(crate) place: RemoteAddr,
     /// The neighbour; the window has the same, as it was when the epoch was repeated first.
     pub(crate) near: NearTarget,
+    /// This rank itself, of which lock_all holds a share as well; nobody, if it is another epoch.
+    pub(crate) own: NearTarget,
 }
 
 impl RepeatedLock {
@@ -51,6 +62,7 @@ impl RepeatedLock {
         get_bytes_max: 0,
         place: RemoteAddr { addr: 0, key: crate::ids::RemoteKey(0) },
         near: NearTarget::NONE,
+        own: NearTarget::NONE,
     };
 
     /// Whether it is an epoch with this target, open or not.
@@ -65,14 +77,31 @@ impl RepeatedLock {
         self.is_to(window, target) && self.lock_type == lock_type && self.stage == RepeatedStage::Ended
     }
 
-    /// The window in which such an epoch is open.
-    pub(crate) fn open_in(&self) -> Option<WindowId> {
-        (self.stage != RepeatedStage::Ended).then_some(self.window)
+    /// Whether a lock_all call begins this epoch again.
+    #[inline(always)]
+    pub(crate) fn is_repeated_everywhere(&self, window: WindowId) -> bool {
+        self.window == window && self.stage == RepeatedStage::AllEnded
     }
 
-    /// Whether this epoch is open.
+    /// The window in which such an epoch is open, and its state.
+    pub(crate) fn open_in(&self) -> Option<(WindowId, WindowState)> {
+        let state = match self.stage {
+            RepeatedStage::Ended | RepeatedStage::AllEnded => return None,
+            RepeatedStage::AllCalled | RepeatedStage::AllHeld => WindowState::LockAllCalled,
+            _ => WindowState::PerTarget,
+        };
+        Some((self.window, state))
+    }
+
+    /// Whether this epoch, or one of lock_all with this target, is open.
     #[inline(always)]
     pub(crate) fn is_open(&self, window: WindowId, target: Rank) -> bool {
-        self.is_to(window, target) && self.stage != RepeatedStage::Ended
+        self.is_to(window, target) && self.stage > RepeatedStage::AllEnded
+    }
+
+    /// Whether this is one of lock_all, and open.
+    #[inline(always)]
+    pub(crate) fn is_open_everywhere(&self, window: WindowId) -> bool {
+        self.window == window && self.stage >= RepeatedStage::AllCalled
     }
 }

@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::epoch::{Access, Dissemination, Exposure, FewRanks, LockAllCursor, Notices};
 use crate::ids::{Rank, WindowId};
 use crate::info::{Flavor, WindowOptions};
+use crate::lock::words::{Claim, Memo, WordLock};
 use crate::lock::{DeferredRing, LockType, WindowLock};
 use crate::mem::WindowMemory;
 use crate::mutation::Mutation;
@@ -275,6 +276,9 @@ impl<R> Window<R> {
         }
         let end: fn(&mut ParkedLock) = match repeated.stage {
             RepeatedStage::Ended => return,
+            RepeatedStage::AllEnded | RepeatedStage::AllCalled | RepeatedStage::AllHeld => {
+                return self.write_down_everywhere(repeated)
+            }
             RepeatedStage::Called => |_| (),
             RepeatedStage::Drawn => ParkedLock::on_drawn,
             RepeatedStage::Held => ParkedLock::on_taken,
@@ -284,6 +288,26 @@ impl<R> Window<R> {
         self.parked.insert_called(rank, repeated.lock_type);
         if let Some(lock) = self.parked.find_mut(rank) {
             end(lock);
+        }
+    }
+
+    /// The same of one of lock_all, of which the own share is held, and that of the target behind the first operation.
+    fn write_down_everywhere(&mut self, repeated: &RepeatedLock) {
+        let (rank, own) = (repeated.near.rank(), repeated.own.rank());
+        if let Some(near) = &mut self.near {
+            near.keep(repeated.own);
+        }
+        if repeated.stage == RepeatedStage::AllEnded {
+            return;
+        }
+        if let Some(words) = &mut self.words {
+            words.sit(OWN_SEAT, own, WordLock::resumed(Claim::Everywhere, own, Memo::Held));
+        }
+        (self.self_lock, self.lock_all_no_check) = (SelfLock::Held, false);
+        let _ = self.transition(|state| state.on_lock_all());
+        if repeated.stage == RepeatedStage::AllHeld {
+            let called = ParkedLock::called(rank, LockType::Shared, true);
+            self.parked.insert(ParkedLock { words: Memo::Held, ..called });
         }
     }
 

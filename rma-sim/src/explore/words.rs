@@ -141,6 +141,22 @@ fn in_one_go(ranks: u32, all: &mut Vec<Scenario>) {
         };
         all.push(new(name, 1, each(ranks, acts)).ending(0, 1, 7).with(among_neighbours));
     }
+    let (target, word, number) = (0, 1, 7);
+    let epoch = [Act::LockAll { no_check: false }, Act::Put { target, word, number }, Act::UnlockAll];
+    let acts = |rank| match (rank, ranks) {
+        (1, _) => epoch.repeat(4),
+        (2, _) => put(EXCLUSIVE),
+        (_, 2) => hold(0, EXCLUSIVE),
+        _ => vec![],
+    };
+    let repeated = new("repeated, lock_all, against one alone", 1, each(ranks, acts));
+    all.push(repeated.ending(0, 1, 7).with(among_neighbours));
+    if ranks == 2 {
+        // Who wants to be alone at the one that has locked all.
+        let acts = |rank| if rank == 1 { epoch.repeat(4) } else { hold(1, EXCLUSIVE) };
+        let own = new("repeated, lock_all, against one alone there", 1, each(ranks, acts));
+        all.push(own.ending(0, 1, 7).ending(1, 0, 1).with(among_neighbours));
+    }
 }
 
 /// Two neighbours, and two who ask by packets, of which one waits at a time and one is to ask again.

@@ -242,11 +242,11 @@ impl Core {
     ) -> Result<()> {
         let mut guarded = self.enter_anyway();
         if guarded.phase == Phase::AtWork && at_once(&mut guarded.engine) {
-            // A lock only says what is to come; what follows makes progress now and then.
+            // A lock only says what is to come: what follows makes progress now and then, and nothing was given back.
             if !matches!(call, Call::Lock | Call::LockAll) {
                 self.ended(&mut guarded);
+                self.hand_over(&mut guarded);
             }
-            self.hand_over(&mut guarded);
             return Ok(());
         }
         self.run_slowly(guarded, (call, target), start)
