@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::nonce::Nonce;
-    use crate::post::UNPOSTED_PART;
+    use crate::poll::UNPOSTED_PART;
     use crate::{Ofi, Options};
 
     #[test]
@@ -189,6 +189,14 @@ mod tests {
                 assert!(matches!(completion, Completion::Done(_)), "{completion:?}");
             }
             self.own.poll(&mut batch);
+            for lane in &self.own.lanes {
+                let is_part = lane.unposted.len() < self.own.limits.receive_buffers.div_ceil(UNPOSTED_PART);
+                assert!(
+                    is_part || self.own.receives_refused,
+                    "{} buffers do not come back",
+                    lane.unposted.len()
+                );
+            }
             while let Some(completion) = batch.pop() {
                 let Completion::Packet(packet) = completion else { panic!("{completion:?}") };
                 // SAFETY: just polled, and not released.

@@ -18,6 +18,9 @@ use crate::nonce::Nonce;
 /// Entries read from the queue at a time.
 pub(crate) const BATCH: usize = 16;
 
+/// The part of the receive buffers that the provider may be without while packets come one behind the other.
+pub(crate) const UNPOSTED_PART: usize = 4;
+
 impl OfiEndpoint {
     /// See [`rma_core::provider::Endpoint::poll`].
     #[inline]
@@ -49,6 +52,9 @@ impl OfiEndpoint {
                 // SAFETY: libfabric has written this entry.
                 let entry = unsafe { entry.assume_init_ref() };
                 self.on_completion(entry, out);
+            }
+            if self.receives_refused {
+                self.post_receives();
             }
         } else if read != -(fi::FI_EAGAIN as isize) {
             self.on_queue_error(read);
@@ -116,8 +122,7 @@ impl OfiEndpoint {
     #[inline(never)]
     fn drop_stray(&mut self, index: usize) {
         self.strays += 1;
-        let class = self.live.memory.sizes().class_of_incoming(index);
-        self.lanes[class].unposted.push(index as u32);
+        self.take_back(index as u32);
     }
 
     /// Hands a completion out. There is room, as no more entries were read than that, but for the last puts of one message.
@@ -216,9 +221,21 @@ impl OfiEndpoint {
         self.lanes.iter().any(|lane| !lane.unposted.is_empty())
     }
 
-    /// Gives receive buffers back to the provider; what it does not take now is tried again by the
-    /// next poll that finds nothing.
+    /// Takes a receive buffer whose message is done with. A packet's answer does not wait until the provider has it: that is left
+    /// to the next poll that finds nothing, up to a part of all buffers.
+    #[inline]
+    pub(crate) fn take_back(&mut self, buffer: u32) {
+        let class = self.live.memory.sizes().class_of_incoming(buffer as usize);
+        let lane = &mut self.lanes[class];
+        lane.unposted.push(buffer);
+        if lane.unposted.len() >= self.limits.receive_buffers.div_ceil(UNPOSTED_PART) {
+            self.post_receives_of(class);
+        }
+    }
+
+    /// Gives receive buffers back to the provider; what it does not take now is tried again by the next poll.
     pub(crate) fn post_receives(&mut self) {
+        self.receives_refused = false;
         for class in 0..CLASSES {
             self.post_receives_of(class);
         }
@@ -244,7 +261,8 @@ impl OfiEndpoint {
                 )
             };
             if result != 0 {
-                if result != -(fi::FI_EAGAIN as isize) {
+                self.receives_refused = result == -(fi::FI_EAGAIN as isize);
+                if !self.receives_refused {
                     self.endpoint_lost(fabric_code(-result as i32));
                 }
                 return;
@@ -292,10 +310,7 @@ impl OfiEndpoint {
             }
             // A message that was cut off half-way, or longer than the buffer: the buffer is still
             // good, and the sender learns of it on its side.
-            Purpose::Incoming(index) => {
-                let class = self.live.memory.sizes().class_of_incoming(index);
-                self.lanes[class].unposted.push(index as u32);
-            }
+            Purpose::Incoming(index) => self.take_back(index as u32),
         }
     }
 

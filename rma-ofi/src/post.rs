@@ -521,13 +521,7 @@ unsafe impl Endpoint for OfiEndpoint {
         if self.is_of_data(&packet) {
             return;
         }
-        let class = self.live.memory.sizes().class_of_incoming(packet.buffer as usize);
-        let lane = &mut self.lanes[class];
-        lane.unposted.push(packet.buffer);
-        // A packet's answer does not wait for this: it is left to the next poll that finds nothing, up to a part of all buffers.
-        if lane.unposted.len() >= self.limits.receive_buffers.div_ceil(UNPOSTED_PART) {
-            self.post_receives_of(class);
-        }
+        self.take_back(packet.buffer);
     }
 
     fn abandon(&mut self, peer: PeerAddr, code: FabricCode) {
@@ -552,9 +546,6 @@ unsafe impl Endpoint for OfiEndpoint {
         unsafe { ofi_sys::calls::trywait(self.live.domain.fabric_ptr(), &mut queue, 1) == 0 }
     }
 }
-
-/// The part of the receive buffers that the provider may be without while packets come one behind the other.
-pub(crate) const UNPOSTED_PART: usize = 4;
 
 /// More peers than this is a mistake of the provider's.
 const PEERS_MAX: usize = 1 << 26;

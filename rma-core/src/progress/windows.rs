@@ -100,7 +100,7 @@ impl<R> Windows<R> {
     pub(crate) fn state(&self, id: WindowId) -> Option<WindowState> {
         let window = self.peek(id)?;
         let repeated = self.repeated.open_in().filter(|(open, _)| *open == id);
-        Some(repeated.map_or(window.state(), |(_, state)| state))
+        Some(repeated.map_or_else(|| window.state(), |(_, state)| state))
     }
 
     /// The window of that epoch is asked for something else.
