@@ -30,10 +30,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let (mut events, is_calm) = self.poll_endpoint(windows);
         // Answers, perhaps what the caller waits for, and nothing that they let go on: what else there is waits for the next
         // call, and not for one after that. Others that have asked for something, and wait for room, do not wait for this.
-        let is_asked = || !self.held.is_empty() || self.replies.waiting_count() > 0;
-        self.calm = u32::from(is_calm && !was_calm && !is_asked());
+        self.calm = u32::from(is_calm && !was_calm);
         if self.calm > 0 {
-            return events + core::mem::take(&mut self.steps_at_once);
+            if self.held.is_empty() && self.replies.waiting_count() == 0 {
+                return events + core::mem::take(&mut self.steps_at_once);
+            }
+            self.calm = 0;
         }
         self.flush_replies();
         // Those that are held may be for any window.

@@ -112,31 +112,39 @@ fn unlock_is_before_the_next_lock() {
     });
 }
 
-/// A get and a put in an epoch each, and nothing else in them: from the eighth on such epochs are repeated.
-fn short_epochs(ring: &Ring<'_>, lock_type: LockType, number: u64) -> Result<u64, Error> {
+/// A get and a put in an epoch each, and nothing else in them: from the eighth on such epochs are repeated. `None`: by lock_all.
+fn short_epochs(ring: &Ring<'_>, lock_type: Option<LockType>, number: u64) -> Result<u64, Error> {
     let (window, target) = (&ring.window, Rank(1));
-    window.lock(lock_type, target, false)?;
+    let begin = || match lock_type {
+        Some(lock_type) => window.lock(lock_type, target, false),
+        None => window.lock_all(false),
+    };
+    let end = || match lock_type {
+        Some(_) => window.unlock(target),
+        None => window.unlock_all(),
+    };
+    begin()?;
     ring.get(target, 0, number)?;
-    window.unlock(target)?;
+    end()?;
     let value = load(ring.result(number));
     std::thread::yield_now();
-    window.lock(lock_type, target, false)?;
+    begin()?;
     ring.put(target, number)?;
-    window.unlock(target)?;
+    end()?;
     Ok(value)
 }
 
 /// The same rows where nothing but the unlock completes what was posted, as with the most usual epochs. Each rank overwrites the
 /// word with its turn's number.
 ///
-/// Shows: MPI_Win_lock, MPI_Win_unlock, seed: MEM_SYNC.
+/// Shows: MPI_Win_lock, MPI_Win_unlock, MPI_Win_lock_all, MPI_Win_unlock_all, seed: MEM_SYNC.
 #[test]
 fn short_epochs_that_follow_each_other() {
     on_one_host("locks::short_epochs_that_follow_each_other", &SIZES, |job| {
         let ring = Ring::allocated(job)?;
         let is_turn = |number: u64| number % u64::from(job.size()) == u64::from(job.rank().0);
-        for lock_type in [LockType::Exclusive, LockType::Shared] {
-            let first = if lock_type == LockType::Exclusive { 0 } else { ROUNDS / 4 };
+        for (kind, lock_type) in (0..).zip([Some(LockType::Exclusive), Some(LockType::Shared), None]) {
+            let first = kind * (ROUNDS / 4);
             for number in first + 1..=first + ROUNDS / 4 {
                 if is_turn(number) {
                     assert_eq!(short_epochs(&ring, lock_type, number)?, number - 1, "a stale value");
@@ -146,7 +154,7 @@ fn short_epochs_that_follow_each_other() {
         }
         let mut stale = 0;
         for number in (ROUNDS + 1..=ROUNDS + LOOSE).filter(|&number| is_turn(number)) {
-            stale += u64::from(short_epochs(&ring, LockType::Shared, number)? != number - 1);
+            stale += u64::from(short_epochs(&ring, Some(LockType::Shared), number)? != number - 1);
         }
         job.barrier()?;
         assert_ne!(stale, 0, "nothing shows that the test can fail");
