@@ -191,11 +191,7 @@ mod tests {
             self.own.poll(&mut batch);
             for lane in &self.own.lanes {
                 let is_part = lane.unposted.len() < self.own.limits.receive_buffers.div_ceil(UNPOSTED_PART);
-                assert!(
-                    is_part || self.own.receives_refused,
-                    "{} buffers do not come back",
-                    lane.unposted.len()
-                );
+                assert!(is_part || lane.is_refused, "{} buffers do not come back", lane.unposted.len());
             }
             while let Some(completion) = batch.pop() {
                 let Completion::Packet(packet) = completion else { panic!("{completion:?}") };

@@ -173,8 +173,6 @@ pub struct OfiEndpoint {
     pub(crate) is_down: bool,
     /// Packets that arrived and were for another endpoint.
     pub(crate) strays: u64,
-    /// The provider did not take a receive buffer when it was to have it back.
-    pub(crate) receives_refused: bool,
     pub(crate) wait_fd: Option<i32>,
     pub(crate) wait_fd_settles: bool,
     address: AddressBytes,
@@ -255,7 +253,6 @@ impl OfiEndpoint {
             abandoned: Vec::new(),
             is_down: false,
             strays: 0,
-            receives_refused: false,
             wait_fd,
             wait_fd_settles: choice.profile.settles(choice.library.version()),
             address,

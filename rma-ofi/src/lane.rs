@@ -77,6 +77,8 @@ pub(crate) struct Lane {
     pub(crate) free_outgoing: Vec<u32>,
     /// Receive buffers that were not given back to the provider yet, or that it did not take.
     pub(crate) unposted: Vec<u32>,
+    /// The provider did not take one of them when it was to have it back.
+    pub(crate) is_refused: bool,
 }
 
 impl Lane {
@@ -89,6 +91,7 @@ impl Lane {
             receive_ep,
             free_outgoing: buffers(class, sizes.outgoing).rev().collect(),
             unposted: buffers(class, sizes.incoming).collect(),
+            is_refused: false,
         })
     }
 }

@@ -53,7 +53,7 @@ impl OfiEndpoint {
                 let entry = unsafe { entry.assume_init_ref() };
                 self.on_completion(entry, out);
             }
-            if self.receives_refused {
+            if self.lanes.iter().any(|lane| lane.is_refused) {
                 self.post_receives();
             }
         } else if read != -(fi::FI_EAGAIN as isize) {
@@ -235,7 +235,6 @@ impl OfiEndpoint {
 
     /// Gives receive buffers back to the provider; what it does not take now is tried again by the next poll.
     pub(crate) fn post_receives(&mut self) {
-        self.receives_refused = false;
         for class in 0..CLASSES {
             self.post_receives_of(class);
         }
@@ -244,6 +243,7 @@ impl OfiEndpoint {
     /// The same for the buffers of one class.
     #[inline]
     pub(crate) fn post_receives_of(&mut self, class: usize) {
+        self.lanes[class].is_refused = false;
         while let Some(&index) = self.lanes[class].unposted.last() {
             let sizes = self.live.memory.sizes();
             let buffer = self.live.memory.incoming(index as usize);
@@ -261,8 +261,8 @@ impl OfiEndpoint {
                 )
             };
             if result != 0 {
-                self.receives_refused = result == -(fi::FI_EAGAIN as isize);
-                if !self.receives_refused {
+                self.lanes[class].is_refused = result == -(fi::FI_EAGAIN as isize);
+                if !self.lanes[class].is_refused {
                     self.endpoint_lost(fabric_code(-result as i32));
                 }
                 return;

@@ -56,6 +56,7 @@ pub(super) fn words(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     deaths(ranks, pool, all);
     proxies(ranks, all);
     in_one_go(ranks, all);
+    repeated(ranks, all);
 }
 
 /// What a rank with the choice takes: packets for what fits one, and words for what does not. All reach the words.
@@ -80,15 +81,16 @@ fn among_neighbours(scenario: &mut Scenario) {
     scenario.fabric.near_ranks = scenario.fabric.ranks;
 }
 
+/// A put to rank 0 in a lock epoch, and a look that the lock is held.
+fn put(is_exclusive: bool) -> Vec<Act> {
+    let (target, word, number) = (0, 1, 7);
+    let mut acts = vec![lock(target, is_exclusive), Act::Put { target, word, number }, Act::Flush { target }];
+    acts.extend([Act::Enter { target, is_exclusive }, Act::Leave { target }, Act::Unlock { target }]);
+    acts
+}
+
 /// Locks of neighbours, of which the second is taken in one go where nobody is in the way, and given back so.
 fn in_one_go(ranks: u32, all: &mut Vec<Scenario>) {
-    let put = |is_exclusive| {
-        let (target, word, number) = (0, 1, 7);
-        let mut acts =
-            vec![lock(target, is_exclusive), Act::Put { target, word, number }, Act::Flush { target }];
-        acts.extend([Act::Enter { target, is_exclusive }, Act::Leave { target }, Act::Unlock { target }]);
-        acts
-    };
     let twice = |is_exclusive| [put(is_exclusive), put(is_exclusive)].concat();
     let mut everywhere = vec![Act::LockAll { no_check: false }, Act::Put { target: 0, word: 1, number: 7 }];
     let (target, is_exclusive) = (0, SHARED);
@@ -127,12 +129,20 @@ fn in_one_go(ranks: u32, all: &mut Vec<Scenario>) {
         let shared = new("in one go, a share, against one alone", 1, each(ranks, acts));
         all.push(shared.ending(0, 1, 7).with(among_neighbours));
     }
-    for (name, kind) in
-        [("repeated, alone, against one alone", EXCLUSIVE), ("repeated, a share, against one alone", SHARED)]
-    {
-        // From the third time on the epoch is remembered apart from its window, as far as nothing comes between.
-        let (target, word, number) = (0, 1, 7);
-        let epoch = [lock(target, kind), Act::Put { target, word, number }, Act::Unlock { target }];
+}
+
+/// Epochs of rank 1 with its neighbour rank 0. From the third time on such an epoch is remembered apart from its window, as far as
+/// nothing comes between.
+fn repeated(ranks: u32, all: &mut Vec<Scenario>) {
+    let (target, word, number) = (0, 1, 7);
+    let act = Act::Put { target, word, number };
+    let of = |kind| [lock(target, kind), act, Act::Unlock { target }];
+    let everywhere = [Act::LockAll { no_check: false }, act, Act::UnlockAll];
+    for (name, epoch) in [
+        ("repeated, alone, against one alone", of(EXCLUSIVE)),
+        ("repeated, a share, against one alone", of(SHARED)),
+        ("repeated, lock_all, against one alone", everywhere),
+    ] {
         let acts = |rank| match (rank, ranks) {
             (1, _) => epoch.repeat(4),
             (2, _) => put(EXCLUSIVE),
@@ -141,19 +151,9 @@ fn in_one_go(ranks: u32, all: &mut Vec<Scenario>) {
         };
         all.push(new(name, 1, each(ranks, acts)).ending(0, 1, 7).with(among_neighbours));
     }
-    let (target, word, number) = (0, 1, 7);
-    let epoch = [Act::LockAll { no_check: false }, Act::Put { target, word, number }, Act::UnlockAll];
-    let acts = |rank| match (rank, ranks) {
-        (1, _) => epoch.repeat(4),
-        (2, _) => put(EXCLUSIVE),
-        (_, 2) => hold(0, EXCLUSIVE),
-        _ => vec![],
-    };
-    let repeated = new("repeated, lock_all, against one alone", 1, each(ranks, acts));
-    all.push(repeated.ending(0, 1, 7).with(among_neighbours));
     if ranks == 2 {
         // Who wants to be alone at the one that has locked all.
-        let acts = |rank| if rank == 1 { epoch.repeat(4) } else { hold(1, EXCLUSIVE) };
+        let acts = |rank| if rank == 1 { everywhere.repeat(4) } else { hold(1, EXCLUSIVE) };
         let own = new("repeated, lock_all, against one alone there", 1, each(ranks, acts));
         all.push(own.ending(0, 1, 7).ending(1, 0, 1).with(among_neighbours));
     }
