@@ -286,7 +286,11 @@ for ((round = 0; round < rounds; round++)); do
             fi
         done
     done
-    [[ "$provider" == shm ]] || run own 2 limits -m 8:64K -r 1 --time "$seconds" >>"$out/own.jsonl" 2>>"$out/own.log"
+    [[ "$provider" != shm ]] || continue
+    for command in "tcp,packet,write,read -m 8:64K" "rate -m 8:8" "bandwidth -m 64K:1M"; do
+        read -ra words <<<"$command"
+        run own 2 limits -l "${words[@]}" -r 1 --time "$seconds" >>"$out/own.jsonl" 2>>"$out/own.log"
+    done
 done
 
 results=()

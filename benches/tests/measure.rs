@@ -215,9 +215,12 @@ fn what_an_origin_sees_of_each_kind_of_target() {
 fn limits_below_the_engine() {
     let rows = rows(3, &[&["limits", "-m", "1:64"][..], &FEW[..]].concat());
     // A packet has two bytes at least.
-    assert_eq!(rows.len(), 4 * 7 - 1);
-    assert_eq!(values(&rows, "operation").len(), 4);
-    assert!(rows.iter().all(|row| row["benchmark"] == "limits" && row["unit"] == "us"));
+    assert_eq!(rows.len(), 6 * 7 - 1);
+    assert_eq!(values(&rows, "operation").len(), 6);
+    assert!(rows.iter().all(|row| row["benchmark"] == "limits"));
+    let of = |unit: &str| rows.iter().filter(|row| row["unit"] == unit).count();
+    assert_eq!([of("us"), of("op/s"), of("MB/s")], [4 * 7 - 1, 7, 7]);
+    assert!(rows.iter().all(|row| row["unit"] == "us" || row["outstanding"] == 64));
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Bandwidth) -> Out
 }
 
 /// Operations at once: as many as were asked for, and at least one.
-fn outstanding(wanted: usize, size: usize) -> usize {
+pub(crate) fn outstanding(wanted: usize, size: usize) -> usize {
     wanted.min(OUTSTANDING_BYTES / size).max(1)
 }
 

@@ -1,5 +1,6 @@
 //! `rma-bench limits`: what is below the engine, by loops of our own: the kernel's TCP, and the fabric's packets, writes
-//! and reads over the job's own endpoint. What no runtime over them can beat, measured the way it is measured.
+//! and reads over the job's own endpoint, one after the other and many writes at once. What no runtime over them can beat,
+//! measured the way it is measured.
 
 use std::io::{ErrorKind, Read, Write};
 use std::mem::ManuallyDrop;
@@ -12,11 +13,12 @@ use rma::{FabricEndpoint, FabricRegion, Job, Rank};
 use rma_bench::record::{Record, Unit};
 use rma_core::ids::RemoteKey;
 use rma_core::provider::{Allocation, Endpoint, Mapping, MemoryRegion, RemoteAddr};
-use serde_json::json;
+use serde_json::{json, Map, Value};
 
+use crate::bandwidth::outstanding;
 use crate::cli::Limits;
 use crate::exchange::{Batches, Times};
-use crate::measure::{self, Subject};
+use crate::measure::{self, Measured, Subject};
 use crate::raw::{self, Access, ANSWER_BYTES, PATIENCE};
 use crate::session::{self, Reporter};
 use crate::team::Team;
@@ -40,6 +42,10 @@ pub(crate) enum Limit {
     Write,
     /// A read of the fabric's own
     Read,
+    /// Writes of the fabric's own, several at once, a second
+    Rate,
+    /// The same in bytes
+    Bandwidth,
 }
 
 impl Limit {
@@ -50,7 +56,14 @@ impl Limit {
             Self::Packet => "packet_round_trip",
             Self::Write => "fabric_write",
             Self::Read => "fabric_read",
+            Self::Rate => "fabric_write_rate",
+            Self::Bandwidth => "fabric_write_bandwidth",
         }
+    }
+
+    /// Whether several are under way at once.
+    const fn is_of_many(self) -> bool {
+        matches!(self, Self::Rate | Self::Bandwidth)
     }
 }
 
@@ -59,6 +72,32 @@ impl Limit {
 struct Row {
     limit: Limit,
     size: usize,
+    /// At once.
+    outstanding: usize,
+}
+
+impl Row {
+    fn new(limit: Limit, size: usize, wanted: usize) -> Self {
+        Self { limit, size, outstanding: if limit.is_of_many() { outstanding(wanted, size) } else { 1 } }
+    }
+
+    /// Of an epoch.
+    fn bytes(&self) -> usize {
+        self.size * self.outstanding
+    }
+
+    /// What tells it apart, how it is counted, and the values of its rounds.
+    fn told(&self, measured: &Measured) -> (Map<String, Value>, Unit, Vec<f64>) {
+        let mut key =
+            session::key(json!({ "benchmark": "limits", "operation": self.limit.name(), "size": self.size }));
+        let (unit, each) = match self.limit {
+            Limit::Rate => (Unit::Operations, self.outstanding as f64),
+            Limit::Bandwidth => (Unit::Megabytes, self.bytes() as f64 / 1e6),
+            _ => return (key, Unit::Microseconds, measured.times.clone()),
+        };
+        key.insert("outstanding".to_owned(), json!(self.outstanding));
+        (key, unit, measured.rates.iter().map(|rate| rate * each).collect())
+    }
 }
 
 /// Runs the command.
@@ -68,23 +107,20 @@ pub(crate) fn run(options: &Limits) -> Outcome<()> {
 
 fn measure(team: &Team<'_>, reporter: &mut Reporter, options: &Limits) -> Outcome<()> {
     let sizes = options.range.sizes.all();
-    let size_max = sizes.last().copied().ok_or("no size to measure")?;
-    let mut below = Below::new(team, options, size_max)?;
+    let rows_of = |limit: Limit| sizes.iter().map(move |&size| Row::new(limit, size, options.outstanding));
+    let bytes = options.limit.iter().flat_map(|&limit| rows_of(limit)).map(|row| row.bytes());
+    let mut below = Below::new(team, options, bytes.max().ok_or("no size to measure")?)?;
     for &limit in &options.limit {
-        let rows: Vec<Row> = sizes
-            .iter()
-            .filter(|&&size| below.offers(limit, size))
-            .map(|&size| Row { limit, size })
-            .collect();
+        let rows: Vec<Row> = rows_of(limit).filter(|row| below.offers(limit, row.size)).collect();
         let measured = measure::rows(&mut below, &rows, &options.amount.effort())?;
-        let record = |(row, measured): (&Row, &measure::Measured)| -> Record {
-            let key =
-                session::key(json!({ "benchmark": "limits", "operation": limit.name(), "size": row.size }));
-            let times = measured.times.iter().copied();
-            reporter.record(key, Unit::Microseconds, times, session::details(measured))
+        let record = |(row, measured): (&Row, &Measured)| -> Record {
+            let (key, unit, values) = row.told(measured);
+            let details =
+                if limit.is_of_many() { session::counts(measured) } else { session::details(measured) };
+            reporter.record(key, unit, values, details)
         };
         let records: Vec<Record> = rows.iter().zip(&measured).map(record).collect();
-        reporter.group(&records, &["size"])?;
+        reporter.group(&records, if limit.is_of_many() { &["size", "outstanding"] } else { &["size"] })?;
     }
     below.free()
 }
@@ -145,15 +181,15 @@ struct Below<'a> {
 
 impl<'a> Below<'a> {
     /// Collective.
-    fn new(team: &'a Team<'a>, options: &Limits, size_max: usize) -> Outcome<Self> {
-        let memory = ManuallyDrop::new(Bytes::new(team.job(), size_max)?);
+    fn new(team: &'a Team<'a>, options: &Limits, bytes_max: usize) -> Outcome<Self> {
+        let memory = ManuallyDrop::new(Bytes::new(team.job(), bytes_max)?);
         let mut said = [0; 2];
         let mut region = None;
         if team.job().rank() == ANSWERING {
             let base = memory.base;
             let register = |endpoint: &mut FabricEndpoint| {
                 // SAFETY: the memory outlives the region, and is accessed as bytes that others may change.
-                unsafe { endpoint.register(base, size_max, KEY) }
+                unsafe { endpoint.register(base, bytes_max, KEY) }
             };
             // SAFETY: the endpoint stays in its place, and nothing is taken from it.
             let opened = unsafe { team.job().with_endpoint(register) };
@@ -182,7 +218,7 @@ impl<'a> Below<'a> {
         match limit {
             Limit::Tcp => true,
             Limit::Packet => (raw::MARK_BYTES..=limits.send_bytes_max).contains(&size),
-            Limit::Write | Limit::Read => size <= limits.message_bytes_max,
+            Limit::Write | Limit::Read | Limit::Rate | Limit::Bandwidth => size <= limits.message_bytes_max,
         }
     }
 
@@ -197,12 +233,12 @@ impl<'a> Below<'a> {
                 let epochs = usize::try_from(batches.epochs)?;
                 return Ok(times.chunks(epochs).map(|batch| batch.iter().sum()).collect());
             }
-            Limit::Write => Access::Write,
+            Limit::Write | Limit::Rate | Limit::Bandwidth => Access::Write,
             Limit::Read => Access::Read,
         };
-        let memory = &mut self.memory[..row.size];
+        let memory = &mut self.memory[..row.bytes()];
         // SAFETY: the memory is freed only where no operation has failed, and used here only.
-        unsafe { raw::access(job, ANSWERING, access, memory, self.at, batches) }
+        unsafe { raw::access(job, ANSWERING, access, (memory, row.size), self.at, batches) }
     }
 
     fn ask_tcp(&mut self, size: usize, batches: Batches) -> Outcome<Vec<u64>> {
@@ -235,7 +271,7 @@ impl<'a> Below<'a> {
             }
             Limit::Packet => raw::answer(self.team.job(), ASKING, row.size, usize::try_from(count)?),
             // In the barrier that follows the library makes progress, for fabrics that need it.
-            Limit::Write | Limit::Read => Ok(()),
+            Limit::Write | Limit::Read | Limit::Rate | Limit::Bandwidth => Ok(()),
         }
     }
 
@@ -245,7 +281,7 @@ impl<'a> Below<'a> {
         let rank = self.team.job().rank();
         let is_source = rank == if row.limit == Limit::Read { ANSWERING } else { ASKING };
         // Volatile, as the fabric reads and writes it behind the compiler's back.
-        for byte in &mut self.memory[..row.size] {
+        for byte in &mut self.memory[..row.bytes()] {
             let value = if is_source { self.batches } else { !self.batches };
             // SAFETY: a reference is valid.
             unsafe { std::ptr::from_mut(byte).write_volatile(value) };
@@ -257,7 +293,7 @@ impl<'a> Below<'a> {
         if row.limit == Limit::Packet {
             return Ok(());
         }
-        for byte in &self.memory[..row.size] {
+        for byte in &self.memory[..row.bytes()] {
             // SAFETY: a reference is valid.
             if unsafe { std::ptr::from_ref(byte).read_volatile() } != self.batches {
                 return Err(format!("{} of {} bytes brought a wrong one", row.limit.name(), row.size).into());

@@ -96,8 +96,8 @@ pub(crate) enum Access {
     Read,
 }
 
-/// Writes `memory` to the target, or reads it from there, one access after the other, each until it is complete at the
-/// target. Nanoseconds of each batch.
+/// Writes `memory` to the target, or reads it from there, in accesses of `size` bytes at once, again and again, each time
+/// until all are complete at the target. Nanoseconds of each batch.
 ///
 /// # Safety
 /// When this fails, `memory` stays valid, and unused, until the process ends.
@@ -105,7 +105,7 @@ pub(crate) unsafe fn access(
     job: &Job,
     target: Rank,
     access: Access,
-    memory: &mut [u8],
+    (memory, size): (&mut [u8], usize),
     at: RemoteAddr,
     batches: Batches,
 ) -> Outcome<Vec<u64>> {
@@ -117,17 +117,21 @@ pub(crate) unsafe fn access(
         for _ in 0..batches.count {
             let start = Instant::now();
             for _ in 0..batches.epochs {
-                line.complete(ACCESS_TAG, |endpoint| {
-                    let (bytes, len) = (memory.as_mut_ptr(), memory.len());
-                    match access {
+                let mut at = at;
+                for piece in memory.chunks_exact_mut(size) {
+                    let (bytes, len) = (piece.as_mut_ptr(), piece.len());
+                    line.post(|endpoint| match access {
                         // SAFETY: the memory is borrowed until the tag has come back, or left alone by the caller.
                         Access::Write => unsafe { endpoint.put(peer, bytes, len, at, ACCESS_TAG) },
                         // SAFETY: as above.
                         Access::Read => unsafe { endpoint.get(peer, bytes, len, at, ACCESS_TAG) },
-                    }
-                })?;
+                    })?;
+                    at.addr = at.addr.wrapping_add(len as u64);
+                }
+                line.complete()?;
                 if must_flush {
-                    line.complete(FLUSH_TAG, |endpoint| endpoint.flush(peer, FLUSH_TAG))?;
+                    line.post(|endpoint| endpoint.flush(peer, FLUSH_TAG))?;
+                    line.complete()?;
                 }
             }
             times.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -142,7 +146,7 @@ fn borrow(job: &Job, body: impl FnOnce(&mut Line<'_>) -> Outcome<()>) -> Outcome
     let spin = if job.local_size() as usize <= processors { SPIN } else { Duration::ZERO };
     let body = |engine: &mut Engine| {
         let batch = CompletionBatch::new();
-        let mut line = Line { engine, batch, spin, is_other_ready: false, ball: None, done: None };
+        let mut line = Line { engine, batch, spin, is_other_ready: false, ball: None, under_way: 0 };
         let outcome = body(&mut line);
         let emptied = line.empty();
         outcome.and(emptied)
@@ -162,8 +166,8 @@ struct Line<'a> {
     is_other_ready: bool,
     /// Length of a question or answer that came and was not yet received.
     ball: Option<usize>,
-    /// The raw access that has completed last.
-    done: Option<Tag>,
+    /// Raw accesses that were posted and have not completed.
+    under_way: usize,
 }
 
 impl Line<'_> {
@@ -172,23 +176,33 @@ impl Line<'_> {
         Ok(peer.ok_or_else(|| format!("rank {rank} has not been contacted before the raw loop"))?)
     }
 
-    /// Posts an operation with this tag, and waits until it comes back.
+    /// Posts a raw access, when there is room for it.
     #[inline]
-    fn complete(&mut self, tag: Tag, mut post: impl FnMut(&mut FabricEndpoint) -> Post) -> Outcome<()> {
-        let start = Instant::now();
-        self.done = None;
+    fn post(&mut self, mut post: impl FnMut(&mut FabricEndpoint) -> Post) -> Outcome<()> {
+        let mut start = None;
         loop {
             match post(self.engine.endpoint()) {
-                Ok(Accepted::Tracked) => break,
-                Ok(Accepted::Complete) => {
-                    fence(Ordering::SeqCst);
+                Ok(Accepted::Tracked) => {
+                    self.under_way += 1;
                     return Ok(());
                 }
-                Err(PostError::Again) if start.elapsed() < PATIENCE => self.poll()?,
+                Ok(Accepted::Complete) => return Ok(()),
+                Err(PostError::Again) if start.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+                    self.poll()?;
+                }
                 Err(error) => return Err(format!("raw access: {error:?}").into()),
             }
         }
-        self.wait("completion of a raw access", |line| line.done.take().filter(|&done| done == tag))?;
+    }
+
+    /// Waits until all that were posted are complete.
+    #[inline]
+    fn complete(&mut self) -> Outcome<()> {
+        if self.under_way > 0 {
+            self.wait("completion of a raw access", |line| (line.under_way == 0).then_some(()))?;
+        }
+        // For those that were complete when their call returned.
+        fence(Ordering::SeqCst);
         Ok(())
     }
 
@@ -293,7 +307,7 @@ impl Line<'_> {
                 return Ok(());
             }
             Completion::Done(tag) if tag.0 & ACCESS_TAG.0 == ACCESS_TAG.0 => {
-                self.done = Some(tag);
+                self.under_way = self.under_way.saturating_sub(1);
                 return Ok(());
             }
             Completion::Failed(tag, code) if tag.0 & ACCESS_TAG.0 == ACCESS_TAG.0 => {

@@ -138,7 +138,7 @@ pub(crate) struct Partners {
     pub(crate) pattern: Pattern,
 }
 
-fn outstanding() -> RangedU64ValueParser<usize> {
+pub(super) fn outstanding() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=65_536)
 }
 

@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use rma::LockType;
 
-use super::measure::{seconds, Amount, Output, Rounds, SizeRange, Sizes};
+use super::measure::{outstanding, seconds, Amount, Output, Rounds, SizeRange, Sizes};
 use crate::ground::WindowKind;
 use crate::limits::Limit;
 
@@ -114,11 +114,15 @@ pub(crate) struct Stale {
 pub(crate) struct Limits {
     /// What to measure; several with commas
     #[arg(long, short = 'l', value_enum, value_name = "LIMIT,...", value_delimiter = ',')]
-    #[arg(default_value = "tcp,packet,write,read")]
+    #[arg(default_value = "tcp,packet,write,read,rate,bandwidth")]
     pub(crate) limit: Vec<Limit>,
 
     #[command(flatten)]
     pub(crate) range: SizeRange,
+
+    /// Writes at once for rate and bandwidth, as far as they fit in 64 MiB
+    #[arg(long, short = 'W', value_name = "N", default_value = "64", value_parser = outstanding())]
+    pub(crate) outstanding: usize,
 
     /// Where rank 0 finds rank 1 for TCP; not needed on one host
     #[arg(long, value_name = "IP")]
