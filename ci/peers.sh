@@ -80,7 +80,7 @@ if ((${#commands[@]} == 0)); then
         "latency -w create -o put -s lock_all -m 8:8"
         "latency -w create -o put -s fence -m 8:64K"
         "latency -w create -o put -s pscw -m 8:64K"
-        "bandwidth -w create -o put,get -m 64:64K"
+        "bandwidth -w create -o put,get -m 64:1M"
         "rate -w create -o put"
         "overlap -w create -o put,get -m 64K:1M"
         "windows -w create -m 4K:1M"
@@ -287,7 +287,7 @@ for ((round = 0; round < rounds; round++)); do
         done
     done
     [[ "$provider" != shm ]] || continue
-    for command in "tcp,packet,write,read -m 8:64K" "rate -m 8:8" "bandwidth -m 64K:1M"; do
+    for command in "tcp,packet,write,read -m 8:64K" "rate -m 8:8" "bandwidth -m 64:1M"; do
         read -ra words <<<"$command"
         run own 2 limits -l "${words[@]}" -r 1 --time "$seconds" >>"$out/own.jsonl" 2>>"$out/own.log"
     done

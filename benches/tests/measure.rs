@@ -213,7 +213,8 @@ fn what_an_origin_sees_of_each_kind_of_target() {
 
 #[test]
 fn limits_below_the_engine() {
-    let rows = rows(3, &[&["limits", "-m", "1:64"][..], &FEW[..]].concat());
+    let every = "tcp,packet,write,read,rate,bandwidth";
+    let rows = rows(3, &[&["limits", "-l", every, "-m", "1:64"][..], &FEW[..]].concat());
     // A packet has two bytes at least.
     assert_eq!(rows.len(), 6 * 7 - 1);
     assert_eq!(values(&rows, "operation").len(), 6);

@@ -142,6 +142,8 @@ mutations! {
     NowPassesAlone,
     /// A lock epoch that is repeated is forgotten when its window is asked for anything else.
     RepeatedForgotten,
+    /// So is the own share in such an epoch of lock_all, and nothing else of it.
+    RepeatedShareForgotten,
     /// It is taken in one go beside others though somebody waits to be alone, or is.
     NowShareUnasked,
     /// A lock that is words, asked for by a packet, is granted before its turn has come.

@@ -33,6 +33,9 @@ impl OfiEndpoint {
             // What finds no room now goes with the next poll.
             let _ = self.post_gathered();
         }
+        if self.lanes.iter().any(|lane| lane.is_refused) {
+            self.post_refused();
+        }
         // What one entry ends had better have room: data do not wait in `ready`.
         let count = match out.room() {
             0 => 0,
@@ -52,9 +55,6 @@ impl OfiEndpoint {
                 // SAFETY: libfabric has written this entry.
                 let entry = unsafe { entry.assume_init_ref() };
                 self.on_completion(entry, out);
-            }
-            if self.lanes.iter().any(|lane| lane.is_refused) {
-                self.post_receives();
             }
         } else if read != -(fi::FI_EAGAIN as isize) {
             self.on_queue_error(read);
@@ -237,6 +237,17 @@ impl OfiEndpoint {
     pub(crate) fn post_receives(&mut self) {
         for class in 0..CLASSES {
             self.post_receives_of(class);
+        }
+    }
+
+    /// The same where it did not take one before.
+    #[cold]
+    #[inline(never)]
+    fn post_refused(&mut self) {
+        for class in 0..CLASSES {
+            if self.lanes[class].is_refused {
+                self.post_receives_of(class);
+            }
         }
     }
 

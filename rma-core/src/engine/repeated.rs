@@ -12,7 +12,7 @@ use crate::progress::Process;
 use crate::provider::Endpoint;
 use crate::state::WindowState;
 use crate::table::{RepeatedLock, RepeatedStage};
-use crate::window::{NearTarget, Window};
+use crate::window::{NearTarget, Window, OWN_SEAT};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Begins the epoch again that the program repeats. `false`: it is another one.
@@ -151,6 +151,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         // Its epochs have marked the window for progress, which would disturb the next ones to find nothing there.
         self.make_rma_progress_win(w);
+        // What the fabric has not taken of giving the own share back is still to be done.
+        if w.words.as_ref().is_none_or(|words| !words.seat(OWN_SEAT).lock.is_idle()) {
+            return None;
+        }
         let most = self.limits.message_bytes_max;
         Some(RepeatedLock {
             window,

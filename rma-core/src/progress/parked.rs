@@ -24,7 +24,7 @@ use crate::table::ParkedLock;
 use crate::window::{offset_of, NearTarget, SelfLock, Window, OWN_SEAT};
 
 /// How many times it is tried to take a lock at once: the second time with what the first has found.
-const TRIES: usize = 2;
+pub(super) const TRIES: usize = 2;
 
 /// What came of a try to take a lock at once.
 pub(super) enum Taken {

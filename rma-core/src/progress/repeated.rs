@@ -1,7 +1,7 @@
 //! What a lock epoch that is repeated with a neighbour does to the target (`table/repeated.rs`).
 #![allow(unsafe_code)] // the user's buffers come as raw pointers
 
-use super::parked::{leave, take, take_and_put, take_share_and_put, Taken};
+use super::parked::{leave, take, take_and_put, take_share_and_put, Taken, TRIES};
 use super::Process;
 use crate::bootstrap::Bootstrap;
 use crate::lock::words::Claim;
@@ -34,7 +34,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(at) = near.locate(disp, len) else { return false };
         if *stage != RepeatedStage::Called {
             // SAFETY: the caller's promise.
-            return unsafe { self.put_in_held(repeated, at, (origin, len)) };
+            return unsafe { self.put_in_opened(repeated, at, (origin, len)) };
         }
         let (by, put) = ((&mut self.endpoint, &mut self.counters), ((origin, len), at));
         // SAFETY: as above.
@@ -53,12 +53,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    /// The same where the lock is held, or it is one of lock_all.
+    /// The same where the lock is held, and in an epoch of lock_all, whose first put takes the target's share.
     ///
     /// # Safety
     /// The source is readable.
     #[inline(always)]
-    unsafe fn put_in_held(
+    unsafe fn put_in_opened(
         &mut self,
         repeated: &mut RepeatedLock,
         at: RemoteAddr,
@@ -69,13 +69,21 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             // SAFETY: the caller's promise.
             return unsafe { self.endpoint.put_now(near.peer, origin, len, at) };
         }
-        let by = (&mut self.endpoint, &mut self.counters);
-        // SAFETY: as above.
-        let done = unsafe { take_share_and_put(by, near, *place, ((origin, len), at)) };
-        let Some(Ok(is_put)) = done else { return false };
-        self.steps_at_once += 1;
-        *stage = RepeatedStage::AllHeld;
-        is_put
+        for _ in 0..TRIES {
+            let by = (&mut self.endpoint, &mut self.counters);
+            // SAFETY: as above.
+            match unsafe { take_share_and_put(by, near, *place, ((origin, len), at)) } {
+                Some(Ok(is_put)) => {
+                    self.steps_at_once += 1;
+                    *stage = RepeatedStage::AllHeld;
+                    return is_put;
+                }
+                // Others have come or gone, whose shares are in nobody's way.
+                Some(Err(_)) => {}
+                None => return false,
+            }
+        }
+        false
     }
 
     /// A get, as [`Process::put_in_repeated`].
@@ -162,20 +170,23 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         true
     }
 
-    /// Gives back the share of a rank.
+    /// Gives back the share of a rank, this one or the target. Nobody is to be woken for that: who waits for shares looks.
     #[inline(always)]
     fn leave_repeated_share(&mut self, near: &mut NearTarget) -> bool {
-        let (me, expected) = (self.rank, near.holder);
         let Some(place) = near.place else { return false };
-        let by = (&mut self.endpoint, &mut self.counters);
-        let is_left = leave(by, near, place, (Claim::Everywhere, me)) == Some(Ok(()));
-        if is_left {
-            self.steps_at_once += 1;
-        } else {
-            // As at the end of an epoch with one rank.
-            near.holder = expected;
+        for _ in 0..TRIES {
+            let by = (&mut self.endpoint, &mut self.counters);
+            match leave(by, near, place, (Claim::Everywhere, self.rank)) {
+                Some(Ok(())) => {
+                    self.steps_at_once += 1;
+                    return true;
+                }
+                // Others have come or gone.
+                Some(Err(_)) => {}
+                None => return false,
+            }
         }
-        is_left
+        false
     }
 
     /// Ends such an epoch with one rank. `false`: its lock could not be given back at once, or it is one of lock_all.

@@ -300,7 +300,8 @@ impl<R> Window<R> {
         if repeated.stage == RepeatedStage::AllEnded {
             return;
         }
-        if let Some(words) = &mut self.words {
+        if let (Some(words), false) = (&mut self.words, Mutation::RepeatedShareForgotten.is_on()) {
+            debug_assert!(words.seat(OWN_SEAT).lock.is_idle(), "the share of an earlier epoch");
             words.sit(OWN_SEAT, own, WordLock::resumed(Claim::Everywhere, own, Memo::Held));
         }
         (self.self_lock, self.lock_all_no_check) = (SelfLock::Held, false);

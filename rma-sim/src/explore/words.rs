@@ -152,10 +152,20 @@ fn repeated(ranks: u32, all: &mut Vec<Scenario>) {
         all.push(new(name, 1, each(ranks, acts)).ending(0, 1, 7).with(among_neighbours));
     }
     if ranks == 2 {
-        // Who wants to be alone at the one that has locked all.
-        let acts = |rank| if rank == 1 { everywhere.repeat(4) } else { hold(1, EXCLUSIVE) };
+        // Who wants to be alone at the one that has locked all, whose last epoch is written down while it is open.
+        let other =
+            [Act::LockAll { no_check: false }, act, Act::Put { target: 1, word, number }, Act::UnlockAll];
+        let acts =
+            |rank| if rank == 1 { [&everywhere.repeat(3)[..], &other].concat() } else { hold(1, EXCLUSIVE) };
         let own = new("repeated, lock_all, against one alone there", 1, each(ranks, acts));
-        all.push(own.ending(0, 1, 7).ending(1, 0, 1).with(among_neighbours));
+        all.push(own.ending(0, 1, 7).ending(1, 0, 1).ending(1, 1, 7).with(among_neighbours));
+        // Shares come and go beside each other, at both.
+        let acts = |rank: u32| {
+            let put = Act::Put { target: 1 - rank, word, number };
+            [Act::LockAll { no_check: false }, put, Act::UnlockAll].repeat(4)
+        };
+        let both = new("repeated, lock_all, by both", 1, each(ranks, acts));
+        all.push(both.ending(0, 1, 7).ending(1, 1, 7).with(among_neighbours));
     }
 }
 

@@ -100,10 +100,22 @@ fn seen_by_another<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: W
 type Between<E, B> = fn(&mut World<E, B>, WindowId, Kind);
 type Refused<E, B> = fn(&mut World<E, B>, WindowId) -> Option<RmaError>;
 
+/// Rank 2 takes its shares of both ranks, and gives them back.
+fn share_for_a_while<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
+    let started = world.engines[2].start_lock_all(window, false);
+    world.wait(2, started).unwrap();
+    for target in [TARGET, 0] {
+        world.put(2, window, target, 24, &[7; 8]).unwrap();
+        world.flush(2, window, target).unwrap();
+    }
+    let started = world.engines[2].start_unlock_all(window);
+    world.wait(2, started).unwrap();
+}
+
 /// Other calls on the window, and progress, after lock or after the first put: the epoch is open, what it puts is complete
 /// behind its end, and its lock is free then.
 pub fn what_comes_between_finds_the_epoch<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let between: [Between<E, B>; 8] = [
+    let between: [Between<E, B>; 9] = [
         |world, window, _| world.flush(0, window, TARGET).unwrap(),
         |world, _, _| _ = world.step(),
         |world, window, kind| {
@@ -130,6 +142,11 @@ pub fn what_comes_between_finds_the_epoch<E: Endpoint, B: Bootstrap>(make: &impl
                 world.put(0, window, 0, 16, &[6; 8]).unwrap();
                 world.flush(0, window, 0).unwrap();
                 assert_eq!(world.memory(0, window)[16..24], [6; 8]);
+            }
+        },
+        |world, window, kind| {
+            if kind != Kind::Lock(Exclusive) {
+                share_for_a_while(world, window);
             }
         },
         |world, window, _| {

@@ -114,7 +114,7 @@ pub(crate) struct Stale {
 pub(crate) struct Limits {
     /// What to measure; several with commas
     #[arg(long, short = 'l', value_enum, value_name = "LIMIT,...", value_delimiter = ',')]
-    #[arg(default_value = "tcp,packet,write,read,rate,bandwidth")]
+    #[arg(default_value = "tcp,packet,write,read")]
     pub(crate) limit: Vec<Limit>,
 
     #[command(flatten)]
