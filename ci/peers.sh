@@ -75,6 +75,7 @@ if ((${#commands[@]} == 0)); then
     commands=(
         "latency -w create -o put,get -s flush -m 8:64K"
         "latency -w create -o accumulate,fetch_and_op,compare_and_swap -s flush -m 8:8"
+        "latency -w create -o accumulate -s flush -m 4K:64K"
         "latency -w create -o put -s lock -m 8:4K"
         "latency -w create -o put -s lock --exclusive -m 8:4K"
         "latency -w create -o put -s lock_all -m 8:8"
