@@ -3,6 +3,8 @@
 use rma_conformance::{simulated, Spec};
 use rma_core::dtype::Dtype;
 use rma_core::ids::Rank;
+use rma_core::info::LockProtocol;
+use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_sim::{FabricConfig, Faults, SimFabric};
 
@@ -59,5 +61,47 @@ fn answers_keep_others_waiting_for_one_call() {
         let started = world.engines[0].start_unlock_all(window);
         world.wait(0, started).unwrap();
     }
+    world.check_idle();
+}
+
+/// Epochs of lock_all that end while the fabric refuses what gives their shares back: what is left of that is done by progress, and
+/// an epoch that begins before does not count its own share twice.
+#[test]
+fn shares_that_are_refused_are_given_back_once() {
+    let mut config = FabricConfig::messages_only(2);
+    (config.native.put, config.native.get) = (true, true);
+    (config.near_ranks, config.near_locks) = (2, true);
+    let fabric = SimFabric::new(config);
+    let spec = Spec::ranks(2).with(|config| config.lock_protocol = LockProtocol::Auto);
+    let mut world = simulated::world(&fabric, 2, &spec.config, |endpoint, _| endpoint);
+    let window = world.allocate(16);
+    let refused = Faults { again_per_mille: 600, ..Faults::default() };
+    let mut over_at_once = 0;
+    for epoch in 1_u64..=4000 {
+        if !world.engines[0].lock_all_at_once(window) {
+            let started = world.engines[0].start_lock_all(window, false);
+            world.wait(0, started).unwrap();
+        }
+        for target in [1, 0] {
+            world.put(0, window, target, 0, &epoch.to_le_bytes()).unwrap();
+        }
+        fabric.set_faults(refused);
+        let is_over = world.engines[0].unlock_all_at_once(window);
+        fabric.set_faults(Faults::default());
+        over_at_once += u64::from(is_over);
+        if !is_over {
+            let started = world.engines[0].start_unlock_all(window);
+            world.wait(0, started).unwrap();
+        }
+        if epoch % 50 == 0 {
+            // Nobody is in the way of who wants to be alone.
+            world.lock(1, window, 0, LockType::Exclusive).unwrap();
+            world.put(1, window, 0, 8, &epoch.to_le_bytes()).unwrap();
+            world.unlock(1, window, 0).unwrap();
+            assert_eq!([0, 8].map(|at| world.word(0, window, at)), [epoch; 2]);
+        }
+    }
+    assert!(over_at_once > 0, "no epoch was over at once");
+    world.free(window).unwrap();
     world.check_idle();
 }
