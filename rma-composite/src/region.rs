@@ -1,6 +1,9 @@
 //! Memory that is registered with both providers, or with one of them.
 
+use std::sync::Arc;
+
 use rma_core::ids::RemoteKey;
+use rma_core::mem::Changes;
 use rma_core::provider::MemoryRegion;
 use rma_shm::ShmRegion;
 
@@ -13,7 +16,7 @@ enum Registered<R> {
     /// Peers name it to both providers alike, by the key and the addresses that it has in the network.
     Both {
         /// None where memory is not shared. Dropped first: as soon as the network's is gone another may get its key.
-        _shm: Option<ShmRegion>,
+        shm: Option<ShmRegion>,
         network: R,
     },
     /// Peers of this host alone reach it.
@@ -22,7 +25,7 @@ enum Registered<R> {
 
 impl<R> CompositeRegion<R> {
     pub(crate) fn of_both(shm: Option<ShmRegion>, network: R) -> Self {
-        Self(Registered::Both { _shm: shm, network })
+        Self(Registered::Both { shm, network })
     }
 
     pub(crate) fn of_network(network: R) -> Self {
@@ -46,6 +49,14 @@ impl<R: MemoryRegion> MemoryRegion for CompositeRegion<R> {
         match &self.0 {
             Registered::Both { network, .. } => network.remote_base(),
             Registered::Near(shm) => shm.remote_base(),
+        }
+    }
+
+    /// Beside shared memory the network offers no atomics.
+    fn changes(&self) -> Option<Arc<dyn Changes>> {
+        match &self.0 {
+            Registered::Both { shm: Some(shm), .. } | Registered::Near(shm) => shm.changes(),
+            Registered::Both { shm: None, network } => network.changes(),
         }
     }
 }

@@ -105,6 +105,11 @@ impl Paths {
         self != Self::default()
     }
 
+    /// Whether the fabric executes any accumulate.
+    pub(crate) fn has_atomics(self) -> bool {
+        self.atomics != [0; FABRIC_DTYPES]
+    }
+
     /// Reductions may meet each other from now on.
     pub(crate) fn join_reductions(&mut self) {
         self.atomics.iter_mut().filter(|bits| **bits != COMPLETE).for_each(|bits| *bits = 0);

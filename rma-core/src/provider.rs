@@ -55,6 +55,10 @@
 //! 17. What [`Endpoint::register_near`] registers at peers of whom [`Endpoint::completes_at_once`] says so, by the same wish,
 //!     has the same key and the same first address at each, unless one of them has a region of that key already; and
 //!     operations of such peers reach it.
+//! 18. Where atomics of peers ([`Endpoint::atomic`] and its like, [`Endpoint::atomic_now`], [`Endpoint::assist`]) change elements of a region
+//!     by their own processors, [`MemoryRegion::changes`] lets the owner take part: what it changes between its two calls, by an
+//!     atomic for each element or in whatever way as it is told, is atomic towards each of theirs. Neither of its calls waits for
+//!     more than the changes that are under way.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod atomic;
@@ -65,6 +69,7 @@ pub mod registrations;
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -77,6 +82,7 @@ use crate::bootstrap::AddressBytes;
 use crate::dtype::Dtype;
 pub use crate::error::FabricCode;
 use crate::ids::{PeerAddr, RemoteKey, Tag};
+use crate::mem::Changes;
 use crate::op::ReduceOp;
 
 /// A registered span of this process's memory; deregistered when dropped.
@@ -85,6 +91,11 @@ pub trait MemoryRegion: Send + fmt::Debug {
     fn remote_key(&self) -> RemoteKey;
     /// The `addr` of the first byte: 0 where the fabric counts offsets, else the virtual address.
     fn remote_base(&self) -> u64;
+    /// How this process changes elements of the memory, where peers do it, too, with their own processors (line 18). `None`:
+    /// they do not.
+    fn changes(&self) -> Option<Arc<dyn Changes>> {
+        None
+    }
 }
 
 /// What keeps memory mapped; dropped when the window is gone, after its registration.

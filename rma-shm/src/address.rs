@@ -101,6 +101,16 @@ impl Identity {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         Self { pid: std::process::id(), serial: SERIAL.fetch_add(1, Ordering::Relaxed) & SERIAL_MASK }
     }
+
+    /// Both as one number, never 0: no process has that one.
+    pub(crate) fn turn(self) -> u64 {
+        u64::from(self.pid) << SERIAL_BITS | u64::from(self.serial)
+    }
+
+    /// And back.
+    pub(crate) fn of_turn(turn: u64) -> Self {
+        Self { pid: (turn >> SERIAL_BITS) as u32, serial: turn as u32 & SERIAL_MASK }
+    }
 }
 
 /// Bits of a serial number.

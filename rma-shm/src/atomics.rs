@@ -5,7 +5,7 @@ use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 use core::{ptr, slice};
 
 use rma_core::dtype::Dtype;
-use rma_core::mem::WindowMemory;
+use rma_core::mem::{Begun, Sharing, WindowMemory};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{Atomic, FabricCode, LocalPiece, RemoteAddr, Swapped, WordSwap};
 
@@ -15,6 +15,7 @@ use crate::guard;
 use crate::pair;
 use crate::peer::{Known, Peer, Place};
 use crate::transfer;
+use crate::turns::{self, Part, PeerElements, Size};
 
 /// Whether the processor has atomics for elements there; also where nothing is, which is found out later.
 #[inline]
@@ -35,7 +36,7 @@ fn change_word(peer: &mut Peer, at: RemoteAddr, change: impl FnOnce(&AtomicU64) 
         return None;
     }
     guard::with(&head.busy(*lane), accesses, || {
-        if !door.is_open(head) {
+        if !door.is_open(head) || !door.is_by_atomics(head) {
             return None;
         }
         // SAFETY: inside of a region and aligned; whose owner has agreed to such accesses, for as long as the guard is
@@ -59,10 +60,19 @@ pub(crate) unsafe fn now(
     (dtype, op): (Dtype, ReduceOp),
 ) -> bool {
     let is_word = count == 1 && matches!(dtype, Dtype::U64 | Dtype::I64);
-    if !is_word || op != ReduceOp::Sum && !matches!(atomic, Atomic::Swap { .. }) {
-        // SAFETY: the caller's promise.
-        return unsafe { other_now(peer, (atomic, count), at, (dtype, op)) };
-    }
+    let is_simple = is_word && (op == ReduceOp::Sum || matches!(atomic, Atomic::Swap { .. }));
+    // SAFETY: the caller's promise.
+    let is_done = is_simple && unsafe { word_now(peer, atomic, at, dtype) };
+    // SAFETY: as above.
+    is_done || unsafe { other_now(peer, (atomic, count), at, (dtype, op)) }
+}
+
+/// [`now`] for a word of 8 bytes that is added to or swapped.
+///
+/// # Safety
+/// As [`now`].
+#[inline(always)]
+unsafe fn word_now(peer: &mut Peer, atomic: Atomic, at: RemoteAddr, dtype: Dtype) -> bool {
     // SAFETY: by the caller's promise.
     let read = |from: *const u8| unsafe { from.cast::<u64>().read_unaligned() };
     let (before, into) = match atomic {
@@ -94,8 +104,8 @@ pub(crate) unsafe fn now(
     before.is_some()
 }
 
-/// [`now`] for what locks and counters are not: the types that one instruction of the processor takes, every reduction, and
-/// several elements, by the code with which the owner's engine executes messages.
+/// [`now`] for what locks and counters are not: the types that one instruction of the processor takes, every reduction,
+/// several elements, and those that are changed by turns, by the code with which the owner's engine executes messages.
 ///
 /// # Safety
 /// As [`now`].
@@ -115,7 +125,8 @@ unsafe fn other_now(
         return false;
     }
     // SAFETY: the caller's promise.
-    unsafe { change_elements(peer, &known, (place, len), atomic, (dtype, op)) }.is_ok()
+    unsafe { change_elements(peer, &known, (place, len), atomic, (dtype, op)) }
+        .is_ok_and(|done| done == Change::Done)
 }
 
 /// Swaps a word, or two that can be swapped in one step, as [`change_word`] changes one. `None`: nothing has happened.
@@ -268,6 +279,14 @@ fn fence_behind_exchange() {
     }
 }
 
+/// What has come of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    Done,
+    /// Nothing has happened: another process has its turn.
+    Not,
+}
+
 /// Executes an atomic on `len` bytes; an error is that of the operation, which was accepted.
 ///
 /// # Safety
@@ -279,7 +298,7 @@ pub(crate) unsafe fn execute(
     at: RemoteAddr,
     dtype: Dtype,
     op: ReduceOp,
-) -> Result<(), FabricCode> {
+) -> Result<Change, FabricCode> {
     let known = peer.region(at.key)?;
     let Place::Mapped(place) = known.at(at.addr, len)? else { return Err(NOT_OFFERED) };
     // SAFETY: the caller's promise.
@@ -296,15 +315,11 @@ unsafe fn change_elements(
     (place, len): (*mut u8, usize),
     atomic: Atomic,
     (dtype, op): (Dtype, ReduceOp),
-) -> Result<(), FabricCode> {
-    let Peer { head, lane, accesses, .. } = peer;
-    guard::with(&head.busy(*lane), accesses, || {
-        if !known.is_there(head) {
-            return Err(NO_REGION);
-        }
+) -> Result<Change, FabricCode> {
+    let change = |sharing| {
         // SAFETY: inside of a region, whose owner has agreed to such accesses, for as long as the guard is
         // held.
-        let memory = unsafe { WindowMemory::new(place, len) };
+        let memory = unsafe { WindowMemory::new(place, len) }.shared(sharing);
         // The atomics themselves order nothing. Words of locks and notifications are changed by them, and must be seen
         // behind what was put before, and before what is got next.
         fence(Ordering::Release);
@@ -318,17 +333,42 @@ unsafe fn change_elements(
             _ => fence_behind_exchange(),
         }
         done
-    })?;
+    };
+    let done = take_part(peer, known, len, change)?;
     let may_be_waited_for = match atomic {
         Atomic::Reduce { .. } => true,
         // One alone is a counter, as a rule, and who waits for that looks again by itself.
         Atomic::Fetch { .. } => op != ReduceOp::NoOp && len > size_of::<u64>(),
         Atomic::Swap { .. } => false,
     };
-    if may_be_waited_for && dtype == Dtype::U64 {
+    if done == Change::Done && may_be_waited_for && dtype == Dtype::U64 {
         peer.notify();
     }
-    Ok(())
+    Ok(done)
+}
+
+/// Changes `len` bytes of elements as their region is changed now: by atomics, or when this process has its turn.
+#[inline]
+fn take_part(
+    peer: &mut Peer,
+    known: &Known,
+    len: usize,
+    change: impl FnOnce(Sharing) -> Result<(), FabricCode>,
+) -> Result<Change, FabricCode> {
+    let Peer { head, lane, accesses, own_turn, by_atomics, .. } = peer;
+    let size = Size::of(len, by_atomics);
+    let mut elements = PeerElements { head, lane: *lane, accesses, known, waited: 0 };
+    let begun = match turns::take_part(&mut elements, *own_turn, size) {
+        Part::Begun(begun) => begun,
+        Part::Gone => return Err(NO_REGION),
+        Part::NotNow => return Ok(Change::Not),
+    };
+    let done = change(if begun == Begun::ByAtomics { Sharing::Atomics } else { Sharing::Alone });
+    turns::leave(&mut elements, size, begun);
+    if begun != Begun::ByAtomics {
+        fence_behind_exchange();
+    }
+    done.map(|()| Change::Done)
 }
 
 /// # Safety

@@ -7,9 +7,11 @@ use core::sync::atomic::Ordering;
 use rma_core::ids::RemoteKey;
 use rma_core::provider::RemoteAddr;
 
-use crate::head::Head;
+use crate::head::{Head, WHOSE_TURN};
 use crate::own;
 use crate::peer::{Known, Place};
+use crate::ring::WORD;
+use crate::turns;
 
 /// A mapped region of a peer's.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +69,13 @@ impl Door {
         let known = known.iter().find(|known| known.key == at.key)?;
         *self = Self::to(known, head)?;
         self.place(at, len)
+    }
+
+    /// Whether its elements are changed by atomics. Only an access that is guarded can rely on it.
+    #[inline(always)]
+    pub(crate) fn is_by_atomics(&self, head: &Head) -> bool {
+        let whose_turn = head.mapping.word(self.sequence_at + WHOSE_TURN * WORD);
+        whose_turn.load(Ordering::Acquire) == turns::BY_ATOMICS
     }
 
     /// Whether the region is still there. Only an access that is guarded can rely on it.

@@ -31,13 +31,19 @@ pub(crate) fn frequent(is_shared: bool) {
     }
 }
 
-/// The seldom side's. `is_shared`: this process has said that it fences for its peers.
+/// The seldom side's. `is_shared`: it fences for the others. `false`: it could not, as the program has forbidden itself the call
+/// since (seccomp).
 #[cold]
-pub(crate) fn seldom(is_shared: bool) {
+pub(crate) fn seldom(is_shared: bool) -> bool {
     fence(Ordering::SeqCst);
-    if is_shared && membarrier(MembarrierCommand::GlobalExpedited).is_err() {
-        // The program has forbidden itself the call since (seccomp). No processor is known to keep a store back for so
-        // long, which is no promise of any.
+    !is_shared || membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// The same, for who cannot do without.
+#[cold]
+pub(crate) fn seldom_anyhow(is_shared: bool) {
+    if !seldom(is_shared) {
+        // No processor is known to keep a store back for so long, which is no promise of any.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -28,12 +28,28 @@ pub(crate) fn with<T>(busy: &impl Busy, count: &mut u64, access: impl FnOnce() -
     done
 }
 
+/// Begins an access of whoever keeps no count: the word is its alone.
+pub(crate) fn begin(busy: &impl Busy) {
+    busy.set(busy.word().wrapping_add(1));
+    busy.fence();
+}
+
+/// Ends it.
+pub(crate) fn end(busy: &impl Busy) {
+    busy.set(busy.word().wrapping_add(1));
+}
+
 /// Waits until no access that could have seen the region is under way. The owner has made it disappear, and
-/// fenced. `pause` returns whether the process of the word still runs.
-pub(crate) fn wait(busy: &impl Busy, mut pause: impl FnMut() -> bool) {
+/// fenced. `pause` returns whether to go on, as the process of the word still runs. `false`: it did not, and the access may
+/// be under way.
+pub(crate) fn wait(busy: &impl Busy, mut pause: impl FnMut() -> bool) -> bool {
     let first = busy.word();
-    if first & 1 == 0 {
-        return;
+    loop {
+        if first & 1 == 0 || busy.word() != first {
+            return true;
+        }
+        if !pause() {
+            return false;
+        }
     }
-    while busy.word() == first && pause() {}
 }

@@ -8,7 +8,7 @@
 //! | `TURN` | who changes elements that no atomic covers | whoever does |
 //! | `MARKS` | a bit for each lane with news | senders set, owner takes |
 //! | lanes | a lane's sender, its word during accesses, positions in its rings | sender; `consumed` by the owner |
-//! | regions | registered memory | owner |
+//! | regions | registered memory; whose turn it is to change its elements ([`crate::turns`]) | owner; whoever changes them |
 
 use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 
@@ -178,14 +178,13 @@ impl Head {
         if (2..).zip(sizes).any(|(index, size)| said(index) != size) {
             return Err("its sizes are different; all ranks must open their endpoints with the same options");
         }
-        self.are_fences_shared =
-            self.mapping.half(FENCES).load(Ordering::Acquire) != 0 && fences::are_shared();
+        self.are_fences_shared = self.leaves_fences() && fences::are_shared();
         Ok(())
     }
 
     /// Full fences for the owner and its peers, which is what the owner does.
     pub(crate) fn fence_all(&self) {
-        fences::seldom(self.are_fences_shared);
+        fences::seldom_anyhow(self.are_fences_shared);
     }
 
     /// Where the owner's copy of the nonce is in its own memory.
@@ -297,7 +296,7 @@ impl Head {
     }
 
     /// Whether the process of an endpoint that has a lane here runs.
-    fn is_there(&self, who: Identity) -> bool {
+    pub(crate) fn is_there(&self, who: Identity) -> bool {
         let claims = (0..self.lanes_used())
             .map(|lane| (lane, Claim::decode(self.claim(lane).load(Ordering::Acquire))));
         match claims.into_iter().find(|(_, claim)| claim.by == who && claim.state != ClaimState::Free) {
@@ -317,25 +316,19 @@ impl Head {
         BusyWord { word: self.lane_word(lane, BUSY), are_fences_shared: self.are_fences_shared }
     }
 
-    /// Takes the turn of changing elements at addresses that the processor has no atomics for, if nobody has it who
-    /// lives. To be given back in the same call.
-    pub(crate) fn take_turn(&self, own: Identity) -> bool {
-        let word = self.mapping.word(TURN);
-        let take = |from| word.compare_exchange(from, turn_of(own), Ordering::Acquire, Ordering::Relaxed);
-        match take(0) {
-            Ok(_) => true,
-            Err(holder) => {
-                let by = Identity { pid: (holder >> u32::BITS) as u32, serial: holder as u32 };
-                !self.is_there(by) && take(holder).is_ok()
-            }
-        }
+    /// Whether its owner has said that whoever fences seldom does so for it, too.
+    pub(crate) fn leaves_fences(&self) -> bool {
+        self.mapping.half(FENCES).load(Ordering::Acquire) != 0
     }
 
-    /// Gives it back.
-    pub(crate) fn give_turn(&self, own: Identity) {
-        let word = self.mapping.word(TURN);
-        // Another one has taken it only from who was dead.
-        let _ = word.compare_exchange(turn_of(own), 0, Ordering::Release, Ordering::Relaxed);
+    /// Fences for all that leave it to others. `false`: that could not be done.
+    pub(crate) fn fence_for_all(&self) -> bool {
+        (self.are_fences_shared || !self.leaves_fences()) && fences::seldom(self.are_fences_shared)
+    }
+
+    /// The owner's own word while it changes elements of its regions.
+    pub(crate) fn owner_busy(&self) -> BusyWord<'_> {
+        BusyWord { word: self.mapping.word(OWNER_BUSY), are_fences_shared: self.are_fences_shared }
     }
 
     /// The ring of a class. `body` is where the lane's rings are mapped, for as long as the head is.
@@ -488,16 +481,11 @@ impl Ring for LaneRing<'_> {
     }
 }
 
-/// Never 0: no process has that number.
-fn turn_of(by: Identity) -> u64 {
-    u64::from(by.pid) << u32::BITS | u64::from(by.serial)
-}
-
 pub(crate) fn page() -> usize {
     rustix::param::page_size()
 }
 
-const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm4");
+const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm5");
 const WORD: usize = 8;
 const LINE: usize = 64;
 const MARKS_PER_WORD: usize = 64;
@@ -505,11 +493,12 @@ const PROBE: usize = 6 * WORD;
 const BELL_FD: usize = 7 * WORD;
 const BELL_INODE: usize = 8 * WORD;
 const STATE: usize = 9 * WORD;
-const TURN: usize = 10 * WORD;
+pub(crate) const TURN: usize = 10 * WORD;
 const FENCES: usize = 11 * WORD;
 const SLEEPING: usize = 2 * LINE;
 const LANES_USED: usize = 3 * LINE;
 const REGIONS_USED: usize = LANES_USED + 4;
+const OWNER_BUSY: usize = LANES_USED + WORD;
 const MARKS: usize = 4 * LINE;
 // A lane: its claim and its sender's bell, its word during accesses, and of each ring the writer's line and
 // the reader's.
@@ -522,8 +511,9 @@ const RINGS: usize = 2 * LINE;
 const RING_WORDS: usize = 2 * LINE;
 const WANTS: usize = WORD;
 const LANE_BYTES: usize = RINGS + CLASSES * RING_WORDS;
-/// A region has a line.
-const REGION_BYTES: usize = LINE;
+/// A region has a line, and one for its turns.
+const REGION_BYTES: usize = 2 * LINE;
+pub(crate) const WHOSE_TURN: usize = LINE / WORD;
 // Of a claim: two bits of state, the serial number, then these.
 const PID_AT: u32 = 2 + crate::address::SERIAL_BITS;
 /// Linux numbers no more than 2^22 processes.

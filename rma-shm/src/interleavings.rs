@@ -3,6 +3,7 @@
 //! that of the provider; the words and bytes are the checker's, which reports bytes that are accessed from two sides at a time.
 
 mod locks;
+mod turns;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};

@@ -37,7 +37,7 @@ pub(crate) fn claim(head: &Head, me: Identity, bell: Pipe) -> Option<usize> {
     head.set_sender_bell(lane, bell);
     head.set_sender_number(lane, turn, own_number());
     // Whoever begins here does nothing yet: a turn of this name is that of a process that has died.
-    head.give_turn(me);
+    head.give_turns(me);
     Some(lane)
 }
 
@@ -61,7 +61,7 @@ fn take_over(head: &Head, lane: usize, me: Identity) -> Option<(usize, u16)> {
     });
     if let (Some(_), Some(last)) = (taken, last) {
         // Who it was can be told from a later process of that number by its lane alone.
-        head.give_turn(last);
+        head.give_turns(last);
     }
     taken
 }

@@ -49,6 +49,7 @@ mod post;
 mod process;
 mod ring;
 mod transfer;
+mod turns;
 
 pub use address::host_number;
 pub use endpoint::ShmEndpoint;

@@ -1,13 +1,13 @@
 //! The endpoint's own shared memory, and the table of its regions.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{fence, Ordering};
+use core::sync::atomic::{fence, AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rma_core::ids::RemoteKey;
-use rma_core::mem::WindowMemory;
+use rma_core::mem::{Changes, WindowMemory};
 use rma_core::provider::{MemoryRegion, ProviderError};
 use rustix::pipe::{pipe_with, PipeFlags};
 
@@ -16,9 +16,10 @@ use crate::assist::{Change, Element, Kind, Request, Slot, What, BYTES_MAX};
 use crate::attach::Direction;
 use crate::error::{call_failed, refused};
 use crate::guard;
-use crate::head::{Claim, ClaimState, Head, Pipe, Shape};
+use crate::head::{Claim, ClaimState, Head, Pipe, Shape, WHOSE_TURN};
 use crate::mapping::{inode, new_file, open_pipe, strike, Mapping};
 use crate::memory;
+use crate::turns::{self, OwnElements};
 
 /// What peers see of an endpoint. Regions keep it until they are gone.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Own {
     /// The bell's other end.
     pub(crate) listener: OwnedFd,
     table: Mutex<Table>,
+    /// Bytes of elements that this process itself has changed by atomics, in large changes, since turns began last.
+    pub(crate) by_atomics: AtomicU64,
     // Others open these by their numbers.
     pub(crate) file: OwnedFd,
     _bell: OwnedFd,
@@ -85,7 +88,18 @@ impl Own {
         };
         let free = (0..shape.regions as u32).rev().collect();
         let table = Mutex::new(Table { free, keys: BTreeSet::new(), next_key: OWN_KEYS, spans: Vec::new() });
-        Ok(Self { head, identity, location, bell, listener, table, file, _bell: bell_end, _probe: probe })
+        Ok(Self {
+            head,
+            identity,
+            location,
+            bell,
+            listener,
+            table,
+            by_atomics: AtomicU64::new(0),
+            file,
+            _bell: bell_end,
+            _probe: probe,
+        })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -131,11 +145,13 @@ impl Own {
         let memory = unsafe { WindowMemory::new(place, len) };
         let mut result = Element::default();
         let (operand, compare, into) = (&operand[..len], &compare[..len], &mut result[..len]);
+        let begun = self.begin_change(request.region, len);
         let done = match kind {
             Kind::Reduce => memory.accumulate(0, dtype, op, operand),
             Kind::Fetch => memory.get_accumulate(0, dtype, op, operand, into),
             Kind::Swap => memory.compare_and_swap(0, dtype, compare, operand, into),
         };
+        self.end_change(request.region, len, begun);
         slot.set_result(&result);
         done.is_ok()
     }
@@ -193,6 +209,8 @@ pub struct ShmRegion {
     key: u64,
     /// What peers call the first byte.
     first: u64,
+    /// Peers map it, and change its elements.
+    is_mapped: bool,
 }
 
 impl ShmRegion {
@@ -231,13 +249,14 @@ impl ShmRegion {
         for (index, word) in (1..).zip(words) {
             own.head.region_word(slot, index).store(word, Ordering::Relaxed);
         }
+        own.head.region_word(slot, WHOSE_TURN).store(turns::BY_ATOMICS, Ordering::Relaxed);
         let sequence = own.head.region_word(slot, SEQUENCE);
         let next = sequence.load(Ordering::Relaxed).wrapping_add(1);
         own.table().set(slot, Span { sequence: next, base, len });
         sequence.store(next, Ordering::Release);
         own.head.use_regions(slot + 1);
         let first = if by_address { base as u64 } else { 0 };
-        Ok(Self { own: Arc::clone(own), slot, key, first })
+        Ok(Self { own: Arc::clone(own), slot, key, first, is_mapped: place.is_some() })
     }
 }
 
@@ -283,6 +302,10 @@ impl MemoryRegion for ShmRegion {
 
     fn remote_base(&self) -> u64 {
         self.first
+    }
+
+    fn changes(&self) -> Option<Arc<dyn Changes>> {
+        self.is_mapped.then(|| OwnElements::of(&self.own, self.slot))
     }
 }
 

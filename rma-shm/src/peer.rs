@@ -15,7 +15,7 @@ use crate::bell::Bell;
 use crate::door::Doors;
 use crate::error::{call_failed, refused, CLOSED, NO_FILE, NO_REGION, OUT_OF_REGION};
 use crate::guard;
-use crate::head::{Head, LaneRing, Pipe, CLASSES};
+use crate::head::{Head, LaneRing, Pipe, Shape, CLASSES};
 use crate::lane;
 use crate::mapping::{open_file, open_pipe, strike, Mapping};
 use crate::memory::{self, InFile};
@@ -119,6 +119,10 @@ pub(crate) struct Peer {
     pub(crate) refused: [Option<usize>; CLASSES],
     /// See [`crate::guard::with`].
     pub(crate) accesses: u64,
+    /// What a region's word says when it is this endpoint's turn.
+    pub(crate) own_turn: u64,
+    /// Bytes of its elements that were changed by atomics in large changes, since turns began there last.
+    pub(crate) by_atomics: u64,
     /// Becomes readable when its process ends; none where that is this process.
     pub(crate) process: Option<OwnedFd>,
     bell: Option<OwnedFd>,
@@ -155,14 +159,7 @@ impl Peer {
             opened.as_fd()
         };
         let has = rustix::fs::fstat(file).map_err(|error| failed("fstat", error))?.st_size;
-        // A shorter file is another shape's, and even its sizes could not be read safely.
-        if u64::try_from(has).unwrap_or(0) < shape.total_bytes() as u64 {
-            return Err(refused(format!(
-                "connect to process {pid}: its shared memory has {has} bytes instead of {}; all ranks must open their \
-                 endpoints with the same options",
-                shape.total_bytes()
-            )));
-        }
+        check_length(has, &shape, pid)?;
         let mapped = Mapping::new(&file, 0, shape.head_bytes()).map_err(|error| failed("mmap", error))?;
         let mut head = Head::new(mapped, shape);
         head.check(nonce).map_err(|why| refused(format!("connect to process {pid}: {why}")))?;
@@ -195,6 +192,8 @@ impl Peer {
             asking,
             refused: [None; CLASSES],
             accesses,
+            own_turn: own.identity.turn(),
+            by_atomics: 0,
             process,
             bell: None,
             known: Vec::with_capacity(KNOWN_MAX),
@@ -411,6 +410,18 @@ fn decode(own: &Own, address: &AddressBytes) -> Result<Location, ProviderError> 
     Ok(location)
 }
 
+/// A shorter file is another shape's, and even its sizes could not be read safely.
+fn check_length(has: i64, shape: &Shape, pid: u32) -> Result<(), ProviderError> {
+    if u64::try_from(has).unwrap_or(0) >= shape.total_bytes() as u64 {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "connect to process {pid}: its shared memory has {has} bytes instead of {}; all ranks must open their endpoints with \
+         the same options",
+        shape.total_bytes()
+    )))
+}
+
 /// Reads a word of the peer's own memory, as puts and gets will.
 fn probe(head: &Head, location: &Location) -> Result<(), ProviderError> {
     let code = match attach::read_word(location.pid, head.probe()) {
@@ -429,7 +440,6 @@ fn probe(head: &Head, location: &Location) -> Result<(), ProviderError> {
 mod tests {
     use super::*;
     use crate::error::ENDED;
-    use crate::head::Shape;
 
     /// An endpoint, and itself as its peer.
     fn own_and_peer() -> (Arc<Own>, Peer) {

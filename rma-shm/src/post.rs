@@ -13,7 +13,7 @@ use rma_core::provider::{
 };
 
 use crate::assist::BYTES_MAX;
-use crate::atomics;
+use crate::atomics::{self, Change};
 use crate::attach::Direction;
 use crate::bell::{self, Bell};
 use crate::endpoint::ShmEndpoint;
@@ -218,8 +218,12 @@ impl ShmEndpoint {
         self.check_transfer(len)?;
         let has_turn = self.take_turn(to, at, dtype)?;
         // SAFETY: by the caller's promise.
-        let posted =
-            self.operate(to, tag, |peer| unsafe { atomics::execute(peer, atomic, len, at, dtype, op) });
+        let done = unsafe { atomics::execute(self.live(to)?, atomic, len, at, dtype, op) };
+        let posted = match done {
+            Ok(Change::Done) => Ok(Accepted::Complete),
+            Ok(Change::Not) => Err(PostError::Again),
+            Err(code) => self.failed(to, tag, code),
+        };
         if has_turn {
             let own = self.own.identity;
             self.peer(to)?.head.give_turn(own);

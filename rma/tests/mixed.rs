@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use common::*;
-use rma::{Error, Integer, Job, LockAllEpoch, LockType, Rank, ReduceOp, Window};
+use rma::{Element, Error, Integer, Job, LockAllEpoch, LockType, Rank, ReduceOp, Window};
 use watchdog::{at, Watchdog};
 
 const PROVIDERS_OF_BOTH: [&str; 2] = ["shm+net", "shm+tcp;ofi_rxm"];
@@ -276,4 +276,58 @@ fn assert_exact(round: u32, sum: u64, olds: &[u64]) {
     let by_swapping = steps(1, |old| old / SWAPPED);
     assert!(by_fetching.into_iter().eq(0..times), "round {round}, fetch_and_op: {olds:x?}");
     assert!(by_swapping.into_iter().eq(0..times), "round {round}, compare_and_swap: {olds:x?}");
+}
+
+/// Elements that are added to at once, and alone.
+const MANY: usize = 3000;
+
+/// Every rank adds to all elements of a target, to a part of them, and to single ones, by turns and at any time: neighbours by
+/// their own processors, others by messages that the target's executes, and the target itself.
+///
+/// Shows: MPI_Accumulate, MPI_Get_accumulate, MPI_Fetch_and_op.
+#[test]
+fn large_sums_of_neighbours_and_others_are_exact() {
+    on_two_hosts("large_sums_of_neighbours_and_others_are_exact", |job| {
+        for round in 0..4 {
+            add_many::<u64>(job, Rank(3 * round % RANKS), |number| number)?;
+            add_many::<f64>(job, Rank((3 * round + 5) % RANKS), |number| number as f64)?;
+        }
+        Ok(())
+    });
+}
+
+fn add_many<T: Element>(job: &Job, target: Rank, number_of: fn(u64) -> T) -> Result<(), Error> {
+    let window = job.allocate::<T>(MANY)?;
+    let (one, hundred) = (vec![number_of(1); MANY], vec![number_of(100); MANY / 3]);
+    let mut seen = vec![hundred.clone(); 40];
+    at("barrier in front of the operations");
+    job.barrier()?;
+    at("lock_all and operations");
+    window.lock_all(|epoch| {
+        for (step, seen) in (0..).zip(&mut seen) {
+            epoch.accumulate(target, 0, &one, ReduceOp::Sum)?;
+            epoch.get_accumulate(target, MANY as u64 / 3, &hundred, seen, ReduceOp::Sum)?;
+            // Long enough, now and then, for single elements to be changed by atomics again.
+            for index in 0..if step % 10 == 0 { 90 } else { 2 } {
+                epoch.fetch_and_op(target, index, number_of(10_000), ReduceOp::Sum)?;
+            }
+            epoch.flush(target)?;
+        }
+        Ok(())
+    })?;
+    at("barrier behind the operations");
+    job.barrier()?;
+    if job.rank() == target {
+        let expected = |index: usize| {
+            let parts = usize::from((MANY / 3..2 * (MANY / 3)).contains(&index));
+            let singles = if index < 2 { 40 } else { 4 * usize::from(index < 90) };
+            number_of(u64::from(RANKS) * (40 + 4000 * parts + 10_000 * singles) as u64)
+        };
+        let found = window.local().to_vec()?;
+        for (index, found) in found.into_iter().enumerate() {
+            assert!(found == expected(index), "element {index}: {found:?}");
+        }
+    }
+    at("free");
+    window.free().map(drop)
 }

@@ -9,7 +9,7 @@
 use core::ptr::NonNull;
 use core::task::Poll;
 
-use super::window::{check_span, Making};
+use super::window::{check_span, sharing, Making};
 use super::{Engine, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
 use crate::error::{Call, ErrorClass, RmaError, Rule};
@@ -73,8 +73,10 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         let is_wanted = dynamic.wants_registration(len);
         let region = if is_wanted { self.register_region(base, len) } else { None };
+        // The fabric executes no accumulates there.
+        let sharing = sharing(region.as_ref(), false);
         // SAFETY: the caller's promise.
-        let memory = unsafe { WindowMemory::new(base, len) };
+        let memory = unsafe { WindowMemory::new(base, len) }.shared(sharing);
         let dynamic = self.window(call, window)?.dynamic.as_mut().ok_or_else(|| not_dynamic(call))?;
         dynamic.attach(memory, region).map_err(|error| {
             let what = match error {

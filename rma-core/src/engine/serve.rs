@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 use core::task::Poll;
 
-use super::window::{Making, KEY_BASE};
+use super::window::{sharing, Making, KEY_BASE};
 use super::{next_number, Engine, SyncCall};
 use crate::bootstrap::{AddressBytes, Bootstrap};
 use crate::config::Config;
@@ -218,8 +218,9 @@ impl<E: Endpoint> Engine<E, Introduced> {
             region =
                 Some(registered.map_err(|refused| RmaError::Provider { call, message: refused.message })?);
         }
+        let sharing = sharing(region.as_ref(), region.is_some());
         // SAFETY: the caller's promise; the window keeps the mapping.
-        let memory = unsafe { WindowMemory::new(base, wanted.len) };
+        let memory = unsafe { WindowMemory::new(base, wanted.len) }.shared(sharing);
         let own = Metadata {
             size: wanted.len as u64,
             base: region.as_ref().map_or(0, MemoryRegion::remote_base),

@@ -13,7 +13,7 @@ use crate::error::{Call, ErrorClass, RmaError, Rule};
 use crate::ghost::Registered;
 use crate::ids::{Rank, RemoteKey, WindowId};
 use crate::info::{Flavor, WindowOptions};
-use crate::mem::WindowMemory;
+use crate::mem::{Sharing, WindowMemory};
 use crate::path::Paths;
 use crate::pool::NONE;
 use crate::progress::{Failure, Process, NO_WINDOW};
@@ -197,17 +197,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             error.get_or_insert_with(|| no_unit(call));
         }
         let mut region = None;
-        if let (true, None, Some(base)) =
-            (paths.any() && !memory.is_empty() && remote.is_none(), &error, NonNull::new(memory.base_ptr()))
-        {
-            let key = RemoteKey(KEY_BASE + u64::from(id.0));
-            // SAFETY: the memory is valid and shared until the window is dropped, and the region is
-            // dropped with it, before the memory.
-            match unsafe { process.endpoint.register(base, memory.len(), key) } {
-                Ok(registered) => region = Some(registered),
-                Err(refused) => error = Some(RmaError::Provider { call, message: refused.message }),
-            }
+        if paths.any() && remote.is_none() && error.is_none() {
+            (region, error) = register(&mut process.endpoint, (call, id), &memory);
         }
+        let memory = match remote {
+            None => memory.shared(sharing(region.as_ref(), offered.has_atomics())),
+            // The ghost executes what this rank asks of it, too.
+            Some(_) => memory,
+        };
         let served = remote.unwrap_or_default();
         let own = Metadata {
             size: if is_dynamic { Metadata::ANY_ADDRESS } else { memory.len() as u64 },
@@ -491,6 +488,34 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
 /// The state in which an epoch is open at this rank, if one is. A fence that a death keeps from its end lets
 /// nothing leave: what waits for it is given up.
+/// Registers a window's memory, if there is any.
+fn register<E: Endpoint>(
+    endpoint: &mut E,
+    (call, id): (Call, WindowId),
+    memory: &WindowMemory,
+) -> (Option<E::Region>, Option<RmaError>) {
+    let Some(base) = NonNull::new(memory.base_ptr()).filter(|_| !memory.is_empty()) else {
+        return (None, None);
+    };
+    let key = RemoteKey(KEY_BASE + u64::from(id.0));
+    // SAFETY: the memory is valid and shared until the window is dropped, and the region is dropped with it, before the
+    // memory.
+    match unsafe { endpoint.register(base, memory.len(), key) } {
+        Ok(region) => (Some(region), None),
+        Err(refused) => (None, Some(RmaError::Provider { call, message: refused.message })),
+    }
+}
+
+/// Who changes the elements of memory beside this rank's engine: peers, as its region says; else the fabric, if it may; else
+/// nobody.
+pub(super) fn sharing<R: MemoryRegion>(region: Option<&R>, may_fabric: bool) -> Sharing {
+    match region.and_then(MemoryRegion::changes) {
+        Some(changes) => Sharing::Peers(changes),
+        None if may_fabric => Sharing::Atomics,
+        None => Sharing::Alone,
+    }
+}
+
 fn open_state<R>(w: &Window<R>, is_broken: bool) -> Option<&'static str> {
     let state = w.state();
     let is_stuck = state == WindowState::FenceIssued && is_broken;

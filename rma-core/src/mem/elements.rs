@@ -1,5 +1,7 @@
 //! The loops over the elements of one accumulate-family operation, with and without result.
 
+use core::ptr;
+
 use super::kernel::Visit;
 use super::word::Word;
 
@@ -83,6 +85,50 @@ impl Elements {
         }
     }
 
+    /// Copies the operand's bytes over the elements, which nobody else changes.
+    #[inline]
+    pub(super) fn replace(self, operand: &[u8]) {
+        debug_assert_eq!(operand.len(), self.bytes);
+        // SAFETY: both have as many bytes, valid by the contract of `new`; `copy` allows overlap.
+        unsafe { ptr::copy(operand.as_ptr(), self.base, self.bytes.min(operand.len())) };
+    }
+
+    /// Copies the elements, which nobody else changes.
+    #[inline]
+    pub(super) fn read(self, result: &mut [u8]) {
+        debug_assert_eq!(result.len(), self.bytes);
+        // SAFETY: as in `replace`.
+        unsafe { ptr::copy(self.base, result.as_mut_ptr(), self.bytes.min(result.len())) };
+    }
+
+    /// Changes every element, which nobody else does: by a plain loop, of which the compiler makes one over vectors.
+    #[inline]
+    fn combine<W: Word>(self, operand: &[u8], combine: impl Fn(W, W) -> W) {
+        for (index, o) in operand.chunks_exact(W::BYTES).enumerate() {
+            let pointer = self.pointer::<W>(index * W::BYTES).cast::<W>();
+            // SAFETY: inside, as the operand is no longer; valid by the contract of `new`; words are plain bits.
+            let old = unsafe { pointer.read_unaligned() };
+            let new = combine(old, W::from_bytes(o));
+            // SAFETY: as above.
+            unsafe { pointer.write_unaligned(new) };
+        }
+    }
+
+    /// The same, and keeps what was there before.
+    #[inline]
+    fn fetch<W: Word>(self, operand: &[u8], result: &mut [u8], combine: impl Fn(W, W) -> W) {
+        let steps = operand.chunks_exact(W::BYTES).zip(result.chunks_exact_mut(W::BYTES));
+        for (index, (o, r)) in steps.enumerate() {
+            let pointer = self.pointer::<W>(index * W::BYTES).cast::<W>();
+            // SAFETY: as in `combine`.
+            let old = unsafe { pointer.read_unaligned() };
+            let new = combine(old, W::from_bytes(o));
+            // SAFETY: as above.
+            unsafe { pointer.write_unaligned(new) };
+            old.to_bytes(r);
+        }
+    }
+
     /// Compare-and-swap of the only element; `result` gets the value before.
     #[inline]
     pub(super) fn compare_and_swap<W: Word>(self, compare: &[u8], operand: &[u8], result: &mut [u8]) {
@@ -104,6 +150,8 @@ impl Elements {
 pub(super) struct Accumulate<'a> {
     pub(super) elements: Elements,
     pub(super) operand: &'a [u8],
+    /// Nobody else changes them.
+    pub(super) is_alone: bool,
 }
 
 impl Visit for Accumulate<'_> {
@@ -111,8 +159,11 @@ impl Visit for Accumulate<'_> {
 
     #[inline]
     fn visit<W: Word>(self, combine: impl Fn(W, W) -> W, atomic: impl Fn(&W::Atomic, W) -> W) {
-        let Self { elements, operand } = self;
+        let Self { elements, operand, is_alone } = self;
         debug_assert_eq!(operand.len(), elements.bytes);
+        if is_alone && elements.bytes > W::BYTES {
+            return elements.combine(operand, combine);
+        }
         let steps = (0..elements.bytes).step_by(W::BYTES).zip(operand.chunks_exact(W::BYTES));
         if elements.is_aligned::<W>() {
             for (at, o) in steps {
@@ -136,6 +187,8 @@ pub(super) struct GetAccumulate<'a> {
     /// Empty for `NoOp`, which has no operand: zeros are combined, and ignored.
     pub(super) operand: &'a [u8],
     pub(super) result: &'a mut [u8],
+    /// Nobody else changes the elements.
+    pub(super) is_alone: bool,
 }
 
 impl Visit for GetAccumulate<'_> {
@@ -143,9 +196,12 @@ impl Visit for GetAccumulate<'_> {
 
     #[inline]
     fn visit<W: Word>(self, combine: impl Fn(W, W) -> W, atomic: impl Fn(&W::Atomic, W) -> W) {
-        let Self { elements, operand, result } = self;
+        let Self { elements, operand, result, is_alone } = self;
         debug_assert_eq!(result.len(), elements.bytes);
         debug_assert!(operand.is_empty() || operand.len() == elements.bytes);
+        if is_alone && operand.len() > W::BYTES {
+            return elements.fetch(operand, result, combine);
+        }
         let operands = operand.chunks_exact(W::BYTES).map(W::from_bytes).chain(core::iter::repeat(W::ZERO));
         let offsets = (0..elements.bytes).step_by(W::BYTES);
         let steps = offsets.zip(operands).zip(result.chunks_exact_mut(W::BYTES));

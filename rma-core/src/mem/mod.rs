@@ -1,10 +1,14 @@
 //! A window's memory, as the engine touches it: at the target for packets, at the origin for
 //! operations on itself.
 //!
-//! **Atomicity.** Each element of an accumulate-family operation whose address is a multiple of its
+//! **Atomicity.** [`Sharing`] says who changes elements. Where others do, each element of an accumulate-family operation whose
+//! address is a multiple of its
 //! size is accessed by one CPU atomic (of 16 bytes: see `word::Wide`), so it is atomic against every thread and process of the node
 //! that uses CPU atomics of the same size on it. It is not atomic against a NIC: one window, one
-//! atomicity domain. An element at another address is read and written back plainly: operations
+//! atomicity domain. Where nobody else does, as all accumulates on the window are executed by one engine, or as the provider
+//! keeps peers out meanwhile, several elements are changed by a plain loop, which is ten times as fast. What reads an element
+//! by other means at that time (the owner's program, which MPI allows to poll) sees it whole on every processor that we know,
+//! as no instruction that stores several aligned elements tears one. An element at another address is read and written back plainly: operations
 //! executed by one engine stay atomic among each other, as the engine executes them one after the
 //! other, but another thread or process may see half of it or lose an update. MPI-4.1 section 13.7.1
 //! wants element-wise atomicity for accumulates of the same predefined type without saying at which
@@ -30,6 +34,7 @@ mod elements;
 mod error;
 mod kernel;
 mod regions;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod word;
@@ -45,6 +50,10 @@ use crate::op::ReduceOp;
 
 pub use error::{AccumulateError, OutOfWindow};
 pub use regions::{AttachError, Regions};
+pub use sharing::{Begun, Changes, Sharing};
+
+/// Bytes of the longest elements.
+const ELEMENT_BYTES_MAX: usize = size_of::<u128>();
 
 /// The memory of one window in this process; knows nothing of who owns it.
 ///
@@ -53,6 +62,7 @@ pub use regions::{AttachError, Regions};
 pub struct WindowMemory {
     base: NonNull<u8>,
     len: usize,
+    sharing: Sharing,
 }
 
 // SAFETY: the value is an address and a length; `new` obliges its caller for the lifetime of the
@@ -60,7 +70,8 @@ pub struct WindowMemory {
 unsafe impl Send for WindowMemory {}
 
 impl WindowMemory {
-    /// A window over `len` bytes at `base`. With `len` 0, or a null `base`, it is empty.
+    /// A window over `len` bytes at `base`, of elements that others change by atomics, too. With `len` 0, or a null `base`, it
+    /// is empty.
     ///
     /// Several may exist over the same bytes, for instance one per thread or process.
     ///
@@ -74,10 +85,17 @@ impl WindowMemory {
     ///   [`Self::write`] copies them. The epochs of MPI forbid it; a program that does it anyway reads
     ///   torn values.
     pub unsafe fn new(base: *mut u8, len: usize) -> Self {
+        let sharing = Sharing::Atomics;
         match NonNull::new(base) {
-            Some(base) => Self { base, len },
-            None => Self { base: NonNull::dangling(), len: 0 },
+            Some(base) => Self { base, len, sharing },
+            None => Self { base: NonNull::dangling(), len: 0, sharing },
         }
+    }
+
+    /// The same memory, of elements that others change as said.
+    #[must_use]
+    pub fn shared(self, sharing: Sharing) -> Self {
+        Self { sharing, ..self }
     }
 
     /// Length in bytes.
@@ -183,17 +201,22 @@ impl WindowMemory {
         check_reduction(dtype, op)?;
         check_whole(dtype, "operand", operand.len())?;
         let elements = self.elements(offset, operand.len())?;
-        match (op, dtype.size()) {
-            (ReduceOp::NoOp, _) => {}
-            (ReduceOp::Replace, 1) => elements.store::<u8>(operand),
-            (ReduceOp::Replace, 2) => elements.store::<u16>(operand),
-            (ReduceOp::Replace, 4) => elements.store::<u32>(operand),
-            (ReduceOp::Replace, 8) => elements.store::<u64>(operand),
-            (ReduceOp::Replace, _) => elements.store::<u128>(operand),
-            _ => kernel::with_reduction(dtype, op, Accumulate { elements, operand })
-                .ok_or(AccumulateError::UndefinedReduction { op, dtype })?,
-        }
-        Ok(())
+        self.sharing.change(operand.len(), |is_alone| {
+            match (op, dtype.size()) {
+                (ReduceOp::NoOp, _) => {}
+                (ReduceOp::Replace, _) if is_alone && operand.len() > ELEMENT_BYTES_MAX => {
+                    elements.replace(operand)
+                }
+                (ReduceOp::Replace, 1) => elements.store::<u8>(operand),
+                (ReduceOp::Replace, 2) => elements.store::<u16>(operand),
+                (ReduceOp::Replace, 4) => elements.store::<u32>(operand),
+                (ReduceOp::Replace, 8) => elements.store::<u64>(operand),
+                (ReduceOp::Replace, _) => elements.store::<u128>(operand),
+                _ => kernel::with_reduction(dtype, op, Accumulate { elements, operand, is_alone })
+                    .ok_or(AccumulateError::UndefinedReduction { op, dtype })?,
+            }
+            Ok(())
+        })
     }
 
     /// Get-accumulate: as [`Self::accumulate`], and `result` gets the elements as they were before,
@@ -219,8 +242,14 @@ impl WindowMemory {
             return Err(buffer_length("operand", operand.len(), result.len()));
         }
         let elements = self.elements(offset, result.len())?;
-        kernel::with_reduction(dtype, op, GetAccumulate { elements, operand, result })
-            .ok_or(AccumulateError::UndefinedReduction { op, dtype })
+        self.sharing.change(result.len(), |is_alone| {
+            if op == ReduceOp::NoOp && is_alone && result.len() > ELEMENT_BYTES_MAX {
+                elements.read(result);
+                return Ok(());
+            }
+            kernel::with_reduction(dtype, op, GetAccumulate { elements, operand, result, is_alone })
+                .ok_or(AccumulateError::UndefinedReduction { op, dtype })
+        })
     }
 
     /// The address of the first byte modulo 8; 0 when there is none.
@@ -274,13 +303,13 @@ impl WindowMemory {
         check_one("operand", operand.len(), size)?;
         check_one("result", result.len(), size)?;
         let elements = self.elements(offset, size)?;
-        match size {
+        self.sharing.change(size, |_| match size {
             1 => elements.compare_and_swap::<u8>(compare, operand, result),
             2 => elements.compare_and_swap::<u16>(compare, operand, result),
             4 => elements.compare_and_swap::<u32>(compare, operand, result),
             8 => elements.compare_and_swap::<u64>(compare, operand, result),
             _ => elements.compare_and_swap::<u128>(compare, operand, result),
-        }
+        });
         Ok(())
     }
 

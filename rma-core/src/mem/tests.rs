@@ -4,6 +4,7 @@
 extern crate std;
 
 use std::string::ToString;
+use std::sync::Arc;
 use std::thread;
 use std::vec::Vec;
 
@@ -53,21 +54,21 @@ impl Drop for Storage {
 }
 
 /// Runs every (type, operation) pair at aligned and unaligned places against the model, with
-/// `get_accumulate` when `fetch`, else with `accumulate`.
-fn against_model(fetch: bool, seed: u64) {
-    const LEN: usize = 80;
+/// `get_accumulate` when `fetch`, else with `accumulate`, on up to so many elements of memory that is shared like this.
+fn against_model(fetch: bool, seed: u64, (elements, sharing): (usize, &Sharing)) {
+    let len = 16 * (elements + 1);
     let mut random = Random(seed);
     for dtype in Dtype::ALL {
         for op in ReduceOp::ALL {
             for round in 0..200 {
                 let size = dtype.size();
-                let count = random.below(5);
-                let mut offset = random.below(LEN - count * size + 1);
+                let count = random.below(elements + 1);
+                let mut offset = random.below(len - count * size + 1);
                 if round % 2 == 0 {
                     offset -= offset % size;
                 }
-                let storage = Storage::new(LEN, &mut random);
-                let window = storage.window(LEN);
+                let storage = Storage::new(len, &mut random);
+                let window = storage.window(len).shared(sharing.clone());
                 window.write(offset as u64, &random.elements(dtype, count)).unwrap();
                 let operand = random.elements(dtype, count);
                 let before = storage.bytes();
@@ -98,12 +99,68 @@ fn against_model(fetch: bool, seed: u64) {
 
 #[test]
 fn accumulate_equals_the_model() {
-    against_model(false, 1);
+    against_model(false, 1, (4, &Sharing::Atomics));
 }
 
 #[test]
 fn get_accumulate_equals_the_model() {
-    against_model(true, 2);
+    against_model(true, 2, (4, &Sharing::Atomics));
+}
+
+#[test]
+fn whoever_is_alone_computes_the_same() {
+    // Loops over vectors, and what is left of them.
+    for elements in [4, 40] {
+        against_model(false, 4, (elements, &Sharing::Alone));
+        against_model(true, 5, (elements, &Sharing::Alone));
+    }
+}
+
+/// Peers that say by turns how elements may be changed, and count.
+#[derive(Default, Debug)]
+struct Peers {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Changes for Peers {
+    fn begin(&self, bytes: usize) -> Begun {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        match self.begun.fetch_add(1, Ordering::Relaxed) {
+            number if number % 2 == 0 => Begun::ByAtomics,
+            number => Begun::Alone(number),
+        }
+    }
+
+    fn end(&self, bytes: usize, begun: Begun) {
+        let number = self.ended.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(begun, if number % 2 == 0 { Begun::ByAtomics } else { Begun::Alone(number) });
+        self.bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Each change of elements is announced to peers, and its end is, too; what is refused, copied or empty need not be.
+#[test]
+fn peers_hear_of_every_change_and_its_end() {
+    let peers = Arc::new(Peers::default());
+    let counted = |change: &dyn Fn()| {
+        let before = peers.begun.load(Ordering::Relaxed);
+        change();
+        assert_eq!(peers.bytes.load(Ordering::Relaxed), 0, "what was begun has not ended");
+        peers.begun.load(Ordering::Relaxed) - before
+    };
+    let shared = Sharing::Peers(peers.clone());
+    against_model(false, 6, (20, &shared));
+    against_model(true, 7, (20, &shared));
+    let storage = Storage::new(64, &mut Random(8));
+    let window = storage.window(64).shared(shared);
+    let (dtype, sum) = (Dtype::U64, ReduceOp::Sum);
+    assert_eq!(counted(&|| window.accumulate(0, dtype, sum, &[1; 32]).unwrap()), 1);
+    assert_eq!(counted(&|| window.get_accumulate(0, dtype, sum, &[1; 32], &mut [0; 32]).unwrap()), 1);
+    assert_eq!(counted(&|| window.compare_and_swap(0, dtype, &[1; 8], &[2; 8], &mut [0; 8]).unwrap()), 1);
+    assert_eq!(counted(&|| window.write(0, &[7; 64]).unwrap()), 0);
+    assert_eq!(counted(&|| assert!(window.accumulate(40, dtype, sum, &[1; 32]).is_err())), 0);
 }
 
 #[test]

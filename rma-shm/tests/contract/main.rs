@@ -17,6 +17,7 @@ mod lanes;
 #[path = "../../../rma-ofi/tests/contract/one_process.rs"]
 mod one_process;
 mod regions;
+mod turns;
 #[path = "../../../rma-ofi/tests/contract/two_processes.rs"]
 mod two_processes;
 #[path = "../../../rma-ofi/tests/contract/vectors.rs"]
@@ -135,6 +136,18 @@ fn line_16_what_is_done_now_is_done_and_else_nothing() {
 #[test]
 fn line_16_copies_of_a_programs_memory_are_done_now() {
     allocated::line_16_copies_of_a_programs_memory_are_done_now();
+}
+
+#[test]
+fn line_18_owner_and_peers_change_elements_together() {
+    for reach in [Reach::Mapped, Reach::Attached, Reach::Allocated] {
+        turns::line_18_owner_and_peers_change_elements_together(reach);
+    }
+}
+
+#[test]
+fn line_18_what_is_not_mapped_is_its_owners() {
+    turns::line_18_what_is_not_mapped_is_its_owners();
 }
 
 #[test]

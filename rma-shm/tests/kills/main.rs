@@ -4,6 +4,7 @@
 
 mod atomics;
 mod child;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};

@@ -11,11 +11,13 @@ mod description;
 mod options;
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use rma_composite::{CompositeEndpoint, CompositeRegion};
 use rma_core::bootstrap::AddressBytes;
 use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
+use rma_core::mem::Changes;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Allocation, Atomic, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion, NativeOps,
@@ -116,6 +118,10 @@ impl MemoryRegion for FabricRegion {
 
     fn remote_base(&self) -> u64 {
         each!(Region, &self.0, region => region.remote_base())
+    }
+
+    fn changes(&self) -> Option<Arc<dyn Changes>> {
+        each!(Region, &self.0, region => region.changes())
     }
 }
 

@@ -1,0 +1,55 @@
+//! A peer's part: what it changes in memory of the owner's that it has mapped.
+
+use super::head::pause;
+use super::{Party, TurnWord};
+use crate::guard::Busy;
+use crate::head::Head;
+use crate::peer::Known;
+
+/// The elements of a region that was looked up.
+#[derive(Debug)]
+pub(crate) struct PeerElements<'a> {
+    pub(crate) head: &'a Head,
+    pub(crate) lane: usize,
+    /// See [`crate::guard::with`].
+    pub(crate) accesses: &'a mut u64,
+    pub(crate) known: &'a Known,
+    pub(crate) waited: u32,
+}
+
+impl Party for PeerElements<'_> {
+    #[inline]
+    fn begin(&mut self) {
+        let busy = self.head.busy(self.lane);
+        busy.set(self.accesses.wrapping_add(1));
+        busy.fence();
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        *self.accesses = self.accesses.wrapping_add(2);
+        self.head.busy(self.lane).set(*self.accesses);
+    }
+
+    #[inline]
+    fn is_there(&self) -> bool {
+        self.known.is_there(self.head)
+    }
+
+    #[inline]
+    fn word(&self) -> impl TurnWord {
+        self.head.turn_word(self.known.slot)
+    }
+
+    fn settle(&self) -> bool {
+        self.head.settle(Some(self.lane))
+    }
+
+    fn wait(&mut self, seen: u64) -> bool {
+        let goes_on = pause(&mut self.waited);
+        if !goes_on {
+            self.head.take_turn_from_dead(self.known.slot, seen);
+        }
+        goes_on
+    }
+}
