@@ -156,7 +156,10 @@ fn the_list_of_settings_shows_what_may_be_said_and_what_holds_otherwise() {
         ("RMA_TIMEOUT", "(default: no limit); a number of seconds above 0"),
         ("RMA_BOOTSTRAP_TIMEOUT", "; a number of seconds above 0 [60]"),
         ("RMA_SLOTS", "; a whole number from 1 to 1048576 [64]"),
-        ("RMA_EAGER_BYTES", "in bytes; a whole number from 512 to 65536 [8192]"),
+        (
+            "RMA_EAGER_BYTES",
+            "in bytes (8192 in shared memory alone); a whole number from 512 to 65536 [16368]",
+        ),
         ("RMA_SIGNAL", "; a whole number from 34 to 64"),
     ] {
         let line = outcome.stdout.lines().find(|line| line.starts_with(&format!("  {name} ")));

@@ -127,7 +127,7 @@ fn the_description_says_what_was_opened() {
     let endpoint = OfiEndpoint::open(&Ofi::discover(&options).unwrap(), &options).unwrap();
     let text = endpoint.description().to_string();
     for part in
-        ["tcp;ofi_rxm", "libfabric", "no RDMA device", "FI_ORDER_SAS", "127.0.0.1", "packets", "8192 B"]
+        ["tcp;ofi_rxm", "libfabric", "no RDMA device", "FI_ORDER_SAS", "127.0.0.1", "packets", "16368 B"]
     {
         assert!(text.contains(part), "{part} missing in:\n{text}");
     }

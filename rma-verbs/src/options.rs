@@ -59,7 +59,7 @@ impl Default for Options {
             service_level: 0,
             traffic_class: 0,
             partition_index: 0,
-            packet_bytes: 8192,
+            packet_bytes: 16_368,
             receive_buffers: 128,
             send_buffers: 64,
             outstanding: 1024,

@@ -162,7 +162,9 @@ fn fabric_of(settings: &Settings) -> FabricOptions {
         host_address: text("RMA_HOST_ADDRESS"),
         ..FabricOptions::default()
     };
-    count(settings, "RMA_EAGER_BYTES", &mut fabric.packet_bytes);
+    if settings.source("RMA_EAGER_BYTES") != &Source::Default {
+        fabric.packet_bytes = settings.count("RMA_EAGER_BYTES").and_then(|bytes| usize::try_from(bytes).ok());
+    }
     if settings.source("RMA_NATIVE_ATOMICS") != &Source::Default {
         fabric.native_atomics = settings.switch("RMA_NATIVE_ATOMICS") == Some(true);
     }
@@ -299,7 +301,7 @@ mod tests {
             domain: Some("lo".into()),
             nic: Some("mlx5_0,mlx5_1".into()),
             interface: Some("eth0".into()),
-            packet_bytes: 4096,
+            packet_bytes: Some(4096),
             native_atomics: true,
             ..FabricOptions::default()
         };

@@ -201,7 +201,7 @@ pub const SETTINGS: &[Setting] = &[
         "no",
         "huge pages for windows in shared memory: as the kernel has some, or of its pool",
     ),
-    user("RMA_EAGER_BYTES", Kind::Count { least: 512, most: 65_536 }, "8192", "longest packet that carries its operations' data, in bytes"),
+    user("RMA_EAGER_BYTES", Kind::Count { least: 512, most: 65_536 }, "16368", "longest packet that carries its operations' data, in bytes (8192 in shared memory alone)"),
     user(
         "RMA_NATIVE_BLOCK_BYTES",
         BYTES,

@@ -31,7 +31,7 @@ pub(super) fn open_beside(
 ) -> Result<Opened, ProviderError> {
     let shm = match place.local_size {
         1 => Err(refused("no other rank is on this host".to_owned())),
-        ranks => ShmEndpoint::open(&options.shm(ranks)),
+        ranks => ShmEndpoint::open(&options.shm_beside_network(ranks)),
     };
     let host = network_namespace();
     let room = if place.has_ghost { ROOM_BESIDE_GHOST } else { ADDRESS_BYTES_MAX };

@@ -27,8 +27,8 @@ pub struct FabricOptions {
     /// An address of this host by which the launcher's own connections have come through: providers in software
     /// that use IP addresses bind to it, unless `interface` or libfabric's own variables say something else.
     pub host_address: Option<String>,
-    /// Largest packet, header and payload together, bytes; at least 512.
-    pub packet_bytes: usize,
+    /// Largest packet, header and payload together, bytes; at least 512. `None`: what serves the provider best.
+    pub packet_bytes: Option<usize>,
     /// Packets of a class (requests, replies) that may arrive before the engine gives their buffers back.
     pub receive_buffers: usize,
     /// Puts, gets and atomics that may be outstanding; fewer where the provider's queue is shorter.
@@ -89,7 +89,7 @@ impl Default for VerbsOptions {
 
 impl Default for FabricOptions {
     fn default() -> Self {
-        let rma_ofi::Options { packet_bytes, receive_buffers, outstanding, native_atomics, .. } =
+        let rma_ofi::Options { receive_buffers, outstanding, native_atomics, .. } =
             rma_ofi::Options::default();
         Self {
             provider: None,
@@ -98,7 +98,7 @@ impl Default for FabricOptions {
             nic: None,
             interface: None,
             host_address: None,
-            packet_bytes,
+            packet_bytes: None,
             receive_buffers,
             outstanding,
             native_atomics,
@@ -121,7 +121,7 @@ impl FabricOptions {
             nic: self.nic.clone(),
             interface: self.interface.clone(),
             host_address: self.host_address.clone(),
-            packet_bytes: self.packet_bytes,
+            packet_bytes: self.packet_bytes.unwrap_or_else(|| rma_ofi::Options::default().packet_bytes),
             receive_buffers: self.receive_buffers,
             outstanding: self.outstanding,
             native_atomics: self.native_atomics,
@@ -153,7 +153,7 @@ impl FabricOptions {
             } else {
                 rma_verbs::RemoteCompletion::Acknowledged
             },
-            packet_bytes: self.packet_bytes,
+            packet_bytes: self.packet_bytes.unwrap_or_else(|| rma_verbs::Options::default().packet_bytes),
             receive_buffers: self.receive_buffers,
             outstanding: self.outstanding,
             native_atomics: self.native_atomics,
@@ -163,14 +163,24 @@ impl FabricOptions {
 
     /// What the shared-memory provider is asked with in a job of so many ranks.
     pub(crate) fn shm(&self, ranks: u32) -> rma_shm::Options {
+        self.shm_with(ranks, rma_shm::Options::default().packet_bytes)
+    }
+
+    /// The same, beside a network, whose packets are not to be shorter because of it.
+    pub(crate) fn shm_beside_network(&self, ranks: u32) -> rma_shm::Options {
+        self.shm_with(ranks, rma_ofi::Options::default().packet_bytes)
+    }
+
+    fn shm_with(&self, ranks: u32, packet_bytes: usize) -> rma_shm::Options {
         let defaults = rma_shm::Options::default();
+        let packet_bytes = self.packet_bytes.unwrap_or(packet_bytes);
         // Two packets and what each takes beside its bytes; a size out of range is the provider's to refuse.
-        let least = self.packet_bytes.saturating_add(PACKET_HEADROOM).saturating_mul(2);
+        let least = packet_bytes.saturating_add(PACKET_HEADROOM).saturating_mul(2);
         let ring_bytes = least.checked_next_power_of_two().unwrap_or(usize::MAX);
         // Each rank and its ghost; by words of marks, which every poll looks through.
         let senders = (2 * ranks as usize).next_multiple_of(u64::BITS as usize);
         rma_shm::Options {
-            packet_bytes: self.packet_bytes,
+            packet_bytes,
             ring_bytes: ring_bytes.max(defaults.ring_bytes),
             senders_max: senders.min(SENDERS_MAX),
             regions_max: REGIONS_MAX,
@@ -198,7 +208,8 @@ mod tests {
     fn sizes_of_any_packet_and_job_fit_the_shared_memory() {
         for (packet_bytes, ranks) in [(512, 1), (8192, 2), (65_536, 100), (16_368, 32_768), (16_369, 65_536)]
         {
-            let shm = FabricOptions { packet_bytes, ..FabricOptions::default() }.shm(ranks);
+            let options = FabricOptions { packet_bytes: Some(packet_bytes), ..FabricOptions::default() };
+            let shm = options.shm(ranks);
             assert!(
                 shm.ring_bytes.is_power_of_two() && shm.ring_bytes >= 2 * (packet_bytes + PACKET_HEADROOM)
             );
@@ -206,14 +217,25 @@ mod tests {
         }
     }
 
+    /// Packets to other hosts are no shorter where hosts share memory, and the rings hold two of them.
+    #[test]
+    fn packets_are_as_long_as_serves_the_provider() {
+        let unset = FabricOptions::default();
+        let shm = unset.shm_beside_network(2);
+        assert_eq!(unset.libfabric().packet_bytes, shm.packet_bytes);
+        assert_eq!(unset.shm(2), FabricOptions { packet_bytes: Some(8192), ..unset.clone() }.shm(2));
+        assert_eq!(unset.shm(2).ring_bytes, shm.ring_bytes);
+        let set = FabricOptions { packet_bytes: Some(4096), ..unset };
+        assert_eq!([set.shm(2), set.shm_beside_network(2)].map(|shm| shm.packet_bytes), [4096; 2]);
+        assert_eq!(set.libfabric().packet_bytes, 4096);
+    }
+
     #[cfg(feature = "verbs")]
     #[test]
     fn unset_options_of_verbs_are_those_of_the_provider() {
         let unset = rma_verbs::Options::default();
-        let FabricOptions { packet_bytes, receive_buffers, outstanding, native_atomics, .. } =
-            FabricOptions::default();
-        let expected =
-            rma_verbs::Options { packet_bytes, receive_buffers, outstanding, native_atomics, ..unset };
+        let FabricOptions { receive_buffers, outstanding, native_atomics, .. } = FabricOptions::default();
+        let expected = rma_verbs::Options { receive_buffers, outstanding, native_atomics, ..unset };
         assert_eq!(FabricOptions::default().verbs(0), expected);
     }
 
