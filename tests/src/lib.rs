@@ -75,6 +75,7 @@ macro_rules! suite {
             $crate::suite!(@tests
                 counts: single_operation_lock, coalesced_lock, puts_and_get_in_one_packet, large_puts, large_puts_carry_unlock,
                     a_large_put_carries_complete,
+                    the_rest_of_a_large_accumulate_carries_done,
                     no_check_needs_no_lock, lock_all_touches_only_its_targets, flush_of_nothing_is_free,
                     fence_no_precede_returns_at_once, closing_fence, fence_follows_its_puts,
                     puts_ride_where_packets_cost_as_much, every_switch_has_a_price;

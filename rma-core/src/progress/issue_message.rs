@@ -143,6 +143,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             self.targets[t].needs_done |= packed.writes;
             self.after_flags(w, t, flags);
             issued += packed.count;
+            // What is left of a large operation leaves with the call that asks for it, and with DONE, as a small one does. One with a
+            // result has that as its acknowledgement.
+            let is_rest = packed.piece.is_some() && !packed.ends_with_result;
+            if is_rest && self.may_keep_back(w, t) {
+                return Ok(issued);
+            }
         }
     }
 
@@ -155,7 +161,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             // The sooner the target knows, the more it finds.
             && w.checker.is_none()
             && te.pending.count < self.config.piggyback_threshold
-            && self.fits_packet(te.pending_bytes)
+            && (self.fits_packet(te.pending_bytes) || self.is_rest_short(t))
+    }
+
+    /// Whether so much of the first operation that is pending was posted that a packet has room for the rest of them.
+    #[inline(never)]
+    fn is_rest_short(&self, t: u32) -> bool {
+        let te = &self.targets[t];
+        let posted = self.operations.get(te.pending.head).map_or(0, |element| element.posted);
+        posted > 0 && self.fits_packet(te.pending_bytes.saturating_sub(posted))
     }
 
     /// DONE, UNLOCK or COMPLETE for the last packet of operations.

@@ -7,6 +7,7 @@ use rma_core::dtype::Dtype;
 use rma_core::engine::FenceAssert;
 use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType::{Exclusive, Shared};
+use rma_core::op::ReduceOp;
 use rma_core::path::Path;
 use rma_core::provider::Endpoint;
 use rma_core::wire::PacketKind;
@@ -217,6 +218,33 @@ fn large_puts_as_packets<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, win
     });
     assert_eq!((epoch.back, epoch.round_trips), (2, 2), "grant; the last packet carries UNLOCK");
     assert_eq!(world.memory(1, window), data);
+    world.check_idle();
+}
+
+/// What is left of a large accumulate when as much has left as fills packets carries DONE, as a small one does.
+///
+/// Shows: seed: piggyback RMA_DONE, MPI_Win_flush.
+pub fn the_rest_of_a_large_accumulate_carries_done<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(2));
+    let packet_bytes = world.engines[0].endpoint().limits().send_bytes_max;
+    // Two packets and a half, of elements that no fabric has atomics for, nor a neighbour's processor.
+    let data = vec![1; (5 * packet_bytes / 2) & !15];
+    let window = warm(&mut world, data.len());
+    let (dtype, op) = (Dtype::U128, ReduceOp::Sum);
+    world.lock(0, window, 1, Exclusive).unwrap();
+    world.accumulate(0, window, 1, 0, &data[..16], dtype, op).unwrap();
+    world.flush(0, window, 1).unwrap();
+    for _ in 0..2 {
+        let epoch = cost(&mut world, |world| {
+            world.accumulate(0, window, 1, 0, &data, dtype, op).unwrap();
+            world.flush(0, window, 1).unwrap();
+        });
+        let packets = epoch.counters.packets_sent[PacketKind::Batch as usize];
+        assert_eq!((packets, epoch.out, epoch.back), (3, 3, 1), "{:?}", epoch.counters);
+    }
+    world.unlock(0, window, 1).unwrap();
+    let twice = |from: usize| world.memory(1, window)[from..].iter().all(|&byte| byte == 2);
+    assert!(twice(16) && world.memory(1, window)[..16] == [3; 16]);
     world.check_idle();
 }
 
