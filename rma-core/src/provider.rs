@@ -26,7 +26,7 @@
 //!     on return.
 //! 11. Memory of [`Endpoint::allocate`] is all zeros, belongs to whoever asked for it, and outlives the
 //!     endpoint. On regions of it [`Endpoint::native_allocated`] works, which never has less than
-//!     [`Endpoint::native`]. Atomics that only it has are atomic towards the processor's.
+//!     [`Endpoint::native`]. Atomics that only it has are atomic towards what the owner does as line 18 says.
 //! 12. What is accepted as [`Accepted::Complete`] is complete as line 6 says of completed puts, whatever
 //!     [`Limits::put_completes`] is, and its memory is free. It may have been done by loads and stores of the
 //!     calling thread: who must not read, from here on, what is older than its effect passes a full fence
@@ -57,8 +57,8 @@
 //!     operations of such peers reach it.
 //! 18. Where atomics of peers ([`Endpoint::atomic`] and its like, [`Endpoint::atomic_now`], [`Endpoint::assist`]) change elements of a region
 //!     by their own processors, [`MemoryRegion::changes`] lets the owner take part: what it changes between its two calls, by an
-//!     atomic for each element or in whatever way as it is told, is atomic towards each of theirs. Neither of its calls waits for
-//!     more than the changes that are under way.
+//!     atomic for each element or in whatever way as it is told, is atomic towards each of theirs. [`Changes::begin`] may wait for
+//!     changes of peers, and not for the dead.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod atomic;

@@ -15,7 +15,7 @@ use crate::guard;
 use crate::pair;
 use crate::peer::{Known, Peer, Place};
 use crate::transfer;
-use crate::turns::{self, Part, PeerElements, Size};
+use crate::turns::{self, Part, Patience, PeerElements, Size};
 
 /// Whether the processor has atomics for elements there; also where nothing is, which is found out later.
 #[inline]
@@ -355,9 +355,10 @@ fn take_part(
     len: usize,
     change: impl FnOnce(Sharing) -> Result<(), FabricCode>,
 ) -> Result<Change, FabricCode> {
-    let Peer { head, lane, accesses, own_turn, by_atomics, .. } = peer;
-    let size = Size::of(len, by_atomics);
-    let mut elements = PeerElements { head, lane: *lane, accesses, known, waited: 0 };
+    let Peer { head, lane, accesses, own_turn, known: all, .. } = peer;
+    let size = known.appetite.size_of(len);
+    let patience = Patience::for_turn();
+    let mut elements = PeerElements { head, lane: *lane, accesses, known, patience };
     let begun = match turns::take_part(&mut elements, *own_turn, size) {
         Part::Begun(begun) => begun,
         Part::Gone => return Err(NO_REGION),
@@ -367,6 +368,12 @@ fn take_part(
     turns::leave(&mut elements, size, begun);
     if begun != Begun::ByAtomics {
         fence_behind_exchange();
+    }
+    if size != Size::Small {
+        // Of those that are known this is one, by another copy.
+        if let Some(known) = all.iter_mut().find(|other| other.slot == known.slot) {
+            known.appetite.note(len, size, begun);
+        }
     }
     done.map(|()| Change::Done)
 }

@@ -59,6 +59,8 @@ pub struct ShmEndpoint {
     pub(crate) inbox: Inbox,
     /// Sends were refused since the last sleep.
     pub(crate) is_refused: bool,
+    /// An atomic was refused since the last attempt to sleep, as it was another's turn: nobody says when that is over.
+    pub(crate) waits_for_turn: bool,
     pub(crate) polls: u32,
     pub(crate) sleeps: u32,
     /// The bell and the watched processes.
@@ -141,6 +143,7 @@ impl ShmEndpoint {
                 served: 0,
             },
             is_refused: false,
+            waits_for_turn: false,
             polls: 0,
             sleeps: 0,
             events,

@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | 0 | sizes, where the bell is, and whether it fences for its peers | owner, before anybody knows it |
 //! | `STATE`, `SLEEPING` | whether it is closed, whether it sleeps | owner; who wakes it |
+//! | `OWNER_BUSY` | its word while it changes elements of its regions itself | owner |
 //! | `TURN` | who changes elements that no atomic covers | whoever does |
 //! | `MARKS` | a bit for each lane with news | senders set, owner takes |
 //! | lanes | a lane's sender, its word during accesses, positions in its rings | sender; `consumed` by the owner |

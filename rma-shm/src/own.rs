@@ -1,7 +1,7 @@
 //! The endpoint's own shared memory, and the table of its regions.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{fence, AtomicU64, Ordering};
+use core::sync::atomic::{fence, Ordering};
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::guard;
 use crate::head::{Claim, ClaimState, Head, Pipe, Shape, WHOSE_TURN};
 use crate::mapping::{inode, new_file, open_pipe, strike, Mapping};
 use crate::memory;
-use crate::turns::{self, OwnElements};
+use crate::turns::{self, OwnElements, Size};
 
 /// What peers see of an endpoint. Regions keep it until they are gone.
 #[derive(Debug)]
@@ -31,8 +31,6 @@ pub(crate) struct Own {
     /// The bell's other end.
     pub(crate) listener: OwnedFd,
     table: Mutex<Table>,
-    /// Bytes of elements that this process itself has changed by atomics, in large changes, since turns began last.
-    pub(crate) by_atomics: AtomicU64,
     // Others open these by their numbers.
     pub(crate) file: OwnedFd,
     _bell: OwnedFd,
@@ -88,18 +86,7 @@ impl Own {
         };
         let free = (0..shape.regions as u32).rev().collect();
         let table = Mutex::new(Table { free, keys: BTreeSet::new(), next_key: OWN_KEYS, spans: Vec::new() });
-        Ok(Self {
-            head,
-            identity,
-            location,
-            bell,
-            listener,
-            table,
-            by_atomics: AtomicU64::new(0),
-            file,
-            _bell: bell_end,
-            _probe: probe,
-        })
+        Ok(Self { head, identity, location, bell, listener, table, file, _bell: bell_end, _probe: probe })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -145,13 +132,13 @@ impl Own {
         let memory = unsafe { WindowMemory::new(place, len) };
         let mut result = Element::default();
         let (operand, compare, into) = (&operand[..len], &compare[..len], &mut result[..len]);
-        let begun = self.begin_change(request.region, len);
+        let begun = self.begin_change(request.region, Size::Small);
         let done = match kind {
             Kind::Reduce => memory.accumulate(0, dtype, op, operand),
             Kind::Fetch => memory.get_accumulate(0, dtype, op, operand, into),
             Kind::Swap => memory.compare_and_swap(0, dtype, compare, operand, into),
         };
-        self.end_change(request.region, len, begun);
+        self.end_change(request.region, Size::Small, begun);
         slot.set_result(&result);
         done.is_ok()
     }

@@ -24,6 +24,7 @@ use crate::own::{self, Entry, Own};
 use crate::pages::advise_huge;
 use crate::process::watch;
 use crate::ring::Writer;
+use crate::turns::Appetite;
 
 /// Regions of one peer that are remembered; of more, those that were found first are looked up again.
 const KNOWN_MAX: usize = 64;
@@ -49,6 +50,7 @@ pub(crate) struct Known {
     pub(crate) place: Place,
     /// The device and the number of the file that it is mapped from.
     file: Option<(u32, u64)>,
+    pub(crate) appetite: Appetite,
 }
 
 impl Known {
@@ -121,8 +123,6 @@ pub(crate) struct Peer {
     pub(crate) accesses: u64,
     /// What a region's word says when it is this endpoint's turn.
     pub(crate) own_turn: u64,
-    /// Bytes of its elements that were changed by atomics in large changes, since turns began there last.
-    pub(crate) by_atomics: u64,
     /// Becomes readable when its process ends; none where that is this process.
     pub(crate) process: Option<OwnedFd>,
     bell: Option<OwnedFd>,
@@ -193,7 +193,6 @@ impl Peer {
             refused: [None; CLASSES],
             accesses,
             own_turn: own.identity.turn(),
-            by_atomics: 0,
             process,
             bell: None,
             known: Vec::with_capacity(KNOWN_MAX),
@@ -320,7 +319,7 @@ impl Peer {
             }
         };
         let Entry { slot, sequence, len, first, .. } = entry;
-        let known = Known { key, slot, sequence, len, first, place, file };
+        let known = Known { key, slot, sequence, len, first, place, file, appetite: Appetite::FIRST };
         if self.known.len() == KNOWN_MAX {
             self.known.remove(0);
         }

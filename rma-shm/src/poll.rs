@@ -232,7 +232,8 @@ impl ShmEndpoint {
         let has_work = !self.failures.is_empty()
             || !self.downs.is_empty()
             || self.inbox.todo.iter().any(|&word| word != 0);
-        if has_work || self.has_room_again() {
+        let waits_for_turn = core::mem::take(&mut self.waits_for_turn);
+        if has_work || waits_for_turn || self.has_room_again() {
             return false;
         }
         bell::may_sleep(&self.own.head, &mut self.sleeps)

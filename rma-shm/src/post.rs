@@ -221,7 +221,10 @@ impl ShmEndpoint {
         let done = unsafe { atomics::execute(self.live(to)?, atomic, len, at, dtype, op) };
         let posted = match done {
             Ok(Change::Done) => Ok(Accepted::Complete),
-            Ok(Change::Not) => Err(PostError::Again),
+            Ok(Change::Not) => {
+                self.waits_for_turn = true;
+                Err(PostError::Again)
+            }
             Err(code) => self.failed(to, tag, code),
         };
         if has_turn {
@@ -246,6 +249,7 @@ impl ShmEndpoint {
         if peer.head.take_turn(own) {
             Ok(true)
         } else {
+            self.waits_for_turn = true;
             Err(PostError::Again)
         }
     }

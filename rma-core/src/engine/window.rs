@@ -486,8 +486,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 }
 
-/// The state in which an epoch is open at this rank, if one is. A fence that a death keeps from its end lets
-/// nothing leave: what waits for it is given up.
 /// Registers a window's memory, if there is any.
 fn register<E: Endpoint>(
     endpoint: &mut E,
@@ -516,6 +514,8 @@ pub(super) fn sharing<R: MemoryRegion>(region: Option<&R>, may_fabric: bool) -> 
     }
 }
 
+/// The state in which an epoch is open at this rank, if one is. A fence that a death keeps from its end lets
+/// nothing leave: what waits for it is given up.
 fn open_state<R>(w: &Window<R>, is_broken: bool) -> Option<&'static str> {
     let state = w.state();
     let is_stuck = state == WindowState::FenceIssued && is_broken;

@@ -201,6 +201,12 @@ impl WindowMemory {
         check_reduction(dtype, op)?;
         check_whole(dtype, "operand", operand.len())?;
         let elements = self.elements(offset, operand.len())?;
+        if operand.len() > self.sharing.bytes_max() {
+            let pieces = operand.chunks(self.sharing.bytes_max());
+            return positions(offset)
+                .zip(pieces)
+                .try_for_each(|(at, piece)| self.accumulate(at, dtype, op, piece));
+        }
         self.sharing.change(operand.len(), |is_alone| {
             match (op, dtype.size()) {
                 (ReduceOp::NoOp, _) => {}
@@ -242,6 +248,14 @@ impl WindowMemory {
             return Err(buffer_length("operand", operand.len(), result.len()));
         }
         let elements = self.elements(offset, result.len())?;
+        let most = self.sharing.bytes_max();
+        if result.len() > most {
+            // Without an operand there are none for any piece.
+            let operands = operand.chunks(most).chain(core::iter::repeat(&[][..]));
+            let mut pieces = positions(offset).zip(operands).zip(result.chunks_mut(most));
+            return pieces
+                .try_for_each(|((at, operand), result)| self.get_accumulate(at, dtype, op, operand, result));
+        }
         self.sharing.change(result.len(), |is_alone| {
             if op == ReduceOp::NoOp && is_alone && result.len() > ELEMENT_BYTES_MAX {
                 elements.read(result);
@@ -341,6 +355,11 @@ impl fmt::Debug for WindowMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WindowMemory({:p}, {} bytes)", self.base, self.len)
     }
+}
+
+/// Where pieces of [`sharing::PIECE_BYTES`] begin.
+fn positions(first: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |piece: u64| first + piece * sharing::PIECE_BYTES as u64)
 }
 
 #[inline]

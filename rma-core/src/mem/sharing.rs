@@ -24,6 +24,9 @@ pub enum Begun {
     Alone(u64),
 }
 
+/// The longest change that peers hear of: who makes a longer one lets them at the elements between its pieces.
+pub(super) const PIECE_BYTES: usize = 1 << 20;
+
 /// Who changes the elements of a [`WindowMemory`](super::WindowMemory) while it does.
 #[derive(Clone, Debug)]
 pub enum Sharing {
@@ -36,6 +39,16 @@ pub enum Sharing {
 }
 
 impl Sharing {
+    /// Bytes of the longest change.
+    #[inline]
+    pub(super) fn bytes_max(&self) -> usize {
+        if matches!(self, Self::Peers(_)) {
+            PIECE_BYTES
+        } else {
+            usize::MAX
+        }
+    }
+
     /// Makes a change of `bytes` bytes of elements, which is told whether it is alone.
     #[inline]
     pub(super) fn change<T>(&self, bytes: usize, change: impl FnOnce(bool) -> T) -> T {

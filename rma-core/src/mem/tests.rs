@@ -140,6 +140,28 @@ impl Changes for Peers {
     }
 }
 
+/// The elements of a change that would take long are peers' between its pieces.
+#[test]
+fn a_long_change_is_several_to_peers() {
+    const LEN: usize = 5 << 19;
+    let peers = Arc::new(Peers::default());
+    let storage = Storage::new(LEN, &mut Random(9));
+    let window = storage.window(LEN).shared(Sharing::Peers(peers.clone()));
+    let before = storage.bytes();
+    let (operand, mut result) = (std::vec![1; LEN], std::vec![0; LEN]);
+    window.accumulate(0, Dtype::U8, ReduceOp::Sum, &operand).unwrap();
+    assert_eq!(peers.begun.load(Ordering::Relaxed), 3);
+    window.get_accumulate(0, Dtype::U8, ReduceOp::NoOp, &[], &mut result).unwrap();
+    assert_eq!(result, storage.bytes());
+    window.get_accumulate(0, Dtype::U8, ReduceOp::Sum, &operand, &mut result).unwrap();
+    assert_eq!((peers.begun.load(Ordering::Relaxed), peers.ended.load(Ordering::Relaxed)), (9, 9));
+    let plus = |number: u8| before.iter().map(move |byte| byte.wrapping_add(number));
+    assert!(result.into_iter().eq(plus(1)) && storage.bytes().into_iter().eq(plus(2)));
+    // All of it is checked before.
+    assert!(window.accumulate(8, Dtype::U8, ReduceOp::Sum, &operand).is_err());
+    assert!(storage.bytes().into_iter().eq(plus(2)));
+}
+
 /// Each change of elements is announced to peers, and its end is, too; what is refused, copied or empty need not be.
 #[test]
 fn peers_hear_of_every_change_and_its_end() {

@@ -107,7 +107,7 @@ impl Party for One {
             })
         })
     }
-    fn wait(&mut self, seen: u64) -> bool {
+    fn wait(&mut self, seen: u64, _size: Size) -> bool {
         // The number of whom has died; nobody's is 0, and then nothing is taken.
         let dead = self.region.dead.load(Ordering::Acquire);
         if dead == seen & 0b11 {

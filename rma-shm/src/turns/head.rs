@@ -1,8 +1,9 @@
 //! Turns in the shared memory of an endpoint: the words, and how long others are waited for.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use super::TurnWord;
+use super::{Size, TurnWord};
 use crate::address::Identity;
 use crate::guard;
 use crate::head::{BusyWord, Claim, ClaimState, Head, TURN, WHOSE_TURN};
@@ -22,10 +23,9 @@ impl Head {
         if !self.fence_for_all() {
             return false;
         }
-        let is_over = |busy: BusyWord<'_>| {
-            let mut turns = 0;
-            guard::wait(&busy, || pause(&mut turns))
-        };
+        // One time for all.
+        let mut patience = Patience::of(SETTLE_MAX);
+        let mut is_over = |busy: BusyWord<'_>| guard::wait(&busy, || patience.pause());
         let owner = lane.is_none() || is_over(self.owner_busy());
         owner
             && (0..self.lanes_used()).filter(|&other| Some(other) != lane).all(|other| {
@@ -97,17 +97,45 @@ impl TurnWord for RegionTurn<'_> {
     }
 }
 
-/// Waits a little for another process: spins, and then lets others run. Whether to go on.
-pub(super) fn pause(turns: &mut u32) -> bool {
-    *turns += 1;
-    if *turns <= SPINS_MAX {
-        core::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
-    }
-    *turns < SPINS_MAX + YIELDS_MAX
+/// Waits for other processes, each time a little: spins, and then lets others run.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    spins: u32,
+    since: Option<Instant>,
+    limit: Duration,
 }
 
-/// How long others are waited for that change elements: some microseconds, and then until they have had a processor.
+impl Patience {
+    pub(super) fn of(limit: Duration) -> Self {
+        Self { spins: 0, since: None, limit }
+    }
+
+    /// That for a turn.
+    pub(crate) fn for_turn() -> Self {
+        Self::of(TURN_MAX)
+    }
+
+    /// Whether to go on. For a small change a hundredth of the time must do.
+    pub(super) fn pause_for(&mut self, size: Size) -> bool {
+        self.limit = if size == Size::Small { TURN_MAX / 100 } else { TURN_MAX };
+        self.pause()
+    }
+
+    pub(super) fn pause(&mut self) -> bool {
+        if self.spins < SPINS_MAX {
+            self.spins += 1;
+            core::hint::spin_loop();
+            return true;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        std::thread::yield_now();
+        since.elapsed() < self.limit
+    }
+}
+
+/// Some microseconds.
 const SPINS_MAX: u32 = 200;
-const YIELDS_MAX: u32 = 64;
+/// How long accesses are waited for that are under way when turns begin. Nobody changes elements meanwhile.
+const SETTLE_MAX: Duration = Duration::from_micros(100);
+/// How long a turn is waited for: some of the longest of others, who go one after the other.
+const TURN_MAX: Duration = Duration::from_millis(5);

@@ -16,6 +16,7 @@ mod peer;
 
 use rma_core::mem::Begun;
 
+pub(crate) use head::Patience;
 pub(crate) use owner::OwnElements;
 pub(crate) use peer::PeerElements;
 
@@ -41,8 +42,8 @@ pub(crate) trait Party {
     fn word(&self) -> impl TurnWord;
     /// Fences for all, and waits for the accesses of others that are under way. `false`: they were not over in time.
     fn settle(&self) -> bool;
-    /// Waits a little, as it is another's turn by this word. Whether to go on.
-    fn wait(&mut self, seen: u64) -> bool;
+    /// Waits a little, as it is another's turn by this word, for a change of such a size. Whether to go on.
+    fn wait(&mut self, seen: u64, size: Size) -> bool;
 }
 
 /// How many elements are to be changed.
@@ -56,20 +57,39 @@ pub(crate) enum Size {
     Enough,
 }
 
-impl Size {
-    /// That of so many bytes. `by_atomics` counts those of large changes, which are taken to be made by atomics until turns are to
-    /// begin.
+/// What tells when turns are to begin, of one process and region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Appetite {
+    /// Bytes that were changed by atomics in large changes, since turns were asked for last.
+    by_atomics: u64,
+    /// So many are enough.
+    enough: u64,
+}
+
+impl Appetite {
+    pub(crate) const FIRST: Self = Self { by_atomics: 0, enough: ENOUGH_BYTES };
+
+    /// How large a change of so many bytes is.
     #[inline]
-    pub(crate) fn of(bytes: usize, by_atomics: &mut u64) -> Self {
-        if bytes < LARGE_BYTES {
-            return Self::Small;
+    pub(crate) fn size_of(&self, bytes: usize) -> Size {
+        match bytes {
+            0..LARGE_BYTES => Size::Small,
+            _ if self.by_atomics.saturating_add(bytes as u64) < self.enough => Size::Large,
+            _ => Size::Enough,
         }
-        *by_atomics += bytes as u64;
-        if *by_atomics < ENOUGH_BYTES {
-            return Self::Large;
+    }
+
+    /// Such a large change was made like this.
+    pub(crate) fn note(&mut self, bytes: usize, size: Size, begun: Begun) {
+        match (size, begun) {
+            (Size::Small, _) | (Size::Large, Begun::Alone(_)) => {}
+            (Size::Large, Begun::ByAtomics) => self.by_atomics += bytes as u64,
+            (Size::Enough, Begun::Alone(_)) => *self = Self::FIRST,
+            // Others were not over in time. As they may be next time, that comes later.
+            (Size::Enough, Begun::ByAtomics) => {
+                *self = Self { by_atomics: 0, enough: (2 * self.enough).min(ENOUGH_BYTES_MAX) };
+            }
         }
-        *by_atomics = 0;
-        Self::Enough
     }
 }
 
@@ -124,7 +144,7 @@ pub(crate) fn take_part(party: &mut impl Party, me: u64, mut size: Size) -> Part
                 give_up(&party.word(), turn);
                 size = Size::Large;
             }
-            Way::Wait(seen) if !party.wait(seen) => return Part::NotNow,
+            Way::Wait(seen) if !party.wait(seen, size) => return Part::NotNow,
             _ => {}
         }
     }
@@ -184,6 +204,8 @@ fn holder(word: u64) -> Option<u64> {
 const LARGE_BYTES: usize = 512;
 /// Bytes that were changed by atomics, in large changes, when turns begin: that has taken twice the time of a fence for all others.
 const ENOUGH_BYTES: u64 = 64 << 10;
+/// Where others were never over in time.
+const ENOUGH_BYTES_MAX: u64 = 1 << 30;
 
 /// A region's word at first.
 pub(crate) const BY_ATOMICS: u64 = 0;
@@ -207,7 +229,9 @@ mod tests {
         word: Cell<u64>,
         is_within: bool,
         cannot_settle: bool,
-        is_gone: bool,
+        is_gone: Cell<bool>,
+        /// It is gone when the others' accesses are over.
+        goes_meanwhile: bool,
         settled: Cell<u32>,
     }
 
@@ -236,7 +260,7 @@ mod tests {
         }
         fn is_there(&self) -> bool {
             assert!(self.is_within);
-            !self.is_gone
+            !self.is_gone.get()
         }
         fn word(&self) -> impl TurnWord {
             &self.word
@@ -244,9 +268,10 @@ mod tests {
         fn settle(&self) -> bool {
             assert!(!self.is_within && holder(self.word.get()) == Some(ME));
             self.settled.set(self.settled.get() + 1);
+            self.is_gone.set(self.goes_meanwhile);
             !self.cannot_settle
         }
-        fn wait(&mut self, _seen: u64) -> bool {
+        fn wait(&mut self, _seen: u64, _size: Size) -> bool {
             assert!(!self.is_within);
             false
         }
@@ -306,20 +331,54 @@ mod tests {
         assert_eq!(one.word.get(), theirs, "it is another's meanwhile");
         take_from_dead(&&one.word, theirs);
         assert_eq!(one.change(Size::Small), Some(false));
-        one.is_gone = true;
+        one.is_gone.set(true);
         assert_eq!(one.change(Size::Enough), None);
         assert_eq!(one.word.get(), BY_ATOMICS);
     }
 
     #[test]
+    fn who_finds_the_region_gone_leaves_its_word_alone() {
+        let mut one = One { goes_meanwhile: true, ..One::default() };
+        assert_eq!(one.change(Size::Enough), None);
+        assert_eq!(holder(one.word.get()), Some(ME), "whoever registers the next one begins anew");
+        let mut one = One { cannot_settle: true, ..one };
+        // Meanwhile another one has begun there.
+        let theirs = BY_TURNS | 5;
+        one.word.set(theirs);
+        assert_eq!(one.change(Size::Enough), None);
+        assert_eq!(one.word.get(), theirs);
+    }
+
+    #[test]
     fn enough_is_what_atomics_took_long_for() {
-        let (mut bytes, mut sizes) = (0, Vec::new());
-        for _ in 0..2 * ENOUGH_BYTES / 4096 {
-            assert_eq!(Size::of(LARGE_BYTES - 1, &mut bytes), Size::Small);
-            sizes.push(Size::of(4096, &mut bytes));
-        }
-        let expected: Vec<_> =
-            (1..=32).map(|n| if n % 16 == 0 { Size::Enough } else { Size::Large }).collect();
-        assert_eq!(sizes, expected);
+        let change = |appetite: &mut Appetite, begun| {
+            let size = appetite.size_of(4096);
+            appetite.note(4096, size, begun);
+            size
+        };
+        // How many it takes until it is enough.
+        let until_enough = |appetite: &mut Appetite, then| {
+            let large = (0..1000).take_while(|_| {
+                appetite.size_of(4096) == Size::Large && {
+                    assert_eq!(appetite.size_of(LARGE_BYTES - 1), Size::Small);
+                    appetite.note(8, Size::Small, Begun::ByAtomics);
+                    change(appetite, Begun::ByAtomics) == Size::Large
+                }
+            });
+            let large = large.count();
+            assert_eq!(change(appetite, then), Size::Enough);
+            large
+        };
+        let mut appetite = Appetite::FIRST;
+        assert_eq!(until_enough(&mut appetite, Begun::Alone(1)), 15);
+        assert_eq!(change(&mut appetite, Begun::Alone(1)), Size::Large);
+        assert_eq!(
+            until_enough(&mut appetite, Begun::ByAtomics),
+            15,
+            "what was changed alone does not count"
+        );
+        assert_eq!(until_enough(&mut appetite, Begun::ByAtomics), 31, "in vain");
+        assert_eq!(until_enough(&mut appetite, Begun::Alone(1)), 63);
+        assert_eq!(until_enough(&mut appetite, Begun::Alone(1)), 15);
     }
 }

@@ -1,12 +1,11 @@
 //! The owner's part: what it changes itself, for its program or for those who sent packets.
 
-use core::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rma_core::mem::{Begun, Changes};
 
-use super::head::pause;
-use super::{leave, take_part, Part, Party, Size, TurnWord};
+use super::head::Patience;
+use super::{leave, take_part, Appetite, Part, Party, Size, TurnWord};
 use crate::guard;
 use crate::head::Head;
 use crate::own::Own;
@@ -16,33 +15,44 @@ use crate::own::Own;
 pub(crate) struct OwnElements {
     own: Arc<Own>,
     slot: usize,
+    appetite: Mutex<Appetite>,
 }
 
 impl OwnElements {
     pub(crate) fn of(own: &Arc<Own>, slot: usize) -> Arc<dyn Changes> {
-        Arc::new(Self { own: Arc::clone(own), slot })
+        Arc::new(Self { own: Arc::clone(own), slot, appetite: Mutex::new(Appetite::FIRST) })
+    }
+
+    /// Does something with the appetite of a large change.
+    #[cold]
+    fn of_large<T>(&self, what: impl FnOnce(&mut Appetite) -> T) -> T {
+        what(&mut self.appetite.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Changes for OwnElements {
     fn begin(&self, bytes: usize) -> Begun {
-        self.own.begin_change(self.slot, bytes)
+        let size = match Appetite::FIRST.size_of(bytes) {
+            Size::Small => Size::Small,
+            _ => self.of_large(|appetite| appetite.size_of(bytes)),
+        };
+        let begun = self.own.begin_change(self.slot, size);
+        if size != Size::Small {
+            self.of_large(|appetite| appetite.note(bytes, size, begun));
+        }
+        begun
     }
 
     fn end(&self, bytes: usize, begun: Begun) {
-        self.own.end_change(self.slot, bytes, begun);
+        self.own.end_change(self.slot, Appetite::FIRST.size_of(bytes), begun);
     }
 }
 
 impl Own {
     /// Begins a change of elements of an own region, as they are changed now. It waits for the turn of a peer: who is stopped
     /// (SIGSTOP) during one is waited for, as in [`Own::remove`].
-    pub(crate) fn begin_change(&self, slot: usize, bytes: usize) -> Begun {
-        // One thread at a time.
-        let mut by_atomics = self.by_atomics.load(Ordering::Relaxed);
-        let size = Size::of(bytes, &mut by_atomics);
-        self.by_atomics.store(by_atomics, Ordering::Relaxed);
-        let mut owner = Owner { head: &self.head, slot, waited: 0 };
+    pub(crate) fn begin_change(&self, slot: usize, size: Size) -> Begun {
+        let mut owner = Owner { head: &self.head, slot, patience: Patience::for_turn() };
         loop {
             match take_part(&mut owner, self.identity.turn(), size) {
                 Part::Begun(begun) => return begun,
@@ -53,15 +63,15 @@ impl Own {
     }
 
     /// It is done.
-    pub(crate) fn end_change(&self, slot: usize, bytes: usize, begun: Begun) {
-        leave(&mut Owner { head: &self.head, slot, waited: 0 }, Size::of(bytes, &mut 0), begun);
+    pub(crate) fn end_change(&self, slot: usize, size: Size, begun: Begun) {
+        leave(&mut Owner { head: &self.head, slot, patience: Patience::for_turn() }, size, begun);
     }
 }
 
 struct Owner<'a> {
     head: &'a Head,
     slot: usize,
-    waited: u32,
+    patience: Patience,
 }
 
 impl Party for Owner<'_> {
@@ -85,9 +95,9 @@ impl Party for Owner<'_> {
         self.head.settle(None)
     }
 
-    fn wait(&mut self, seen: u64) -> bool {
-        if !pause(&mut self.waited) {
-            self.waited = 0;
+    fn wait(&mut self, seen: u64, size: Size) -> bool {
+        if !self.patience.pause_for(size) {
+            self.patience = Patience::for_turn();
             self.head.take_turn_from_dead(self.slot, seen);
         }
         true

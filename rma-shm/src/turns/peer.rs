@@ -1,7 +1,7 @@
 //! A peer's part: what it changes in memory of the owner's that it has mapped.
 
-use super::head::pause;
-use super::{Party, TurnWord};
+use super::head::Patience;
+use super::{Party, Size, TurnWord};
 use crate::guard::Busy;
 use crate::head::Head;
 use crate::peer::Known;
@@ -14,7 +14,7 @@ pub(crate) struct PeerElements<'a> {
     /// See [`crate::guard::with`].
     pub(crate) accesses: &'a mut u64,
     pub(crate) known: &'a Known,
-    pub(crate) waited: u32,
+    pub(crate) patience: Patience,
 }
 
 impl Party for PeerElements<'_> {
@@ -45,8 +45,8 @@ impl Party for PeerElements<'_> {
         self.head.settle(Some(self.lane))
     }
 
-    fn wait(&mut self, seen: u64) -> bool {
-        let goes_on = pause(&mut self.waited);
+    fn wait(&mut self, seen: u64, size: Size) -> bool {
+        let goes_on = self.patience.pause_for(size);
         if !goes_on {
             self.head.take_turn_from_dead(self.known.slot, seen);
         }
