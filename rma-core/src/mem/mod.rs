@@ -1,20 +1,19 @@
 //! A window's memory, as the engine touches it: at the target for packets, at the origin for
 //! operations on itself.
 //!
-//! **Atomicity.** [`Sharing`] says who changes elements. Where others do, each element of an accumulate-family operation whose
-//! address is a multiple of its
-//! size is accessed by one CPU atomic (of 16 bytes: see `word::Wide`), so it is atomic against every thread and process of the node
-//! that uses CPU atomics of the same size on it. It is not atomic against a NIC: one window, one
-//! atomicity domain. Where nobody else does, as all accumulates on the window are executed by one engine, or as the provider
-//! keeps peers out meanwhile, several elements are changed by a plain loop, which is ten times as fast. What reads an element
-//! by other means at that time (the owner's program, which MPI allows to poll) sees it whole on every processor that we know,
-//! as no instruction that stores several aligned elements tears one. An element at another address is read and written back plainly: operations
-//! executed by one engine stay atomic among each other, as the engine executes them one after the
-//! other, but another thread or process may see half of it or lose an update. MPI-4.1 section 13.7.1
-//! wants element-wise atomicity for accumulates of the same predefined type without saying at which
-//! addresses; C and Fortran make no misaligned variables, so that only byte-addressed layouts get
-//! there. Copies ([`WindowMemory::read`], [`WindowMemory::write`]) are never atomic: MPI leaves the
-//! outcome of conflicting puts and gets undefined.
+//! **Atomicity.** [`Sharing`] says who changes elements. Where others do, each element of an accumulate-family
+//! operation whose address is a multiple of its size is accessed by one CPU atomic (of 16 bytes: see `word::Wide`), so
+//! it is atomic against every thread and process of the node that uses CPU atomics of the same size on it. It is not
+//! atomic against a NIC: one window, one atomicity domain. Where nobody else does, as all accumulates on the window are
+//! executed by one engine, or as the provider keeps peers out meanwhile, several elements are changed by a plain loop,
+//! or a copy, which is ten times as fast. What reads an element by other means at that time (the owner's program, which
+//! MPI allows to poll) finds it whole, if it has up to 8 bytes, on every processor that we know: their vector stores
+//! and copies tear none that is aligned, though no manual promises it of all. An element at another address is read and
+//! written back plainly: operations executed by one engine stay atomic among each other, as the engine executes them
+//! one after the other, but another thread or process may see half of it or lose an update. MPI-4.1 section 13.7.1
+//! wants element-wise atomicity for accumulates of the same predefined type without saying at which addresses; C and
+//! Fortran make no misaligned variables, so that only byte-addressed layouts get there. Copies ([`WindowMemory::read`],
+//! [`WindowMemory::write`]) are never atomic: MPI leaves the outcome of conflicting puts and gets undefined.
 //!
 //! **Ordering.** The atomics are `Relaxed`. Nothing is published through an element: a program may
 //! conclude anything about *other* memory only after a synchronization (the completion of a flush or
