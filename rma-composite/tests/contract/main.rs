@@ -96,7 +96,14 @@ impl Setup {
     }
 
     fn endpoint_on(&self, host: u64) -> CompositeEndpoint<OfiEndpoint> {
-        let options = Options { provider: Some("net".to_owned()), single_host: true, ..Options::default() };
+        // Both take packets as long as each other's, as the runtime has them.
+        let packet_bytes = rma_shm::Options::default().packet_bytes;
+        let options = Options {
+            provider: Some("net".to_owned()),
+            single_host: true,
+            packet_bytes,
+            ..Options::default()
+        };
         let network = OfiEndpoint::open(&Ofi::discover(&options).unwrap(), &options).unwrap();
         let reach = matches!(self.hosts, Hosts::Unshared).then_some(rma_shm::Reach::Allocated);
         let shm = ShmEndpoint::open(&rma_shm::Options { reach, ..rma_shm::Options::default() });
