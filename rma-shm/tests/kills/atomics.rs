@@ -1,6 +1,5 @@
 //! Several processes that change the same words of a process which does nothing, and some that have it change words.
 
-use std::os::unix::process::ExitStatusExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::PoisonError;
@@ -14,6 +13,7 @@ use rma_core::provider::{Accepted, Atomic, CompletionBatch, Endpoint, PostError,
 use rma_shm::{Memory, Options, Reach, ShmEndpoint};
 
 use crate::child::{address_of_parent, CHILD};
+use crate::victims::Victims;
 use crate::{start_process, ALONE, LIMIT_S};
 
 /// Processes at a time.
@@ -137,31 +137,16 @@ fn what_the_killed_have_asked_for_is_done_once_at_most() {
     let base = NonNull::from(&words[0]).cast();
     // SAFETY: the words live longer than the region, which is dropped before them.
     let region = unsafe { ep.register(base, words.len() * 8, KEY) }.unwrap();
-    let start = |ep: &ShmEndpoint, number: u64| (start_process("asking_process", ep, number as u32), 0);
-    let mut children: Vec<_> = (0..PROCESSES).map(|number| start(&ep, number)).collect();
-    let (begun, mut batch, mut kills) = (Instant::now(), CompletionBatch::new(), 0);
-    while kills < KILLS {
-        assert!(begun.elapsed().as_secs() < LIMIT_S, "{kills} were killed");
-        ep.poll(&mut batch);
-        assert!(batch.is_empty());
-        for ((number, word), (child, first)) in (0..).zip(&words).zip(&mut children) {
-            let count = word.load(Ordering::Relaxed);
-            if count - *first < LEAST {
-                continue;
-            }
-            child.kill().unwrap();
-            let status = child.wait().unwrap();
-            assert_eq!(status.signal(), Some(9), "{status}");
-            (*child, *first) = start(&ep, number);
-            *first = word.load(Ordering::Relaxed);
-            kills += 1;
-        }
-    }
-    for (child, _) in &mut children {
-        child.kill().unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(status.signal(), Some(9), "{status}");
-    }
+    let victims = Victims { name: "asking_process", at_one_time: PROCESSES, kills: KILLS, least: LEAST };
+    let mut batch = CompletionBatch::new();
+    victims.kill(
+        &mut ep,
+        |number| words[number as usize].load(Ordering::Relaxed),
+        |ep| {
+            ep.poll(&mut batch);
+            assert!(batch.is_empty());
+        },
+    );
     drop(region);
 }
 

@@ -5,6 +5,7 @@
 mod atomics;
 mod child;
 mod turns;
+mod victims;
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};

@@ -1,6 +1,5 @@
 //! Processes that are killed while it is their turn to change elements, or while they begin with turns: the others go on.
 
-use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -14,7 +13,8 @@ use rma_core::provider::{Atomic, Endpoint, MemoryRegion, RemoteAddr};
 use rma_shm::{Memory, Options, Reach, ShmEndpoint};
 
 use crate::child::{address_of_parent, CHILD};
-use crate::{start_process, ALONE, LIMIT_S};
+use crate::victims::Victims;
+use crate::{ALONE, LIMIT_S};
 
 /// Processes at a time.
 const PROCESSES: u64 = 3;
@@ -46,30 +46,12 @@ fn a_turn_of_the_killed_is_anothers() {
     };
     // SAFETY: mapped until the end, and no reference to it lives.
     let own = unsafe { WindowMemory::new(memory.base().as_ptr(), len) }.shared(Sharing::Peers(changes));
-    let start = |number: u64| (start_process("turning_process", &ep, number as u32), word(number));
-    let mut children: Vec<_> = (0..PROCESSES).map(start).collect();
-    let (begun, mut kills) = (Instant::now(), 0);
-    while kills < KILLS {
-        assert!(begun.elapsed().as_secs() < LIMIT_S, "{kills} were killed");
+    let victims = Victims { name: "turning_process", at_one_time: PROCESSES, kills: KILLS, least: LEAST };
+    victims.kill(&mut ep, word, |_| {
         // This one's own changes end, whoever was killed in the middle of its own.
         own.accumulate(8 * PROCESSES, Dtype::U64, ReduceOp::Sum, &[0; 4096]).unwrap();
         own.accumulate(8 * PROCESSES, Dtype::U64, ReduceOp::Sum, &[0; 8]).unwrap();
-        for (number, (child, first)) in (0..).zip(&mut children) {
-            if word(number) - *first < LEAST {
-                continue;
-            }
-            child.kill().unwrap();
-            let status = child.wait().unwrap();
-            assert_eq!(status.signal(), Some(9), "{status}");
-            (*child, *first) = start(number);
-            kills += 1;
-        }
-    }
-    for (child, _) in &mut children {
-        child.kill().unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(status.signal(), Some(9), "{status}");
-    }
+    });
     drop(region);
 }
 
