@@ -20,9 +20,9 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Atomic, Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion,
-    NativeOps, Order, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass, Swapped,
-    WordSwap,
+    Accepted, Atomic, ByAddress, Completion, CompletionBatch, CompletionScope, Endpoint, Limits,
+    MemoryRegion, NativeOps, Order, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece,
+    SendClass, Swapped, WordSwap,
 };
 
 /// Ranks of the job.
@@ -308,6 +308,7 @@ fn null_release(endpoint: &mut NullEndpoint, packet: ReceivedPacket) {
 // are copied by `send`, arrive in order, and a buffer is lent until `release` puts it on the free list.
 unsafe impl Endpoint for NullEndpoint {
     type Region = NullRegion;
+    type Passage = ByAddress;
 
     #[inline]
     fn limits(&self) -> &Limits {
@@ -470,6 +471,10 @@ unsafe impl Endpoint for NullEndpoint {
     #[inline]
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
         null_swap(self, to, &swaps)
+    }
+
+    fn passage(&mut self, to: PeerAddr, words: Option<RemoteAddr>, memory: RemotePiece) -> Option<ByAddress> {
+        Some(ByAddress::new(to, words, memory.at))
     }
 
     fn may_tell(&self) -> bool {

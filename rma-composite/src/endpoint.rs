@@ -12,7 +12,7 @@ use rma_core::provider::{
     Allocation, Atomic, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
     PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
-use rma_shm::{Reach, ShmEndpoint};
+use rma_shm::{Reach, ShmEndpoint, ShmPassage};
 use rustix::event::epoll;
 
 use crate::address::Addresses;
@@ -173,6 +173,7 @@ fn refused(message: &str) -> ProviderError {
 // one that reaches whom they are for.
 unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
     type Region = CompositeRegion<N::Region>;
+    type Passage = ShmPassage;
 
     #[inline]
     fn limits(&self) -> &Limits {
@@ -513,6 +514,15 @@ unsafe impl<N: Endpoint> Endpoint for CompositeEndpoint<N> {
             // SAFETY: as above.
             None => unsafe { self.network.swap_and_put_now(to, swaps, from, at) },
         }
+    }
+
+    fn passage(
+        &mut self,
+        to: PeerAddr,
+        words: Option<RemoteAddr>,
+        memory: RemotePiece,
+    ) -> Option<ShmPassage> {
+        self.near(to)?.passage(to, words, memory)
     }
 
     fn may_tell(&self) -> bool {

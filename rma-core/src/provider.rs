@@ -57,67 +57,37 @@
 //!     operations of such peers reach it.
 //! 18. Where atomics of peers ([`Endpoint::atomic`] and its like, [`Endpoint::atomic_now`], [`Endpoint::assist`]) change elements of a region
 //!     by their own processors, [`MemoryRegion::changes`] lets the owner take part: what it changes between its two calls, by an
-//!     atomic for each element or in whatever way as it is told, is atomic towards each of theirs. [`Changes::begin`] may wait for
+//!     atomic for each element or in whatever way as it is told, is atomic towards each of theirs. [`Changes::begin`](crate::mem::Changes::begin) may wait for
 //!     changes of peers, and not for the dead.
+//! 19. What a [`Passage`] does is what [`Endpoint::swap_now`], [`Endpoint::swap_and_put_now`], [`Endpoint::put_now`],
+//!     [`Endpoint::get_now`] and [`Endpoint::atomic_now`] would do there, as line 16 says, and no more once the region is gone, the peer was lost or
+//!     disconnected, or the endpoint is.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod atomic;
 mod completion;
 mod limits;
+mod memory;
+mod passage;
 mod place;
 pub mod registrations;
 
-use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
 
 pub use atomic::{Atomic, Swapped, WordSwap};
 pub use completion::{Completion, CompletionBatch, ReceivedPacket};
 pub use limits::{CompletionScope, Limits, NativeOps, OpTable, Order, VECTOR_PIECES_MAX};
+pub use memory::{Allocation, Mapping, MemoryRegion};
+pub use passage::{ByAddress, NoPassage, Passage, WordChange};
 pub use place::{LocalPiece, RemoteAddr, RemotePiece};
 
 use crate::bootstrap::AddressBytes;
 use crate::dtype::Dtype;
 pub use crate::error::FabricCode;
 use crate::ids::{PeerAddr, RemoteKey, Tag};
-use crate::mem::Changes;
 use crate::op::ReduceOp;
-
-/// A registered span of this process's memory; deregistered when dropped.
-pub trait MemoryRegion: Send + fmt::Debug {
-    /// The key that peers must present.
-    fn remote_key(&self) -> RemoteKey;
-    /// The `addr` of the first byte: 0 where the fabric counts offsets, else the virtual address.
-    fn remote_base(&self) -> u64;
-    /// How this process changes elements of the memory, where peers do it, too, with their own processors (line 18). `None`:
-    /// they do not.
-    fn changes(&self) -> Option<Arc<dyn Changes>> {
-        None
-    }
-}
-
-/// What keeps memory mapped; dropped when the window is gone, after its registration.
-pub trait Mapping: Send + fmt::Debug {}
-
-impl<T: Send + fmt::Debug> Mapping for T {}
-
-/// The answer of [`Endpoint::allocate`].
-#[derive(Debug)]
-pub enum Allocation {
-    /// This memory.
-    Here {
-        /// Its first byte.
-        base: NonNull<u8>,
-        /// Keeps it mapped.
-        mapping: Box<dyn Mapping>,
-    },
-    /// The fabric reaches no memory better than any other: whatever the caller has does.
-    Anywhere,
-    /// There is not as much memory.
-    OutOfMemory,
-}
 
 /// Why an operation was not posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,6 +153,8 @@ impl core::error::Error for ProviderError {}
 pub unsafe trait Endpoint: Send {
     /// A registered memory region.
     type Region: MemoryRegion;
+    /// The way to a peer's lock and memory, for epochs that are repeated ([`NoPassage`] where there is none).
+    type Passage: Passage<Self>;
 
     /// Sizes and orders.
     fn limits(&self) -> &Limits;
@@ -546,6 +518,19 @@ pub unsafe trait Endpoint: Send {
         // SAFETY: the caller's promise.
         let is_put = swapped.count == N && unsafe { self.put_now(to, src, len, at) };
         Some((swapped, is_put))
+    }
+
+    /// A way to the two words of a lock, beside each other, if one is wanted, and to memory of a peer of whom
+    /// [`Endpoint::completes_at_once`] says so (line 19). `None`: it is not known yet, or there is none, which is the
+    /// default. May allocate.
+    fn passage(
+        &mut self,
+        to: PeerAddr,
+        words: Option<RemoteAddr>,
+        memory: RemotePiece,
+    ) -> Option<Self::Passage> {
+        let _ = (to, words, memory);
+        None
     }
 
     /// Whether operations reach this place of a connected peer's memory, after one was refused there, or before the first.

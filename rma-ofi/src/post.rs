@@ -10,8 +10,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post, PostError,
-    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Accepted, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, NoPassage, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::address::Particulars;
@@ -245,6 +245,7 @@ impl OfiEndpoint {
 // only by `release`.
 unsafe impl Endpoint for OfiEndpoint {
     type Region = OfiRegion;
+    type Passage = NoPassage;
 
     fn limits(&self) -> &Limits {
         &self.limits

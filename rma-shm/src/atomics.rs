@@ -30,12 +30,12 @@ pub(crate) fn is_aligned(peer: &mut Peer, at: RemoteAddr, dtype: Dtype) -> bool 
 /// before, and a full fence (line 16). `None`: nothing has happened, and [`execute`] finds out what is the matter.
 #[inline]
 fn change_word(peer: &mut Peer, at: RemoteAddr, change: impl FnOnce(&AtomicU64) -> u64) -> Option<u64> {
-    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let Peer { head, lane, known, doors, .. } = peer;
     let (door, place) = doors.part((known, head), at, size_of::<u64>())?;
     if place.addr() % size_of::<u64>() != 0 {
         return None;
     }
-    guard::with(&head.busy(*lane), accesses, || {
+    guard::with(&head.busy(*lane), || {
         if !door.is_open(head) || !door.is_by_atomics(head) {
             return None;
         }
@@ -133,9 +133,9 @@ unsafe fn other_now(
 #[inline(always)]
 pub(crate) fn swap_in_one_go<const N: usize>(peer: &mut Peer, swaps: [WordSwap; N]) -> Option<Swapped> {
     let first = first_if_beside(&swaps)?;
-    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let Peer { head, lane, known, doors, .. } = peer;
     let (door, place) = doors.words((known, head), first, N * size_of::<u64>())?;
-    guard::with(&head.busy(*lane), accesses, || {
+    guard::with(&head.busy(*lane), || {
         if !door.is_open(head) {
             return None;
         }
@@ -158,7 +158,7 @@ fn first_if_beside<const N: usize>(swaps: &[WordSwap; N]) -> Option<RemoteAddr> 
 /// Swaps words one by one, each if it is as expected, up to the first that is not. `None`: nothing has happened.
 #[inline(never)]
 pub(crate) fn swap_one_by_one<const N: usize>(peer: &mut Peer, swaps: &[WordSwap; N]) -> Option<Swapped> {
-    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let Peer { head, lane, known, doors, .. } = peer;
     let key = swaps.first()?.at.key;
     // All of them first: nothing of two is done where one cannot be.
     let mut places = [ptr::null_mut::<u64>(); N];
@@ -170,7 +170,7 @@ pub(crate) fn swap_one_by_one<const N: usize>(peer: &mut Peer, swaps: &[WordSwap
         *place = at.cast();
     }
     let door = doors.last_words();
-    guard::with(&head.busy(*lane), accesses, || {
+    guard::with(&head.busy(*lane), || {
         if !door.is_open(head) {
             return None;
         }
@@ -205,10 +205,10 @@ pub(crate) unsafe fn swap_and_put_in_one_go<const N: usize>(
     at: RemoteAddr,
 ) -> Option<(Swapped, bool)> {
     let first = first_if_beside(&swaps)?;
-    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let Peer { head, lane, known, doors, .. } = peer;
     let (first, put) = ((first, N * size_of::<u64>()), (at, local.len));
     let [(words, word), (part, place)] = doors.words_and_part((known, head), first, put)?;
-    guard::with(&head.busy(*lane), accesses, || {
+    guard::with(&head.busy(*lane), || {
         if !words.is_open(head) || !part.is_open(head) {
             return None;
         }
@@ -270,7 +270,7 @@ unsafe fn swap_both(place: *mut u64, [first, second]: [WordSwap; 2]) -> Option<S
 
 /// An exchange is a full fence of these processors, and of others less.
 #[inline]
-fn fence_behind_exchange() {
+pub(crate) fn fence_behind_exchange() {
     if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
         // For the compiler, where the exchange was told to order nothing.
         compiler_fence(Ordering::SeqCst);
@@ -355,10 +355,10 @@ fn take_part(
     len: usize,
     change: impl FnOnce(Sharing) -> Result<(), FabricCode>,
 ) -> Result<Change, FabricCode> {
-    let Peer { head, lane, accesses, own_turn, known: all, .. } = peer;
+    let Peer { head, lane, own_turn, known: all, .. } = peer;
     let size = known.appetite.size_of(len);
     let patience = Patience::for_turn();
-    let mut elements = PeerElements { head, lane: *lane, accesses, known, patience };
+    let mut elements = PeerElements { head, lane: *lane, known, patience };
     let begun = match turns::take_part(&mut elements, *own_turn, size) {
         Part::Begun(begun) => begun,
         Part::Gone => return Err(NO_REGION),

@@ -16,25 +16,24 @@ pub(crate) trait Busy {
     fn fence(&self);
 }
 
-/// Runs `access`, which looks first whether the region is there. `count` is the peer's own, kept between
-/// accesses.
+/// Runs `access`, which looks first whether the region is there.
 #[inline]
-pub(crate) fn with<T>(busy: &impl Busy, count: &mut u64, access: impl FnOnce() -> T) -> T {
-    busy.set(count.wrapping_add(1));
-    busy.fence();
+pub(crate) fn with<T>(busy: &impl Busy, access: impl FnOnce() -> T) -> T {
+    begin(busy);
     let done = access();
-    *count = count.wrapping_add(2);
-    busy.set(*count);
+    end(busy);
     done
 }
 
-/// Begins an access of whoever keeps no count: the word is its alone.
+/// Begins an access: the word is the peer's alone.
+#[inline(always)]
 pub(crate) fn begin(busy: &impl Busy) {
     busy.set(busy.word().wrapping_add(1));
     busy.fence();
 }
 
 /// Ends it.
+#[inline(always)]
 pub(crate) fn end(busy: &impl Busy) {
     busy.set(busy.word().wrapping_add(1));
 }

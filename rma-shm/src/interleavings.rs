@@ -389,10 +389,9 @@ fn a_region_that_was_taken_back_is_left_alone() {
         let origin = thread::spawn({
             let region = Arc::clone(&region);
             move || {
-                let mut count = 0;
                 let mut done = 0;
                 for _ in 0..2 {
-                    done += guard::with(&*region, &mut count, || {
+                    done += guard::with(&*region, || {
                         if region.sequence.load(Ordering::Acquire) != 1 {
                             return 0;
                         }

@@ -5,6 +5,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rma_core::provider::ProviderError;
 use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags, SealFlags};
@@ -13,13 +14,13 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::error::call_failed;
 
-/// A shared mapping, unmapped when dropped.
-#[derive(Debug)]
+/// A shared mapping, unmapped when it and all that were cloned from it are dropped.
+#[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     /// The addresses that are given back: more than the mapping where an alignment was wished for.
-    _whole: Span,
+    _whole: Arc<Span>,
 }
 
 /// Addresses of this process that are unmapped when this is dropped.
@@ -36,7 +37,11 @@ impl Drop for Span {
     }
 }
 
-// SAFETY: it owns a mapping, which every thread may use.
+// SAFETY: addresses, which every thread may give back.
+unsafe impl Send for Span {}
+// SAFETY: as above; nothing is done by a reference.
+unsafe impl Sync for Span {}
+// SAFETY: it has a part in a mapping, which every thread may use.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; it lends words as atomics, and bytes as raw pointers only.
 unsafe impl Sync for Mapping {}
@@ -49,7 +54,7 @@ impl Mapping {
         let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, offset) }?;
         let whole = Span { base, len };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len, _whole: whole })
+        Ok(Self { base, len, _whole: Arc::new(whole) })
     }
 
     /// The same of the file's first bytes, at a multiple of `alignment`, 0 or a power of two, and of one of the file's
@@ -74,7 +79,7 @@ impl Mapping {
         // SAFETY: inside of the addresses that were kept just now.
         let base = unsafe { mm::mmap(aligned, len, protection, flags, file, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len, _whole: whole })
+        Ok(Self { base, len, _whole: Arc::new(whole) })
     }
 
     #[inline]

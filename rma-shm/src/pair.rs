@@ -8,6 +8,21 @@
 #[cfg(all(target_arch = "x86_64", not(words_one_by_one)))]
 const BYTES: usize = 2 * size_of::<u64>();
 
+/// Whether [`swap_here`] can be done there.
+#[inline]
+pub(crate) fn can_swap(place: *mut u64) -> bool {
+    #[cfg(all(target_arch = "x86_64", not(words_one_by_one)))]
+    {
+        // What is not aligned to both words the processor refuses with a signal.
+        place.addr() % BYTES == 0 && std::arch::is_x86_feature_detected!("cmpxchg16b")
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(words_one_by_one))))]
+    {
+        let _ = place;
+        false
+    }
+}
+
 /// Exchanges both words if both are as expected, and says what they were; that is a full fence. `None`: it cannot be done in
 /// one step, and nothing has happened.
 ///
@@ -15,16 +30,27 @@ const BYTES: usize = 2 * size_of::<u64>();
 /// Memory of both words that can be written, and all who change them at one time do so by atomics.
 #[inline]
 pub(crate) unsafe fn swap(place: *mut u64, from: [u64; 2], into: [u64; 2]) -> Option<[u64; 2]> {
+    // SAFETY: it was asked whether it can be done, and the rest is the caller's promise.
+    can_swap(place).then(|| unsafe { swap_here(place, from, into) })
+}
+
+/// The same where it can be done in one step.
+///
+/// # Safety
+/// As for [`swap`]; and [`can_swap`] has said so.
+#[inline(always)]
+pub(crate) unsafe fn swap_here(place: *mut u64, from: [u64; 2], into: [u64; 2]) -> [u64; 2] {
     #[cfg(all(target_arch = "x86_64", not(words_one_by_one)))]
     {
-        // What is not aligned to both words the processor refuses with a signal.
-        if place.addr() % BYTES == 0 && std::arch::is_x86_feature_detected!("cmpxchg16b") {
-            // SAFETY: the processor has the instruction, and the place is aligned for it; else by the caller's promise.
-            return Some(unsafe { in_one_step(place, from, into) });
-        }
+        // SAFETY: the processor has the instruction, and the place is aligned for it; else by the caller's promise.
+        unsafe { in_one_step(place, from, into) }
     }
-    let _ = (place, from, into);
-    None
+    #[cfg(not(all(target_arch = "x86_64", not(words_one_by_one))))]
+    {
+        // Nobody was told that this can be done. What was not expected is what nobody has swapped.
+        let _ = (place, into);
+        from.map(|word| !word)
+    }
 }
 
 /// # Safety

@@ -1,6 +1,6 @@
 //! What an endpoint knows of a peer: its shared memory as far as it is mapped here, and the way to wake it.
 
-use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, fence, AtomicBool, AtomicU64, Ordering};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -119,8 +119,8 @@ pub(crate) struct Peer {
     asking: Asking,
     /// Bytes of a packet for which there was no room, by class.
     pub(crate) refused: [Option<usize>; CLASSES],
-    /// See [`crate::guard::with`].
-    pub(crate) accesses: u64,
+    /// Whether the lane is this endpoint's still, for who has a way there of his own.
+    pub(crate) has_lane: Arc<AtomicBool>,
     /// What a region's word says when it is this endpoint's turn.
     pub(crate) own_turn: u64,
     /// Becomes readable when its process ends; none where that is this process.
@@ -178,7 +178,6 @@ impl Peer {
         })?;
         let base = body.base().as_ptr();
         let writers = core::array::from_fn(|class| Writer::new(&head.ring(lane, class, base)));
-        let accesses = guard::Busy::word(&head.busy(lane));
         let asking = Asking::new(&Slot::new(&body, shape.slot_at()));
         Ok(Self {
             location,
@@ -191,7 +190,7 @@ impl Peer {
             writers,
             asking,
             refused: [None; CLASSES],
-            accesses,
+            has_lane: Arc::new(AtomicBool::new(true)),
             own_turn: own.identity.turn(),
             process,
             bell: None,
@@ -240,8 +239,8 @@ impl Peer {
         if place.addr() % size_of::<u64>() != 0 {
             return false;
         }
-        let Self { head, lane, accesses, .. } = self;
-        let is_told = guard::with(&head.busy(*lane), accesses, || {
+        let Self { head, lane, .. } = self;
+        let is_told = guard::with(&head.busy(*lane), || {
             let is_there = known.is_there(head);
             if is_there {
                 // SAFETY: aligned and mapped, inside of a region whose owner has agreed to such accesses as long as the
@@ -365,6 +364,14 @@ impl Peer {
         }
     }
 
+    /// The region in which `len` bytes are, what keeps it mapped here, and where they are. `None`: it is not, or not known yet.
+    pub(crate) fn mapped(&self, at: RemoteAddr, len: usize) -> Option<(Known, Arc<Mapping>, *mut u8)> {
+        let known = *self.known.iter().find(|known| known.key == at.key)?;
+        let Ok(Place::Mapped(place)) = known.at(at.addr, len) else { return None };
+        let file = self.files.iter().find(|file| known.file == Some((file.device, file.inode)))?;
+        Some((known, Arc::clone(&file.mapping), place))
+    }
+
     /// Forgets regions that are gone, and unmaps files of which no region is known.
     pub(crate) fn sweep(&mut self) {
         self.doors = Doors::NONE;
@@ -389,6 +396,7 @@ impl Peer {
 
     /// Gives the lane back.
     pub(crate) fn leave(&self, own: &Own) {
+        self.has_lane.store(false, Ordering::Release);
         lane::close(&self.head, self.lane, own.identity);
     }
 }

@@ -21,6 +21,7 @@ use crate::error::{refused, ENDED, NONSENSE, NOT_OFFERED, NO_FILE, TOO_LONG};
 use crate::memory::Memory;
 use crate::options::Reach;
 use crate::own::{ShmRegion, Terms};
+use crate::passage::ShmPassage;
 use crate::peer::{Peer, Place};
 use crate::ring::WORD;
 use crate::transfer;
@@ -260,6 +261,7 @@ impl ShmEndpoint {
 // bytes of a buffer that is not lent again until it is released. The tests in tests/contract show every line.
 unsafe impl Endpoint for ShmEndpoint {
     type Region = ShmRegion;
+    type Passage = ShmPassage;
 
     fn limits(&self) -> &Limits {
         self.limits_of()
@@ -381,6 +383,15 @@ unsafe impl Endpoint for ShmEndpoint {
         }
         // SAFETY: as above.
         unsafe { self.swap_then_put(to, swaps, local, at) }
+    }
+
+    fn passage(
+        &mut self,
+        to: PeerAddr,
+        words: Option<RemoteAddr>,
+        memory: RemotePiece,
+    ) -> Option<ShmPassage> {
+        ShmPassage::new(to, self.present(to)?, words, memory)
     }
 
     unsafe fn put_vector(

@@ -47,9 +47,9 @@ pub(crate) unsafe fn one(
 /// The local piece is readable, for gets writable.
 #[inline]
 pub(crate) unsafe fn now(peer: &mut Peer, direction: Direction, local: LocalPiece, at: RemoteAddr) -> bool {
-    let Peer { head, lane, accesses, known, doors, .. } = peer;
+    let Peer { head, lane, known, doors, .. } = peer;
     let Some((door, place)) = doors.part((known, head), at, local.len) else { return false };
-    guard::with(&head.busy(*lane), accesses, || {
+    guard::with(&head.busy(*lane), || {
         let is_there = door.is_open(head);
         if is_there {
             // SAFETY: by the caller's promise.
@@ -135,8 +135,8 @@ unsafe fn guarded(
     direction: Direction,
     runs: &[Run],
 ) -> Result<(), FabricCode> {
-    let Peer { head, lane, accesses, process, location, .. } = peer;
-    guard::with(&head.busy(*lane), accesses, || {
+    let Peer { head, lane, process, location, .. } = peer;
+    guard::with(&head.busy(*lane), || {
         if !known.iter().all(|known| known.is_there(head)) {
             return Err(NO_REGION);
         }

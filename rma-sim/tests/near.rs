@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rma_core::ids::RemoteKey;
-use rma_core::provider::{Endpoint, MemoryRegion, RemoteAddr};
+use rma_core::provider::{Endpoint, MemoryRegion, Passage, RemoteAddr, RemotePiece, Swapped};
 use rma_sim::{FabricConfig, SimFabric};
 
 /// Whatever the fabric does with wishes, and with addresses.
@@ -36,4 +36,57 @@ fn line_17_memory_for_neighbours_has_one_name() {
         let words = WORDS.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
         assert_eq!(words, [0, 7, 0]);
     }
+}
+
+/// What it does is what the endpoint does there.
+#[test]
+fn line_19_a_passage_does_what_its_endpoint_would_do() {
+    static WORDS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+    let base = |word: usize| NonNull::from(&WORDS[word]).cast();
+    let fabric = SimFabric::new(FabricConfig { near_ranks: 2, near_locks: true, ..FabricConfig::unit(2) });
+    let mut endpoints = [0, 1].map(|rank| fabric.open(rank).expect("the simulated endpoint opens"));
+    // SAFETY: statics, which are only accessed atomically but for what is put, when nobody else is there.
+    let lock = unsafe { endpoints[1].register(base(0), 16, RemoteKey(1)) }.unwrap();
+    // SAFETY: as above.
+    let memory = unsafe { endpoints[1].register(base(2), 16, RemoteKey(2)) }.unwrap();
+    let at =
+        |region: &rma_sim::SimRegion| RemoteAddr { addr: region.remote_base(), key: region.remote_key() };
+    let address = endpoints[1].address();
+    let [ep, _] = &mut endpoints;
+    let peer = ep.connect(&address).unwrap();
+    let piece = RemotePiece { at: at(&memory), len: 16 };
+    let mut passage = ep.passage(peer, Some(at(&lock)), piece).expect("they are neighbours");
+    let words = || WORDS.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let bytes = 7_u64.to_ne_bytes();
+    let put = (bytes.as_ptr(), bytes.len());
+    let swapped = |count, other| Swapped { count, other };
+    // The fabric does at once what it feels like.
+    let mut until = |what: &mut dyn FnMut(&mut rma_sim::SimEndpoint) -> bool| {
+        assert!((0..1000).any(|_| what(ep)), "never done at once");
+    };
+    until(&mut |ep| passage.swap(ep, 0, [(0, 1), (0, 2)]).is_some_and(|done| done == swapped(2, 0)));
+    assert_eq!(words(), [1, 2, 0, 0]);
+    until(&mut |ep| passage.swap(ep, 1, [(2, 3)]).is_some_and(|done| done == swapped(1, 0)));
+    until(&mut |ep| passage.swap(ep, 0, [(9, 4), (3, 4)]).is_some_and(|done| done == swapped(0, 1)));
+    assert_eq!(words(), [1, 3, 0, 0]);
+    // SAFETY: the bytes are there during the call, and inside of the memory; so below.
+    until(&mut |ep| unsafe { passage.put(ep, put, 8) });
+    assert_eq!(words(), [1, 3, 0, 7]);
+    let mut back = [0; 8];
+    // SAFETY: as above.
+    until(&mut |ep| unsafe { passage.get(ep, (back.as_mut_ptr(), 8), 8) });
+    assert_eq!(back, bytes);
+    // SAFETY: as above.
+    until(&mut |ep| match unsafe { passage.swap_and_put(ep, 0, [(1, 5)], put, 0) } {
+        Some((done, is_put)) => {
+            assert_eq!(done, swapped(1, 0));
+            assert_eq!(words(), [5, 3, u64::from(is_put) * 7, 7]);
+            true
+        }
+        None => false,
+    });
+    drop((lock, memory));
+    assert_eq!(passage.swap(ep, 0, [(5, 9)]), None, "the region is gone");
+    // SAFETY: as above.
+    assert!(!unsafe { passage.put(ep, put, 8) }, "the region is gone");
 }

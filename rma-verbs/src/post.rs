@@ -8,8 +8,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, CompletionBatch, CompletionScope, Endpoint, FabricCode, Limits, LocalPiece, NativeOps, Post,
-    PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Accepted, CompletionBatch, CompletionScope, Endpoint, FabricCode, Limits, LocalPiece, NativeOps,
+    NoPassage, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 
 use crate::connect::ORIGIN;
@@ -263,6 +263,7 @@ unsafe fn word_at(from: *const u8) -> u64 {
 // to the device again only by `release`.
 unsafe impl Endpoint for VerbsEndpoint {
     type Region = VerbsRegion;
+    type Passage = NoPassage;
 
     fn limits(&self) -> &Limits {
         &self.limits

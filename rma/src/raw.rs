@@ -436,8 +436,8 @@ impl RawWindow {
     pub fn lock(&self, lock_type: LockType, target: Rank, no_check: bool) -> Result<()> {
         self.run_at_once(
             (Call::Lock, target),
-            |engine| !no_check && engine.lock_at_once(self.id, target, lock_type),
-            |engine| engine.start_lock(self.id, target, lock_type, no_check),
+            move |engine| !no_check && engine.lock_at_once(self.id, target, lock_type),
+            move |engine| engine.start_lock(self.id, target, lock_type, no_check),
         )
     }
 
@@ -450,8 +450,8 @@ impl RawWindow {
     pub fn unlock(&self, target: Rank) -> Result<()> {
         self.run_at_once(
             (Call::Unlock, target),
-            |engine| engine.unlock_at_once(self.id, target),
-            |engine| engine.start_unlock(self.id, target),
+            move |engine| engine.unlock_at_once(self.id, target),
+            move |engine| engine.start_unlock(self.id, target),
         )
     }
 

@@ -11,8 +11,8 @@ use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
 use rma_core::info::LockProtocol;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Completion, CompletionBatch, Endpoint, Limits, MemoryRegion, NativeOps, Order, Post, PostError,
-    ProviderError, ReceivedPacket, RemoteAddr, SendClass,
+    Accepted, Completion, CompletionBatch, Endpoint, Limits, MemoryRegion, NativeOps, NoPassage, Order, Post,
+    PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
 };
 use rma_core::wire::{BatchFlags, Header, PacketKind, Reader, ReplyFlags};
 
@@ -48,6 +48,7 @@ const NOT_OFFERED: Post = Err(PostError::Again);
 // which are done at once.
 unsafe impl Endpoint for EverybodyElse {
     type Region = NoRegion;
+    type Passage = NoPassage;
 
     fn limits(&self) -> &Limits {
         &self.limits

@@ -9,7 +9,7 @@ use crate::bootstrap::Bootstrap;
 use crate::error::RmaError;
 use crate::ids::{Rank, WindowId};
 use crate::progress::{Process, TagKind};
-use crate::provider::{Accepted, Endpoint};
+use crate::provider::{Accepted, Endpoint, RemoteAddr};
 use crate::table::{Shortcut, TargetElement};
 use crate::wire::OpKind;
 
@@ -130,13 +130,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Outcome {
         // Each way has a frame of its own, so that none is made for those that come behind it.
         if let Some(at) = self.process.shortcut.near_put_at(window, target, disp, len) {
-            let peer = self.process.shortcut.peer;
-            // SAFETY: the caller's promise is the endpoint's.
-            if !unsafe { self.process.endpoint.put_now(peer, origin, len, at) } {
-                return self.near_refused();
-            }
-            self.process.count_put(len);
-            return Poll::Ready(Ok(()));
+            // SAFETY: the caller's promise.
+            return match unsafe { self.process.put_by_passage((origin, len), at) } {
+                true => Poll::Ready(Ok(())),
+                // SAFETY: as above.
+                false => unsafe { self.put_near(at, origin, len) },
+            };
         }
         if self.process.called == (window, target) && self.windows.repeated.is_open(window, target) {
             // SAFETY: as above.
@@ -144,6 +143,38 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         // SAFETY: as above.
         unsafe { self.put_any(window, target, disp, origin, len) }
+    }
+
+    /// A put to a neighbour that was put to before.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(never)]
+    unsafe fn put_near(&mut self, at: RemoteAddr, origin: *const u8, len: usize) -> Outcome {
+        let peer = self.process.shortcut.peer;
+        // SAFETY: the caller's promise is the endpoint's.
+        if !unsafe { self.process.endpoint.put_now(peer, origin, len, at) } {
+            return self.near_refused();
+        }
+        self.process.count_put(len);
+        self.process.note_near();
+        Poll::Ready(Ok(()))
+    }
+
+    /// A get from such a one.
+    ///
+    /// # Safety
+    /// As for [`Engine::get`].
+    #[inline(never)]
+    unsafe fn get_near(&mut self, at: RemoteAddr, result: *mut u8, len: usize) -> Outcome {
+        let peer = self.process.shortcut.peer;
+        // SAFETY: the caller's promise is the endpoint's.
+        if !unsafe { self.process.endpoint.get_now(peer, result, len, at) } {
+            return self.near_refused();
+        }
+        self.process.count_get(len);
+        self.process.note_near();
+        Poll::Ready(Ok(()))
     }
 
     /// A put of a lock epoch that is repeated.
@@ -214,13 +245,12 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ) -> Outcome {
         // Each way has a frame of its own, so that none is made for those that come behind it.
         if let Some(at) = self.process.shortcut.near_get_at(window, target, disp, len) {
-            let peer = self.process.shortcut.peer;
-            // SAFETY: the caller's promise is the endpoint's.
-            if !unsafe { self.process.endpoint.get_now(peer, result, len, at) } {
-                return self.near_refused();
-            }
-            self.process.count_get(len);
-            return Poll::Ready(Ok(()));
+            // SAFETY: the caller's promise.
+            return match unsafe { self.process.get_by_passage((result, len), at) } {
+                true => Poll::Ready(Ok(())),
+                // SAFETY: as above.
+                false => unsafe { self.get_near(at, result, len) },
+            };
         }
         if self.process.called == (window, target) && self.windows.repeated.is_open(window, target) {
             // SAFETY: as above.
@@ -418,17 +448,21 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     #[inline]
     pub(super) unsafe fn atomic_direct(&mut self, window: WindowId, operation: &Operation) -> bool {
         let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
-        let Process { shortcut: way, endpoint, counters, at_once, failure, .. } = &mut self.process;
-        let Some(at) = way.near_atomic_at(window, target, disp, (kind, dtype, op)) else { return false };
+        let process = &mut self.process;
+        let Some(at) = process.shortcut.near_atomic_at(window, target, disp, (kind, dtype, op)) else {
+            return false;
+        };
         let Some(atomic) = operation.atomic() else { return false };
-        if len != dtype.size() || !at_once.is_nothing() || failure.is_some() {
+        if len != dtype.size() || !process.at_once.is_nothing() || process.failure.is_some() {
             return false;
         }
         // SAFETY: the caller's promise.
-        let is_done = unsafe { endpoint.atomic_now(way.peer, (atomic, 1), at, dtype, op) };
+        let is_done = unsafe { process.change_by_passage(atomic, at, (dtype, op)) }
+            // SAFETY: as above.
+            || unsafe { process.change_near(atomic, at, (dtype, op)) };
         if is_done {
-            counters.native_atomics += 1;
-            counters.native_bytes += len as u64;
+            process.counters.native_atomics += 1;
+            process.counters.native_bytes += len as u64;
         }
         is_done
     }

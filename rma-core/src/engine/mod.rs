@@ -20,6 +20,7 @@ mod operation;
 mod order;
 mod own;
 mod parked;
+mod passage;
 mod pscw;
 mod repeated;
 mod request;
@@ -199,7 +200,7 @@ const REMOTE_COMPLETION: &str =
 #[derive(Debug)]
 pub struct Engine<E: Endpoint, B> {
     /// Windows go before the endpoint that their regions belong to.
-    windows: Windows<E::Region>,
+    windows: Windows<E::Region, E::Passage>,
     process: Process<E, B>,
     /// This rank's numbers for the next agreement.
     agreeing: [u64; AGREE_VALUES],

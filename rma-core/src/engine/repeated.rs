@@ -9,7 +9,7 @@ use crate::info::Flavor;
 use crate::lock::words::Claim;
 use crate::lock::LockType;
 use crate::progress::Process;
-use crate::provider::Endpoint;
+use crate::provider::{Endpoint, RemotePiece};
 use crate::state::WindowState;
 use crate::table::{RepeatedLock, RepeatedStage};
 use crate::window::{NearTarget, Window, OWN_SEAT};
@@ -77,7 +77,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
 
     /// Expects such an epoch next.
     #[inline(never)]
-    pub(super) fn expect(&mut self, repeated: RepeatedLock) {
+    pub(super) fn expect(&mut self, repeated: RepeatedLock<E::Passage>) {
         if core::mem::take(&mut self.windows.is_disturbed) {
             // Programs repeat what has disturbed it, too: not so soon again.
             self.process.left_before = None;
@@ -125,7 +125,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         &mut self,
         w: &mut Window<E::Region>,
         target: Option<Rank>,
-    ) -> Option<RepeatedLock> {
+    ) -> Option<RepeatedLock<E::Passage>> {
         let left = self.left.take()?;
         let (window, rank, claim) = left;
         let is_repeated = self.left_before.replace(left) == Some(left);
@@ -155,6 +155,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if w.words.as_ref().is_none_or(|words| !words.seat(OWN_SEAT).lock.is_idle()) {
             return None;
         }
+        let passage = self.endpoint.passage(near.peer, Some(near.place?), near.memory()?)?;
+        let own_passage = match own.place {
+            // Its words are all that is accessed.
+            Some(place) => {
+                let words = RemotePiece { at: place, len: 2 * size_of::<u64>() };
+                Some(self.endpoint.passage(own.peer, Some(place), words)?)
+            }
+            None => None,
+        };
         let most = self.limits.message_bytes_max;
         Some(RepeatedLock {
             window,
@@ -162,9 +171,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             stage,
             put_bytes_max: if w.paths.put { most } else { 0 },
             get_bytes_max: if w.paths.get { most } else { 0 },
-            place: near.place?,
             near,
+            passage: Some(passage),
             own,
+            own_passage,
         })
     }
 }

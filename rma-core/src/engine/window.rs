@@ -446,6 +446,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Drops a window and keeps its elements for the next one.
     pub(super) fn remove_window(&mut self, window: WindowId) {
         self.process.shortcut = Shortcut::NONE;
+        self.process.passage.forget(window);
         if let Some(w) = self.windows.remove(window) {
             let w = *w;
             let freed_for = &mut self.process.flood.freed_for;

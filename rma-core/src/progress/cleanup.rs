@@ -53,7 +53,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// CLEANUP_OPS_GLOBAL: the same for every window where something has happened.
     ///
     /// Implements: seed: CLEANUP_OPS_GLOBAL.
-    pub(crate) fn cleanup_ops_global(&mut self, windows: &mut Windows<E::Region>) -> u32 {
+    pub(crate) fn cleanup_ops_global(&mut self, windows: &mut Windows<E::Region, E::Passage>) -> u32 {
         windows.iter_mut().filter(|w| w.dirty).map(|w| self.cleanup_ops_win(w)).sum()
     }
 

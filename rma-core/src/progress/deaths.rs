@@ -11,7 +11,7 @@ use crate::ids::{PeerAddr, Rank};
 use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::provider::{Endpoint, PostError, SendClass};
-use crate::table::TargetError;
+use crate::table::{KeptPassage, TargetError};
 use crate::window::Window;
 use crate::wire::{BatchFlags, Header, PacketKind, QueryFlags, Reader, ReplyFlags, WireError};
 
@@ -119,19 +119,25 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A rank's death, as the fabric or the launcher tells of it.
     #[cold]
     #[inline(never)]
-    pub(super) fn lose_process(&mut self, windows: &mut Windows<E::Region>, rank: Rank, code: FabricCode) {
+    pub(super) fn lose_process(
+        &mut self,
+        windows: &mut Windows<E::Region, E::Passage>,
+        rank: Rank,
+        code: FabricCode,
+    ) {
         self.note_peer_failure(rank, code);
         if Mutation::DeathIgnored.is_on() {
             return;
         }
         self.losses.add(rank, code, !self.is_deferring);
+        (self.shortcut.has_passage, self.passage) = (false, KeptPassage::NONE);
         for w in windows.iter_mut() {
             self.lose_rank(w, rank, code);
         }
     }
 
     /// Takes in what the launcher says of deaths; returns how many were news.
-    pub(crate) fn hear_of_losses(&mut self, windows: &mut Windows<E::Region>) -> usize {
+    pub(crate) fn hear_of_losses(&mut self, windows: &mut Windows<E::Region, E::Passage>) -> usize {
         let mut count = 0;
         while let Some(rank) = self.bootstrap.poll_lost() {
             count += usize::from(self.hear_of_loss(windows, rank));
@@ -144,7 +150,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// dead otherwise.
     #[cold]
     #[inline(never)]
-    pub(crate) fn hear_of_loss(&mut self, windows: &mut Windows<E::Region>, rank: Rank) -> bool {
+    pub(crate) fn hear_of_loss(&mut self, windows: &mut Windows<E::Region, E::Passage>, rank: Rank) -> bool {
         if rank.0 >= self.size || rank == self.rank {
             return false;
         }
@@ -170,7 +176,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     pub(super) fn on_losses(
         &mut self,
-        windows: &mut Windows<E::Region>,
+        windows: &mut Windows<E::Region, E::Passage>,
         header: &Header,
         reader: &mut Reader<'_>,
     ) -> Result<(), WireError> {

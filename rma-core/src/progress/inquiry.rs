@@ -43,7 +43,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Asks all that are waited for, on each window as many as may be.
     #[cold]
-    pub(crate) fn inquire(&mut self, windows: &mut Windows<E::Region>) {
+    pub(crate) fn inquire(&mut self, windows: &mut Windows<E::Region, E::Passage>) {
         if !self.must_inquire() {
             return;
         }

@@ -20,7 +20,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// ISSUE_OPS_GLOBAL: issues for every window.
     ///
     /// Implements: seed: ISSUE_OPS_GLOBAL.
-    pub(crate) fn issue_ops_global(&mut self, windows: &mut Windows<E::Region>) -> u32 {
+    pub(crate) fn issue_ops_global(&mut self, windows: &mut Windows<E::Region, E::Passage>) -> u32 {
         windows.iter_mut().map(|w| self.issue_ops_win(w)).sum()
     }
 

@@ -69,7 +69,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Tells the locks that are waited for that parts of time have passed.
-    pub(crate) fn on_time(&mut self, windows: &mut Windows<E::Region>, parts: u8) {
+    pub(crate) fn on_time(&mut self, windows: &mut Windows<E::Region, E::Passage>, parts: u8) {
         for w in windows.iter_mut() {
             let Some(words) = &mut w.words else { continue };
             (0..SEATS).for_each(|seat| words.seat_mut(seat).lock.on_time(parts));

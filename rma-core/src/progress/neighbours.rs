@@ -279,7 +279,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Whether neighbours have told something that was not taken in yet, or that an operation has taken in since progress was
     /// made last. Who wants to sleep asks when whoever tells would wake it.
-    pub(crate) fn has_been_told(&mut self, windows: &mut Windows<E::Region>) -> bool {
+    pub(crate) fn has_been_told(&mut self, windows: &mut Windows<E::Region, E::Passage>) -> bool {
         for w in windows.iter_mut() {
             self.advance_barrier(w);
             self.hear_epochs(w);

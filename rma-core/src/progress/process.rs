@@ -29,8 +29,8 @@ use crate::pool::{Arena, NONE};
 use crate::provider::{CompletionBatch, CompletionScope, Endpoint, Limits, NativeOps, PostError, SendClass};
 use crate::state::TargetLockState;
 use crate::table::{
-    Direct, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement, TargetError,
-    Unreported,
+    Direct, KeptPassage, LockCells, Marks, OperationArena, OperationState, Order, Shortcut, TargetElement,
+    TargetError, Unreported,
 };
 use crate::window::{Remains, Window};
 use crate::wire::{Header, PacketKind, WireError};
@@ -102,6 +102,7 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) targets: Arena<TargetElement>,
     /// The way of operations to the target used last.
     pub(crate) shortcut: Shortcut,
+    pub(crate) passage: KeptPassage<E::Passage>,
     /// The lock that was called last: an operation there may be the first of its epoch. A hint, which has to be looked up.
     pub(crate) called: (WindowId, Rank),
     /// The neighbour that was unlocked last without an element, and its lock; and the one before, when it has been looked
@@ -185,6 +186,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             unreported: Unreported::new(),
             targets: Arena::new(config.target_pool_global),
             shortcut: Shortcut::NONE,
+            passage: KeptPassage::NONE,
             called: NOTHING_CALLED,
             left: None,
             left_before: None,
@@ -313,6 +315,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         };
         if let Some(forgotten) = self.peers.make_room() {
             self.shortcut.forget_without_element();
+            self.passage = KeptPassage::NONE;
             self.endpoint.disconnect(forgotten);
         }
         match self.endpoint.connect(&address) {

@@ -25,7 +25,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// endpoint is polled once, so that a caller whose answer has come is not kept for another look.
     ///
     /// Implements: seed: MAKE_RMA_PROGRESS_GLOBAL, notes: requests in one queue.
-    pub(crate) fn make_rma_progress_global(&mut self, windows: &mut Windows<E::Region>) -> usize {
+    pub(crate) fn make_rma_progress_global(&mut self, windows: &mut Windows<E::Region, E::Passage>) -> usize {
         let was_calm = core::mem::take(&mut self.calm) > 0;
         let (mut events, is_calm) = self.poll_endpoint(windows);
         // Answers, perhaps what the caller waits for, and nothing that they let go on: what else there is waits for the next
@@ -108,7 +108,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Returns how many things happened, and whether all of them were answers that let nothing else go on.
-    fn poll_endpoint(&mut self, windows: &mut Windows<E::Region>) -> (usize, bool) {
+    fn poll_endpoint(&mut self, windows: &mut Windows<E::Region, E::Passage>) -> (usize, bool) {
         let mut count = self.endpoint.poll(&mut self.batch);
         count = count.max(usize::from(!self.batch.is_empty()));
         let mut seen = 0;
@@ -120,7 +120,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     #[inline]
-    pub(crate) fn on_completion(&mut self, windows: &mut Windows<E::Region>, completion: Completion) {
+    pub(crate) fn on_completion(
+        &mut self,
+        windows: &mut Windows<E::Region, E::Passage>,
+        completion: Completion,
+    ) {
         match completion {
             Completion::Done(tag) => self.on_done(windows, tag),
             Completion::Failed(tag, code) => self.on_failed(windows, tag, code),
@@ -131,7 +135,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     #[inline]
-    fn on_done(&mut self, windows: &mut Windows<E::Region>, tag: Tag) {
+    fn on_done(&mut self, windows: &mut Windows<E::Region, E::Passage>, tag: Tag) {
         let (kind, generation, index) = TagKind::parse(tag);
         let t = match kind {
             TagKind::Operation => {
@@ -196,7 +200,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     #[cold]
-    fn on_failed(&mut self, windows: &mut Windows<E::Region>, tag: Tag, code: FabricCode) {
+    fn on_failed(&mut self, windows: &mut Windows<E::Region, E::Passage>, tag: Tag, code: FabricCode) {
         let (kind, generation, index) = TagKind::parse(tag);
         if kind == TagKind::Lock {
             let (seat, word) = LockSeat::parse(generation);
@@ -216,12 +220,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     #[cold]
-    fn on_peer_down(&mut self, windows: &mut Windows<E::Region>, peer: PeerAddr, code: FabricCode) {
+    fn on_peer_down(
+        &mut self,
+        windows: &mut Windows<E::Region, E::Passage>,
+        peer: PeerAddr,
+        code: FabricCode,
+    ) {
         let Some(rank) = self.peers.rank_of(peer) else { return };
         self.lose_process(windows, rank, code);
     }
 
-    fn on_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
+    fn on_packet(&mut self, windows: &mut Windows<E::Region, E::Passage>, packet: ReceivedPacket) {
         // SAFETY: the packet came from this endpoint's poll just now and is released below or kept whole.
         let bytes = unsafe { packet.bytes() };
         if bytes.len() < Header::BYTES {
@@ -240,7 +249,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The data of a put, which are a request, or nothing. What is kept of them is a copy: the loan ends now.
     #[cold]
     #[inline(never)]
-    fn on_short_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
+    fn on_short_packet(&mut self, windows: &mut Windows<E::Region, E::Passage>, packet: ReceivedPacket) {
         if is_data(packet.len) && !(self.held.is_empty() && self.replies.has_room()) {
             // SAFETY: the packet came from this endpoint's poll just now, and is released below.
             let bytes = unsafe { packet.bytes() };
@@ -254,14 +263,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Whether data that cannot be served now are of a rank that may send them, and of a window that is, or was: who asks
     /// for one that was freed without him is answered.
-    fn may_data_wait(&mut self, windows: &Windows<E::Region>, bytes: &[u8]) -> bool {
+    fn may_data_wait(&mut self, windows: &Windows<E::Region, E::Passage>, bytes: &[u8]) -> bool {
         let Ok(header) = decode_data(bytes) else { return false };
         header.sender.0 < self.size && self.may_come(&header) && windows.has_had(header.window)
     }
 
     /// Requests that had to wait for a reply buffer.
     #[inline]
-    fn serve_held(&mut self, windows: &mut Windows<E::Region>) {
+    fn serve_held(&mut self, windows: &mut Windows<E::Region, E::Passage>) {
         if !self.held.is_empty() {
             self.serve_those_held(windows);
         }
@@ -269,7 +278,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     #[cold]
     #[inline(never)]
-    fn serve_those_held(&mut self, windows: &mut Windows<E::Region>) {
+    fn serve_those_held(&mut self, windows: &mut Windows<E::Region, E::Passage>) {
         while self.replies.has_room() {
             match self.held.pop() {
                 Some(Held::Packet(packet)) => self.serve_packet(windows, packet),
@@ -282,7 +291,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         }
     }
 
-    fn serve_packet(&mut self, windows: &mut Windows<E::Region>, packet: ReceivedPacket) {
+    fn serve_packet(&mut self, windows: &mut Windows<E::Region, E::Passage>, packet: ReceivedPacket) {
         // SAFETY: the packet came from this endpoint's poll and is released only after this use.
         let bytes = unsafe { packet.bytes() };
         self.serve_bytes(windows, bytes);
@@ -290,7 +299,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     #[inline]
-    fn serve_bytes(&mut self, windows: &mut Windows<E::Region>, bytes: &[u8]) {
+    fn serve_bytes(&mut self, windows: &mut Windows<E::Region, E::Passage>, bytes: &[u8]) {
         if self.dispatch(windows, bytes).is_err() {
             self.counters.malformed_packets += 1;
         }
@@ -317,7 +326,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Acts on one packet, whatever its bytes are.
-    fn dispatch(&mut self, windows: &mut Windows<E::Region>, bytes: &[u8]) -> Result<(), WireError> {
+    fn dispatch(
+        &mut self,
+        windows: &mut Windows<E::Region, E::Passage>,
+        bytes: &[u8],
+    ) -> Result<(), WireError> {
         let mut reader = Reader::new(bytes);
         let header = match Header::decode(&mut reader) {
             Ok(header) => {
@@ -385,7 +398,11 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// A packet about a window that is not there.
     #[cold]
     #[inline(never)]
-    fn on_no_window(&mut self, windows: &Windows<E::Region>, header: &Header) -> Result<(), WireError> {
+    fn on_no_window(
+        &mut self,
+        windows: &Windows<E::Region, E::Passage>,
+        header: &Header,
+    ) -> Result<(), WireError> {
         // A notice was faster than the answer to a question, and with it the epoch and the window are over; or it comes to
         // who has freed the window alone, as the question whether it has, and the answer to one of its own.
         let is_notice = header.kind == PacketKind::Post;

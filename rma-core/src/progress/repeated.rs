@@ -1,13 +1,37 @@
 //! What a lock epoch that is repeated with a neighbour does to the target (`table/repeated.rs`).
 #![allow(unsafe_code)] // the user's buffers come as raw pointers
 
-use super::parked::{leave, take, take_and_put, take_share_and_put, Taken, TRIES};
+use super::parked::{leave, take, take_and_put, take_share_and_put, Taken, Way, TRIES};
 use super::Process;
 use crate::bootstrap::Bootstrap;
-use crate::lock::words::Claim;
-use crate::provider::{Endpoint, RemoteAddr};
+use crate::counters::Counters;
+use crate::lock::words::{Claim, Swap};
+use crate::provider::{Endpoint, Passage, Swapped};
 use crate::table::{RepeatedLock, RepeatedStage};
 use crate::window::NearTarget;
+
+/// The way by a passage.
+struct Passing<'a, E: Endpoint>(&'a mut E::Passage, &'a mut E);
+
+impl<E: Endpoint> Way for Passing<'_, E> {
+    #[inline(always)]
+    fn swap<const N: usize>(&mut self, swaps: [Swap; N]) -> Option<Swapped> {
+        let first = swaps.first()?.0 as usize;
+        self.0.swap(self.1, first, swaps.map(|(_, from, into)| (from, into)))
+    }
+
+    #[inline(always)]
+    unsafe fn swap_and_put<const N: usize>(
+        &mut self,
+        swaps: [Swap; N],
+        (from, offset): ((*const u8, usize), u64),
+    ) -> Option<(Swapped, bool)> {
+        let first = swaps.first()?.0 as usize;
+        let swaps = swaps.map(|(_, from, into)| (from, into));
+        // SAFETY: the caller's promise.
+        unsafe { self.0.swap_and_put(self.1, first, swaps, from, offset) }
+    }
+}
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether all is as it was when so many addresses had been forgotten, and nobody has died.
@@ -16,30 +40,30 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.failure.is_none() && self.losses.is_empty() && self.peers.forgotten() == forgotten
     }
 
-    /// A put in such an epoch. `false`: it was not put.
+    /// A put in such an epoch. `false`: it was not put. An epoch that is open is written down when somebody dies, and a passage
+    /// knows when its way is gone: neither is to be asked after here.
     ///
     /// # Safety
     /// The source is readable.
     #[inline(always)]
     pub(crate) unsafe fn put_in_repeated(
         &mut self,
-        repeated: &mut RepeatedLock,
+        repeated: &mut RepeatedLock<E::Passage>,
         disp: u64,
-        (origin, len): (*const u8, usize),
+        from: (*const u8, usize),
     ) -> bool {
-        let RepeatedLock { lock_type, stage, put_bytes_max, place, near, .. } = repeated;
-        if len.wrapping_sub(1) >= *put_bytes_max || !self.is_undisturbed(near.forgotten()) {
+        let RepeatedLock { lock_type, stage, put_bytes_max, near, passage, .. } = repeated;
+        if from.1.wrapping_sub(1) >= *put_bytes_max {
             return false;
         }
-        let Some(at) = near.locate(disp, len) else { return false };
+        let (Some(offset), Some(passage)) = (near.offset(disp, from.1), passage) else { return false };
         if *stage != RepeatedStage::Called {
             // SAFETY: the caller's promise.
-            return unsafe { self.put_in_opened(repeated, at, (origin, len)) };
+            return unsafe { self.put_in_opened((stage, near, passage), offset, from) };
         }
-        let (by, put) = ((&mut self.endpoint, &mut self.counters), ((origin, len), at));
-        // SAFETY: as above.
-        let done = unsafe { take_and_put(by, near, *place, (*lock_type, self.rank), put) };
-        match done {
+        let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
+        // SAFETY: as above, and the offset was checked.
+        match unsafe { take_and_put(by, near, (*lock_type, self.rank), (from, offset)) } {
             Some(Ok(is_put)) => {
                 self.steps_at_once += 1;
                 *stage = RepeatedStage::Held;
@@ -56,23 +80,22 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The same where the lock is held, and in an epoch of lock_all, whose first put takes the target's share.
     ///
     /// # Safety
-    /// The source is readable.
+    /// The source is readable, and the bytes from the offset on are inside of the window.
     #[inline(always)]
     unsafe fn put_in_opened(
         &mut self,
-        repeated: &mut RepeatedLock,
-        at: RemoteAddr,
-        (origin, len): (*const u8, usize),
+        (stage, near, passage): (&mut RepeatedStage, &mut NearTarget, &mut E::Passage),
+        offset: u64,
+        from: (*const u8, usize),
     ) -> bool {
-        let RepeatedLock { stage, place, near, .. } = repeated;
         if *stage != RepeatedStage::AllCalled {
             // SAFETY: the caller's promise.
-            return unsafe { self.endpoint.put_now(near.peer, origin, len, at) };
+            return unsafe { passage.put(&mut self.endpoint, from, offset) };
         }
         for _ in 0..TRIES {
-            let by = (&mut self.endpoint, &mut self.counters);
+            let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
             // SAFETY: as above.
-            match unsafe { take_share_and_put(by, near, *place, ((origin, len), at)) } {
+            match unsafe { take_share_and_put(by, near, (from, offset)) } {
                 Some(Ok(is_put)) => {
                     self.steps_at_once += 1;
                     *stage = RepeatedStage::AllHeld;
@@ -93,34 +116,35 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[inline(always)]
     pub(crate) unsafe fn get_in_repeated(
         &mut self,
-        repeated: &mut RepeatedLock,
+        repeated: &mut RepeatedLock<E::Passage>,
         disp: u64,
-        (result, len): (*mut u8, usize),
+        into: (*mut u8, usize),
     ) -> bool {
         let near = &repeated.near;
-        if len.wrapping_sub(1) >= repeated.get_bytes_max || !self.is_undisturbed(near.forgotten()) {
+        if into.1.wrapping_sub(1) >= repeated.get_bytes_max {
             return false;
         }
-        let Some(at) = near.locate(disp, len) else { return false };
+        let Some(offset) = near.offset(disp, into.1) else { return false };
         if !self.hold_repeated(repeated) {
             return false;
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.endpoint.get_now(repeated.near.peer, result, len, at) }
+        let Some(passage) = &mut repeated.passage else { return false };
+        // SAFETY: the caller's promise, and the offset was checked.
+        unsafe { passage.get(&mut self.endpoint, into, offset) }
     }
 
     /// Makes sure that its lock is held.
     #[inline(always)]
-    fn hold_repeated(&mut self, repeated: &mut RepeatedLock) -> bool {
-        let RepeatedLock { lock_type, stage, place, near, .. } = repeated;
+    fn hold_repeated(&mut self, repeated: &mut RepeatedLock<E::Passage>) -> bool {
+        let RepeatedLock { lock_type, stage, near, passage, .. } = repeated;
         let (claim, held) = match stage {
             RepeatedStage::Called => (Claim::of(*lock_type, false), RepeatedStage::Held),
             RepeatedStage::AllCalled => (Claim::Everywhere, RepeatedStage::AllHeld),
             _ => return true,
         };
-        let by = (&mut self.endpoint, &mut self.counters);
-        let taken = take(by, near, *place, (claim, self.rank));
-        match taken {
+        let Some(passage) = passage else { return false };
+        let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
+        match take(by, near, (claim, self.rank)) {
             Taken::All => {
                 self.steps_at_once += 1;
                 *stage = held;
@@ -133,35 +157,35 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Begins such an epoch of lock_all. `false`: the own share could not be had at once.
     #[inline(always)]
-    pub(crate) fn take_repeated_everywhere(&mut self, repeated: &mut RepeatedLock) -> bool {
-        let (me, own) = (self.rank, &mut repeated.own);
-        let Some(place) = own.place else { return false };
+    pub(crate) fn take_repeated_everywhere(&mut self, repeated: &mut RepeatedLock<E::Passage>) -> bool {
+        let RepeatedLock { stage, own, own_passage, .. } = repeated;
+        let Some(passage) = own_passage else { return false };
         if !self.is_undisturbed(own.forgotten()) {
             return false;
         }
-        let by = (&mut self.endpoint, &mut self.counters);
-        if !matches!(take(by, own, place, (Claim::Everywhere, me)), Taken::All) {
+        let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
+        if !matches!(take(by, own, (Claim::Everywhere, self.rank)), Taken::All) {
             return false;
         }
         self.steps_at_once += 1;
-        repeated.stage = RepeatedStage::AllCalled;
+        *stage = RepeatedStage::AllCalled;
         true
     }
 
     /// Ends it. `false`: the target's share, or the own one, could not be given back at once.
     #[inline(always)]
-    pub(crate) fn leave_repeated_everywhere(&mut self, repeated: &mut RepeatedLock) -> bool {
-        let RepeatedLock { stage, near, own, .. } = repeated;
+    pub(crate) fn leave_repeated_everywhere(&mut self, repeated: &mut RepeatedLock<E::Passage>) -> bool {
+        let RepeatedLock { stage, near, passage, own, own_passage, .. } = repeated;
         if !self.is_undisturbed(own.forgotten()) {
             return false;
         }
         if *stage == RepeatedStage::AllHeld {
-            if !self.leave_repeated_share(near) {
+            if !self.leave_repeated_share(near, passage) {
                 return false;
             }
             *stage = RepeatedStage::AllCalled;
         }
-        if !self.leave_repeated_share(own) {
+        if !self.leave_repeated_share(own, own_passage) {
             return false;
         }
         // A swap is a full fence: row UNLOCK_ALL of docs/shared-memory.md.
@@ -172,11 +196,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
 
     /// Gives back the share of a rank, this one or the target. Nobody is to be woken for that: who waits for shares looks.
     #[inline(always)]
-    fn leave_repeated_share(&mut self, near: &mut NearTarget) -> bool {
-        let Some(place) = near.place else { return false };
+    fn leave_repeated_share(&mut self, near: &mut NearTarget, passage: &mut Option<E::Passage>) -> bool {
+        let Some(passage) = passage else { return false };
         for _ in 0..TRIES {
-            let by = (&mut self.endpoint, &mut self.counters);
-            match leave(by, near, place, (Claim::Everywhere, self.rank)) {
+            match self.leave_by(passage, near, Claim::Everywhere) {
                 Some(Ok(())) => {
                     self.steps_at_once += 1;
                     return true;
@@ -189,10 +212,22 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         false
     }
 
+    #[inline(always)]
+    fn leave_by(
+        &mut self,
+        passage: &mut E::Passage,
+        near: &mut NearTarget,
+        claim: Claim,
+    ) -> Option<Result<(), usize>> {
+        let Self { endpoint, counters, rank, .. } = self;
+        let by: (_, &mut Counters) = (&mut Passing::<E>(passage, endpoint), counters);
+        leave(by, near, (claim, *rank))
+    }
+
     /// Ends such an epoch with one rank. `false`: its lock could not be given back at once, or it is one of lock_all.
     #[inline(always)]
-    pub(crate) fn leave_repeated(&mut self, repeated: &mut RepeatedLock) -> bool {
-        let RepeatedLock { lock_type, stage, place, near, .. } = repeated;
+    pub(crate) fn leave_repeated(&mut self, repeated: &mut RepeatedLock<E::Passage>) -> bool {
+        let RepeatedLock { lock_type, stage, near, passage, .. } = repeated;
         if !self.is_undisturbed(near.forgotten()) {
             return false;
         }
@@ -203,9 +238,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             }
             return is_called;
         }
+        let Some(passage) = passage else { return false };
         let expected = near.tickets;
-        let by = (&mut self.endpoint, &mut self.counters);
-        match leave(by, near, *place, (Claim::of(*lock_type, false), self.rank)) {
+        match self.leave_by(passage, near, Claim::of(*lock_type, false)) {
             Some(Ok(())) => {
                 self.steps_at_once += 1;
                 // A swap is a full fence: row UNLOCK of docs/shared-memory.md.

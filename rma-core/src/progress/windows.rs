@@ -16,20 +16,20 @@ use crate::window::{Boards, Pages, Window};
 /// Ids of which ranks tell each other whether they have them in use.
 const IDS_AGREED: usize = u64::BITS as usize;
 
-/// All windows.
+/// All windows, with memory in the endpoint's regions `R`; `P` are its passages.
 #[derive(Debug)]
-pub(crate) struct Windows<R> {
+pub(crate) struct Windows<R, P> {
     entries: Vec<Option<Box<Window<R>>>>,
     pub(crate) boards: Boards<R>,
     /// Where the words of their locks are.
     pub(crate) pages: Pages,
     /// The lock epoch that the program repeats. Its window does not know of it; it is written down there before anybody looks.
-    pub(crate) repeated: RepeatedLock,
+    pub(crate) repeated: RepeatedLock<P>,
     /// Such an epoch was open when its window was asked.
     pub(crate) is_disturbed: bool,
 }
 
-impl<R> Windows<R> {
+impl<R, P> Windows<R, P> {
     pub(crate) const fn new() -> Self {
         Self {
             entries: Vec::new(),

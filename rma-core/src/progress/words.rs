@@ -161,7 +161,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// Whether a lock that was waited for has come meanwhile. Who wants to sleep asks when whoever lets it in would wake it.
-    pub(crate) fn has_turn_come(&mut self, windows: &mut Windows<E::Region>) -> bool {
+    pub(crate) fn has_turn_come(&mut self, windows: &mut Windows<E::Region, E::Passage>) -> bool {
         let before = self.steps_at_once;
         if self.wants_looks {
             self.issue_looks(windows);
@@ -172,7 +172,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Lets who waits for a lock look again, behind everything else that is to be posted; and each once before anybody
     /// does so twice, however little the fabric takes at one time.
     #[cold]
-    pub(super) fn issue_looks(&mut self, windows: &mut Windows<E::Region>) {
+    pub(super) fn issue_looks(&mut self, windows: &mut Windows<E::Region, E::Passage>) {
         let mut is_refused = false;
         self.wants_looks = false;
         for w in windows.iter_mut() {
@@ -229,7 +229,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// later.
     pub(super) fn on_word(
         &mut self,
-        windows: &mut Windows<E::Region>,
+        windows: &mut Windows<E::Region, E::Passage>,
         seat: LockSeat,
         word: Word,
         index: u32,
@@ -276,7 +276,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     #[cold]
     pub(super) fn on_word_failed(
         &mut self,
-        windows: &mut Windows<E::Region>,
+        windows: &mut Windows<E::Region, E::Passage>,
         (seat, word, index): (LockSeat, Word, u32),
         code: FabricCode,
     ) {

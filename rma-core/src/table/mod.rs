@@ -3,6 +3,7 @@
 mod arena;
 mod cells;
 mod flush_group;
+mod kept;
 mod mark;
 mod op;
 mod parked;
@@ -15,6 +16,7 @@ mod unreported;
 pub(crate) use arena::OperationArena;
 pub(crate) use cells::{CellPlace, LockCells};
 pub(crate) use flush_group::{FlushGroups, OpenFlushes};
+pub(crate) use kept::KeptPassage;
 pub(crate) use mark::{is_before, Covered, Mark, Marks, Order};
 pub use op::{Change, Notification};
 pub(crate) use op::{List, OperationElement, OperationState, NOTE_BYTES, NOTE_PAYLOAD_BYTES};

@@ -9,7 +9,6 @@
 use crate::ids::{Rank, WindowId};
 use crate::lock::LockType;
 use crate::pool::NONE;
-use crate::provider::RemoteAddr;
 use crate::state::WindowState;
 use crate::window::NearTarget;
 
@@ -33,9 +32,9 @@ pub(crate) enum RepeatedStage {
     AllHeld,
 }
 
-/// Such an epoch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RepeatedLock {
+/// Such an epoch; `P` is the [`Passage`](crate::provider::Passage) of the endpoint.
+#[derive(Debug)]
+pub(crate) struct RepeatedLock<P> {
     /// None, if there is no such epoch.
     pub(crate) window: WindowId,
     /// Shared under lock_all, too.
@@ -44,15 +43,16 @@ pub(crate) struct RepeatedLock {
     /// Puts, and gets, are native, and are one message up to this length.
     pub(crate) put_bytes_max: usize,
     pub(crate) get_bytes_max: usize,
-    /// The lock's words.
-    pub(crate) place: RemoteAddr,
     /// The neighbour; the window has the same, as it was when the epoch was repeated first.
     pub(crate) near: NearTarget,
-    /// This rank itself, of which lock_all holds a share as well; nobody, if it is another epoch.
+    /// The way to its lock and its memory; there is one, if there is such an epoch.
+    pub(crate) passage: Option<P>,
+    /// This rank itself, of which lock_all holds a share as well, and the way to its lock; nobody, if it is another epoch.
     pub(crate) own: NearTarget,
+    pub(crate) own_passage: Option<P>,
 }
 
-impl RepeatedLock {
+impl<P> RepeatedLock<P> {
     /// None.
     pub(crate) const NONE: Self = Self {
         window: WindowId(NONE),
@@ -60,9 +60,10 @@ impl RepeatedLock {
         stage: RepeatedStage::Ended,
         put_bytes_max: 0,
         get_bytes_max: 0,
-        place: RemoteAddr { addr: 0, key: crate::ids::RemoteKey(0) },
         near: NearTarget::NONE,
+        passage: None,
         own: NearTarget::NONE,
+        own_passage: None,
     };
 
     /// Whether it is an epoch with this target, open or not.

@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
 use crate::op::ReduceOp;
 use crate::pool::NONE;
-use crate::provider::RemoteAddr;
+use crate::provider::{RemoteAddr, RemotePiece};
 use crate::wire::OpKind;
 
 /// What an atomic does, to which type, and by which reduction.
@@ -44,6 +44,10 @@ pub(crate) struct Shortcut {
     flushed: WindowId,
     /// Bytes of the operation that the fabric is being asked to take, or was last; 0: none since that flush.
     pub(crate) offered: usize,
+    /// The passage that is kept leads to the target.
+    pub(crate) has_passage: bool,
+    /// Operations that went this way, and would have gone by a passage.
+    gone: u8,
 }
 
 impl Shortcut {
@@ -67,7 +71,12 @@ impl Shortcut {
         key: RemoteKey(0),
         flushed: WindowId(NONE),
         offered: usize::MAX,
+        has_passage: false,
+        gone: 0,
     };
+
+    /// Operations behind which a passage is worth what it costs.
+    const PASSAGE_BEHIND: u8 = 8;
 
     /// The way to `rank`, whose element `target` may be accessed directly by messages of at most `message_bytes_max`.
     fn to(rank: Rank, target: u32, direct: &Direct, message_bytes_max: usize) -> Self {
@@ -93,6 +102,8 @@ impl Shortcut {
         let way = Self::to(rank, target, direct, most);
         if self.is_open(window, (rank, target)) {
             let Self { put, get, near_put, near_get, near_atomic, atomic, put_tag, get_tag, .. } = *self;
+            let Self { has_passage, gone, .. } = *self;
+            let way = Self { has_passage, gone, ..way };
             return Self { put, get, near_put, near_get, near_atomic, atomic, put_tag, get_tag, ..way };
         }
         way
@@ -158,6 +169,31 @@ impl Shortcut {
     /// The same of any.
     fn is_of(&self, window: WindowId) -> bool {
         [self.put, self.get, self.near_put, self.near_get, self.near_atomic].contains(&window)
+    }
+
+    /// Whose memory of which window operations that are complete at once go to.
+    pub(crate) fn near_target(&self) -> Option<(WindowId, Rank, PeerAddr)> {
+        let windows = [self.near_put, self.near_get, self.near_atomic];
+        let window = windows.into_iter().find(|window| *window != WindowId(NONE))?;
+        Some((window, self.rank, self.peer))
+    }
+
+    /// That memory.
+    pub(crate) fn memory(&self) -> Option<RemotePiece> {
+        let at = RemoteAddr { addr: self.base, key: self.key };
+        Some(RemotePiece { at, len: usize::try_from(self.size).ok()? })
+    }
+
+    /// How far behind its first byte a place is.
+    #[inline]
+    pub(crate) fn offset_of(&self, at: RemoteAddr) -> u64 {
+        at.addr.wrapping_sub(self.base)
+    }
+
+    /// Counts an operation that might have gone by a passage; whether it is time for one.
+    pub(crate) fn wants_passage(&mut self) -> bool {
+        self.gone = self.gone.saturating_add(1);
+        self.gone == Self::PASSAGE_BEHIND
     }
 
     /// Forgets the way, if it is that to this element.

@@ -269,7 +269,7 @@ impl<R> Window<R> {
     }
 
     /// Writes down the lock epoch that was repeated without the window's knowledge, as one of a target without element.
-    pub(crate) fn write_down(&mut self, repeated: &RepeatedLock) {
+    pub(crate) fn write_down<P>(&mut self, repeated: &RepeatedLock<P>) {
         let rank = repeated.near.rank();
         if let Some(near) = &mut self.near {
             near.keep(repeated.near);
@@ -292,7 +292,7 @@ impl<R> Window<R> {
     }
 
     /// The same of one of lock_all, of which the own share is held, and that of the target behind the first operation.
-    fn write_down_everywhere(&mut self, repeated: &RepeatedLock) {
+    fn write_down_everywhere<P>(&mut self, repeated: &RepeatedLock<P>) {
         let (rank, own) = (repeated.near.rank(), repeated.own.rank());
         if let Some(near) = &mut self.near {
             near.keep(repeated.own);

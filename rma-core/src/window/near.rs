@@ -4,7 +4,7 @@
 use crate::ids::{PeerAddr, Rank, RemoteKey};
 use crate::lock::words::{Tickets, Word};
 use crate::pool::NONE;
-use crate::provider::RemoteAddr;
+use crate::provider::{RemoteAddr, RemotePiece};
 use crate::table::Direct;
 use crate::wire::Metadata;
 
@@ -66,11 +66,23 @@ impl NearTarget {
         Direct { peer: self.peer, metadata: self.metadata, at_once: true }
     }
 
-    /// The location of `len` bytes at `disp`; `None` when they are not inside of the window.
+    /// How far behind the window's first byte `len` bytes at `disp` begin; `None` when they are not inside of the window.
+    #[inline]
+    pub(crate) fn offset(&self, disp: u64, len: usize) -> Option<u64> {
+        self.metadata.locate(disp, len as u64).ok()
+    }
+
+    /// The location of such bytes.
     #[inline]
     pub(crate) fn locate(&self, disp: u64, len: usize) -> Option<RemoteAddr> {
-        let offset = self.metadata.locate(disp, len as u64).ok()?;
+        let offset = self.offset(disp, len)?;
         Some(RemoteAddr { addr: self.metadata.base.wrapping_add(offset), key: self.metadata.key })
+    }
+
+    /// The window's memory.
+    pub(crate) fn memory(&self) -> Option<RemotePiece> {
+        let Metadata { base, size, key, .. } = self.metadata;
+        Some(RemotePiece { at: RemoteAddr { addr: base, key }, len: usize::try_from(size).ok()? })
     }
 
     /// What was expected of a word, and is there.

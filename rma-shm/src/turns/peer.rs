@@ -2,7 +2,7 @@
 
 use super::head::Patience;
 use super::{Party, Size, TurnWord};
-use crate::guard::Busy;
+use crate::guard;
 use crate::head::Head;
 use crate::peer::Known;
 
@@ -11,8 +11,6 @@ use crate::peer::Known;
 pub(crate) struct PeerElements<'a> {
     pub(crate) head: &'a Head,
     pub(crate) lane: usize,
-    /// See [`crate::guard::with`].
-    pub(crate) accesses: &'a mut u64,
     pub(crate) known: &'a Known,
     pub(crate) patience: Patience,
 }
@@ -20,15 +18,12 @@ pub(crate) struct PeerElements<'a> {
 impl Party for PeerElements<'_> {
     #[inline]
     fn begin(&mut self) {
-        let busy = self.head.busy(self.lane);
-        busy.set(self.accesses.wrapping_add(1));
-        busy.fence();
+        guard::begin(&self.head.busy(self.lane));
     }
 
     #[inline]
     fn end(&mut self) {
-        *self.accesses = self.accesses.wrapping_add(2);
-        self.head.busy(self.lane).set(*self.accesses);
+        guard::end(&self.head.busy(self.lane));
     }
 
     #[inline]

@@ -16,6 +16,7 @@ mod helper;
 mod lanes;
 #[path = "../../../rma-ofi/tests/contract/one_process.rs"]
 mod one_process;
+mod passage;
 mod regions;
 mod turns;
 #[path = "../../../rma-ofi/tests/contract/two_processes.rs"]
@@ -148,6 +149,26 @@ fn line_18_owner_and_peers_change_elements_together() {
 #[test]
 fn line_18_what_is_not_mapped_is_its_owners() {
     turns::line_18_what_is_not_mapped_is_its_owners();
+}
+
+#[test]
+fn line_19_a_passage_does_what_its_endpoint_would_do() {
+    passage::line_19_a_passage_does_what_its_endpoint_would_do();
+}
+
+#[test]
+fn line_19_words_are_changed_and_wake_who_sleeps() {
+    passage::line_19_words_are_changed_and_wake_who_sleeps();
+}
+
+#[test]
+fn line_19_who_falls_asleep_meanwhile_is_woken() {
+    passage::line_19_who_falls_asleep_meanwhile_is_woken();
+}
+
+#[test]
+fn line_19_a_passage_to_what_is_gone_leads_nowhere() {
+    passage::line_19_a_passage_to_what_is_gone_leads_nowhere();
 }
 
 #[test]

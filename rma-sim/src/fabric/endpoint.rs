@@ -8,8 +8,9 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Allocation, Atomic, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, NativeOps,
-    Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
+    Allocation, Atomic, ByAddress, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece,
+    NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped,
+    WordSwap,
 };
 
 use super::config::{native_locks, FabricConfig};
@@ -135,6 +136,7 @@ impl Drop for SimEndpoint {
 // `lent`, untouched, until released.
 unsafe impl Endpoint for SimEndpoint {
     type Region = SimRegion;
+    type Passage = ByAddress;
 
     fn limits(&self) -> &Limits {
         &self.limits
@@ -439,6 +441,10 @@ unsafe impl Endpoint for SimEndpoint {
 
     fn swap_now<const N: usize>(&mut self, to: PeerAddr, swaps: [WordSwap; N]) -> Option<Swapped> {
         self.do_swaps_now(to, &swaps)
+    }
+
+    fn passage(&mut self, to: PeerAddr, words: Option<RemoteAddr>, memory: RemotePiece) -> Option<ByAddress> {
+        Some(ByAddress::new(to, words, memory.at))
     }
 
     fn may_tell(&self) -> bool {

@@ -12,7 +12,7 @@ use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
     Completion, CompletionBatch, CompletionScope, Endpoint, FabricCode, Limits, MemoryRegion, NativeOps,
-    Order, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
+    NoPassage, Order, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, SendClass,
 };
 use rma_core::wire::{Header, PacketKind, Reader};
 
@@ -207,6 +207,7 @@ impl ScaleEndpoint {
 // is copied in `send` (line 4), and a lent one is a vector that stays in `lent`, untouched, until released.
 unsafe impl Endpoint for ScaleEndpoint {
     type Region = NoRegion;
+    type Passage = NoPassage;
 
     fn limits(&self) -> &Limits {
         &self.limits

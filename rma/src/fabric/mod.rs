@@ -24,7 +24,7 @@ use rma_core::provider::{
     Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped, WordSwap,
 };
 use rma_ofi::{OfiEndpoint, OfiRegion};
-use rma_shm::{ShmEndpoint, ShmRegion};
+use rma_shm::{ShmEndpoint, ShmPassage, ShmRegion};
 #[cfg(feature = "verbs")]
 use rma_verbs::{VerbsEndpoint, VerbsRegion};
 
@@ -129,6 +129,7 @@ impl MemoryRegion for FabricRegion {
 // operation is inlined always: what the compiler leaves a call costs 20 instructions more.
 unsafe impl Endpoint for FabricEndpoint {
     type Region = FabricRegion;
+    type Passage = ShmPassage;
 
     #[inline]
     fn limits(&self) -> &Limits {
@@ -393,6 +394,23 @@ unsafe impl Endpoint for FabricEndpoint {
     ) -> Option<(Swapped, bool)> {
         // SAFETY: the caller's promise.
         each!(Fabric, &mut self.0, endpoint => unsafe { endpoint.swap_and_put_now(to, swaps, from, at) })
+    }
+
+    fn passage(
+        &mut self,
+        to: PeerAddr,
+        words: Option<RemoteAddr>,
+        memory: RemotePiece,
+    ) -> Option<ShmPassage> {
+        match &mut self.0 {
+            Fabric::Shm(endpoint) => endpoint.passage(to, words, memory),
+            Fabric::ShmOfi(both) => both.passage(to, words, memory),
+            #[cfg(feature = "verbs")]
+            Fabric::ShmVerbs(both) => both.passage(to, words, memory),
+            Fabric::Ofi(_) => None,
+            #[cfg(feature = "verbs")]
+            Fabric::Verbs(_) => None,
+        }
     }
 
     fn may_tell(&self) -> bool {

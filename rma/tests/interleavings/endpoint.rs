@@ -7,8 +7,8 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Atomic, CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, Post, PostError, ProviderError,
-    ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Atomic, CompletionBatch, Endpoint, Limits, LocalPiece, NativeOps, NoPassage, Post, PostError,
+    ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
 };
 use rma_sim::{SimEndpoint, SimRegion};
 
@@ -37,6 +37,7 @@ impl ModelEndpoint {
 // SAFETY: every call is that of the simulated endpoint, which keeps the contract.
 unsafe impl Endpoint for ModelEndpoint {
     type Region = SimRegion;
+    type Passage = NoPassage;
 
     fn limits(&self) -> &Limits {
         self.inner.limits()

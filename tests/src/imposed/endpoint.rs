@@ -7,9 +7,9 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Atomic, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece, MemoryRegion,
-    NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass, Swapped,
-    WordSwap,
+    Accepted, Atomic, ByAddress, Completion, CompletionBatch, Endpoint, FabricCode, Limits, LocalPiece,
+    MemoryRegion, NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece,
+    SendClass, Swapped, WordSwap,
 };
 use rma_sim::Random;
 
@@ -157,6 +157,7 @@ const HELD_MAX: usize = 64;
 // Packets are the inner endpoint's.
 unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
     type Region = ImposedRegion<E::Region>;
+    type Passage = ByAddress;
 
     fn limits(&self) -> &Limits {
         &self.limits
@@ -395,6 +396,10 @@ unsafe impl<E: Endpoint> Endpoint for Imposed<E> {
             }
             _ => self.inner.swap_now(to, swaps),
         }
+    }
+
+    fn passage(&mut self, to: PeerAddr, words: Option<RemoteAddr>, memory: RemotePiece) -> Option<ByAddress> {
+        Some(ByAddress::new(to, words, memory.at))
     }
 
     fn may_tell(&self) -> bool {

@@ -384,7 +384,10 @@ impl Origin<'_> {
 /// A call for each partner.
 #[inline]
 fn each(ground: &Ground, mut call: impl FnMut(&RawWindow, Rank) -> rma::Result<()>) -> rma::Result<()> {
-    ground.partners.iter().try_for_each(|&(rank, _)| call(&ground.window, rank))
+    match ground.partners[..] {
+        [(rank, _)] => call(&ground.window, rank),
+        _ => ground.partners.iter().try_for_each(|&(rank, _)| call(&ground.window, rank)),
+    }
 }
 
 /// The operations of an epoch.

@@ -233,9 +233,18 @@ impl Ground {
         self.epochs += 1;
     }
 
-    /// Issues the operations of an epoch to each partner.
-    #[inline]
+    /// Issues the operations of an epoch to each partner. One operation to one partner is issued as a program does that knows
+    /// of no others: so is what it is compared with.
+    #[inline(always)]
     pub(crate) fn issue_all(&mut self, operation: Operation) -> rma::Result<()> {
+        match (self.partners.len(), self.outstanding) {
+            (1, 1) => self.issue(operation, 0, 0),
+            _ => self.issue_several(operation),
+        }
+    }
+
+    #[inline(never)]
+    fn issue_several(&mut self, operation: Operation) -> rma::Result<()> {
         for partner in 0..self.partners.len() {
             for place in 0..self.outstanding {
                 self.issue(operation, partner, place)?;
@@ -245,7 +254,7 @@ impl Ground {
     }
 
     /// Issues one operation.
-    #[inline]
+    #[inline(always)]
     fn issue(&mut self, operation: Operation, partner: usize, place: usize) -> rma::Result<()> {
         let (rank, first) = self.partners[partner];
         let (window, size, count) = (&self.window, self.size, self.size / WORD);

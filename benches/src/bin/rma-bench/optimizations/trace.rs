@@ -17,8 +17,8 @@ use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag, WindowId};
 use rma_core::lock::LockType;
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    CompletionBatch, Endpoint, Limits, NativeOps, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr,
-    SendClass,
+    CompletionBatch, Endpoint, Limits, NativeOps, NoPassage, Post, PostError, ProviderError, ReceivedPacket,
+    RemoteAddr, SendClass,
 };
 use rma_core::wire::{BatchFlags, Header, OpKind, PacketKind, Reader, Record, ReplyFlags};
 
@@ -280,6 +280,7 @@ fn reply(header: &Header) -> String {
 // operation but a packet's, during the call.
 unsafe impl Endpoint for Recorder {
     type Region = NullRegion;
+    type Passage = NoPassage;
 
     fn limits(&self) -> &Limits {
         &self.limits
