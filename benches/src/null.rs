@@ -8,6 +8,8 @@
 //! locks are made of them and neighbours tell by them.
 #![allow(clippy::too_many_arguments)] // the provider's interface
 
+mod passage;
+
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -20,10 +22,12 @@ use rma_core::dtype::Dtype;
 use rma_core::ids::{PeerAddr, Rank, RemoteKey, Tag};
 use rma_core::op::ReduceOp;
 use rma_core::provider::{
-    Accepted, Atomic, ByAddress, Completion, CompletionBatch, CompletionScope, Endpoint, Limits,
-    MemoryRegion, NativeOps, Order, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece,
-    SendClass, Swapped, WordSwap,
+    Accepted, Atomic, Completion, CompletionBatch, CompletionScope, Endpoint, Limits, MemoryRegion,
+    NativeOps, Order, Post, PostError, ProviderError, ReceivedPacket, RemoteAddr, RemotePiece, SendClass,
+    Swapped, WordSwap,
 };
+
+pub use passage::NullPassage;
 
 /// Ranks of the job.
 const RANKS: usize = 2;
@@ -308,7 +312,7 @@ fn null_release(endpoint: &mut NullEndpoint, packet: ReceivedPacket) {
 // are copied by `send`, arrive in order, and a buffer is lent until `release` puts it on the free list.
 unsafe impl Endpoint for NullEndpoint {
     type Region = NullRegion;
-    type Passage = ByAddress;
+    type Passage = NullPassage;
 
     #[inline]
     fn limits(&self) -> &Limits {
@@ -473,8 +477,13 @@ unsafe impl Endpoint for NullEndpoint {
         null_swap(self, to, &swaps)
     }
 
-    fn passage(&mut self, to: PeerAddr, words: Option<RemoteAddr>, memory: RemotePiece) -> Option<ByAddress> {
-        Some(ByAddress::new(to, words, memory.at))
+    fn passage(
+        &mut self,
+        to: PeerAddr,
+        words: Option<RemoteAddr>,
+        memory: RemotePiece,
+    ) -> Option<NullPassage> {
+        Some(NullPassage::new(to, words, memory.at))
     }
 
     fn may_tell(&self) -> bool {

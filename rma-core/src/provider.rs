@@ -60,8 +60,8 @@
 //!     atomic for each element or in whatever way as it is told, is atomic towards each of theirs. [`Changes::begin`](crate::mem::Changes::begin) may wait for
 //!     changes of peers, and not for the dead.
 //! 19. What a [`Passage`] does is what [`Endpoint::swap_now`], [`Endpoint::swap_and_put_now`], [`Endpoint::put_now`],
-//!     [`Endpoint::get_now`] and [`Endpoint::atomic_now`] would do there, as line 16 says, and no more once the region is gone, the peer was lost or
-//!     disconnected, or the endpoint is.
+//!     [`Endpoint::get_now`] and [`Endpoint::atomic_now`] would do there, as line 16 says, and no more once the region is gone,
+//!     the peer is known to be lost or was disconnected, or the endpoint is gone.
 #![allow(unsafe_code)] // declarations of unsafe traits and functions only
 
 mod atomic;

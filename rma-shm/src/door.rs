@@ -85,16 +85,17 @@ impl Door {
     }
 }
 
-/// The doors of one peer, by what goes through them: an epoch goes through both. They are to be forgotten before anything is
+/// The doors of one peer, by what goes through them: an epoch goes through all. They are to be forgotten before anything is
 /// unmapped that was known, and when a key is looked up, which may have been another region's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doors {
     part: Door,
     words: Door,
+    told: Door,
 }
 
 impl Doors {
-    pub(crate) const NONE: Self = Self { part: Door::NONE, words: Door::NONE };
+    pub(crate) const NONE: Self = Self { part: Door::NONE, words: Door::NONE, told: Door::NONE };
 
     /// Of `len` bytes that a program accesses. `None`: they are not mapped here, or not known yet.
     #[inline(always)]
@@ -118,6 +119,13 @@ impl Doors {
     ) -> Option<(&Door, *mut u8)> {
         let place = self.words.find(found, at, len)?;
         Some((&self.words, place))
+    }
+
+    /// Of a word by which the peer is told.
+    #[inline(always)]
+    pub(crate) fn told(&mut self, found: (&[Known], &Head), at: RemoteAddr) -> Option<(&Door, *mut u8)> {
+        let place = self.told.find(found, at, size_of::<u64>())?;
+        Some((&self.told, place))
     }
 
     /// The one that led to the words which were asked for last.

@@ -25,17 +25,17 @@ pub(crate) fn with<T>(busy: &impl Busy, access: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Begins an access: the word is the peer's alone.
+/// Begins an access: the word is the peer's alone. Whatever it says, it is right again behind the next access.
 #[inline(always)]
 pub(crate) fn begin(busy: &impl Busy) {
-    busy.set(busy.word().wrapping_add(1));
+    busy.set(busy.word() | 1);
     busy.fence();
 }
 
 /// Ends it.
 #[inline(always)]
 pub(crate) fn end(busy: &impl Busy) {
-    busy.set(busy.word().wrapping_add(1));
+    busy.set((busy.word() | 1).wrapping_add(1));
 }
 
 /// Waits until no access that could have seen the region is under way. The owner has made it disappear, and

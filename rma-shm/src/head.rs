@@ -11,7 +11,7 @@
 //! | lanes | a lane's sender, its word during accesses, positions in its rings | sender; `consumed` by the owner |
 //! | regions | registered memory; whose turn it is to change its elements ([`crate::turns`]) | owner; whoever changes them |
 
-use core::sync::atomic::{compiler_fence, fence, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, fence, AtomicU64, Ordering};
 
 use crate::address::Identity;
 use crate::assist::{Slot, SLOT_BYTES};
@@ -138,7 +138,7 @@ impl Claim {
 }
 
 /// The mapped head of one endpoint, the own or a peer's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) mapping: Mapping,
     pub(crate) shape: Shape,
@@ -327,12 +327,6 @@ impl Head {
         (self.are_fences_shared || !self.leaves_fences()) && fences::seldom(self.are_fences_shared)
     }
 
-    /// What the owner says when it sleeps.
-    #[inline]
-    pub(crate) fn sleeping_word(&self) -> &AtomicU32 {
-        self.mapping.half(SLEEPING)
-    }
-
     /// The owner's own word while it changes elements of its regions.
     pub(crate) fn owner_busy(&self) -> BusyWord<'_> {
         BusyWord { word: self.mapping.word(OWNER_BUSY), are_fences_shared: self.are_fences_shared }
@@ -389,16 +383,16 @@ impl Bell for Head {
 
     #[inline]
     fn sleeping(&self) -> u32 {
-        self.sleeping_word().load(Ordering::Relaxed)
+        self.mapping.half(SLEEPING).load(Ordering::Relaxed)
     }
 
     #[inline]
     fn set_sleeping(&self, word: u32) {
-        self.sleeping_word().swap(word, Ordering::Relaxed);
+        self.mapping.half(SLEEPING).swap(word, Ordering::Relaxed);
     }
 
     fn take_back(&self, word: u32) {
-        let _ = self.sleeping_word().compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.mapping.half(SLEEPING).compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     #[inline]

@@ -1,11 +1,11 @@
-//! The way of epochs that are repeated: where the words of a peer's lock and the memory of its window are mapped here, and what
-//! an access says and looks at, in one place and with nothing to be searched for.
+//! The way of what is repeated, epochs of a lock or operations behind each other's flush: where the words of a peer's lock and the
+//! memory of its window are mapped here, and what an access says and looks at, in one place and with nothing to be searched for.
 //!
 //! It keeps all of it mapped, so that its addresses hold whatever becomes of the peer; what an access looks at tells whether
 //! it still leads somewhere.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use rma_core::ids::PeerAddr;
@@ -13,9 +13,10 @@ use rma_core::provider::{ByAddress, Endpoint, Passage, RemoteAddr, RemotePiece, 
 
 use crate::atomics::fence_behind_exchange;
 use crate::attach::Direction;
+use crate::bell::Bell;
 use crate::guard;
-use crate::head::{BusyWord, WHOSE_TURN};
-use crate::mapping::Mapping;
+use crate::head::{BusyWord, Head, Pipe, WHOSE_TURN};
+use crate::mapping::{open_pipe, strike, Mapping};
 use crate::pair;
 use crate::peer::{Known, Peer};
 use crate::transfer;
@@ -26,15 +27,15 @@ const WORDS: usize = 2;
 
 /// A word of a mapping that is kept.
 #[derive(Debug)]
-struct Word<T = AtomicU64>(NonNull<T>);
+struct Word(NonNull<AtomicU64>);
 
-impl<T> Word<T> {
-    fn of(word: &T) -> Self {
+impl Word {
+    fn of(word: &AtomicU64) -> Self {
         Self(NonNull::from(word))
     }
 
     #[inline(always)]
-    fn get(&self) -> &T {
+    fn get(&self) -> &AtomicU64 {
         // SAFETY: it lies in a mapping, which the passage keeps that this is a part of; all access it by atomics.
         unsafe { self.0.as_ref() }
     }
@@ -65,8 +66,6 @@ pub struct ShmPassage {
     /// The peer's word for accesses of this endpoint, and who fences for both.
     busy: Word,
     are_fences_shared: bool,
-    /// What the peer says when it sleeps.
-    sleeping: Word<AtomicU32>,
     /// None, if no lock was asked for.
     lock: Option<Lock>,
     /// None, if it is not mapped here.
@@ -75,7 +74,8 @@ pub struct ShmPassage {
     addressed: ByAddress,
     /// Whether that word is this endpoint's still.
     has_lane: Arc<AtomicBool>,
-    _head: Mapping,
+    head: Head,
+    pid: u32,
 }
 
 /// The words of the lock.
@@ -118,12 +118,12 @@ impl ShmPassage {
         Some(Self {
             busy: Word::of(busy),
             are_fences_shared,
-            sleeping: Word::of(peer.head.sleeping_word()),
             lock: lock.flatten(),
             memory: mapped,
             addressed: ByAddress::new(name, words, memory.at),
             has_lane: Arc::clone(&peer.has_lane),
-            _head: peer.head.mapping.clone(),
+            head: peer.head.clone(),
+            pid: peer.location.pid,
         })
     }
 
@@ -143,18 +143,18 @@ impl ShmPassage {
     /// Whether the peer has said that it sleeps.
     #[inline(always)]
     fn is_asleep(&self) -> bool {
-        self.sleeping.get().load(Ordering::Relaxed) != 0
+        self.head.sleeping() != 0
     }
 
-    /// Wakes the peer, which has fallen asleep meanwhile: so does a sum with nothing.
-    ///
-    /// # Safety
-    /// As for [`Passage::change`].
+    /// Wakes the peer, which has fallen asleep meanwhile, as `Peer::wake_if_asleep`.
     #[cold]
     #[inline(never)]
-    unsafe fn wake<E: Endpoint>(&mut self, endpoint: &mut E, offset: u64) {
-        // SAFETY: the caller's promise.
-        let _ = unsafe { self.addressed.change(endpoint, WordChange::Tell(0), offset) };
+    fn wake(&self) {
+        let (word, Pipe { fd, inode }) = (self.head.sleeping(), self.head.bell());
+        let is_woken = open_pipe(self.pid, fd, inode).map(|bell| strike(&bell)).is_ok();
+        if is_woken {
+            self.head.take_back(word);
+        }
     }
 
     /// A put in memory that is not mapped here.
@@ -283,7 +283,7 @@ impl Memory {
 
 impl<E: Endpoint> Passage<E> for ShmPassage {
     #[inline(always)]
-    fn swap<const N: usize>(
+    unsafe fn swap<const N: usize>(
         &mut self,
         _endpoint: &mut E,
         first: usize,
@@ -351,7 +351,7 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
     }
 
     #[inline(always)]
-    unsafe fn change(&mut self, endpoint: &mut E, change: WordChange, offset: u64) -> Option<u64> {
+    unsafe fn change(&mut self, _endpoint: &mut E, change: WordChange, offset: u64) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let tells = matches!(change, WordChange::Tell(_));
         if tells && self.is_asleep() {
@@ -367,8 +367,7 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
         );
         // The change is a full fence, as there is one between what a sleeper says and its last look: `Peer::notify`.
         if tells && self.is_asleep() {
-            // SAFETY: as above.
-            unsafe { self.wake(endpoint, offset) };
+            self.wake();
         }
         done
     }

@@ -234,14 +234,20 @@ impl Peer {
     /// Sets a word in mapped memory and wakes the process if it sleeps. `false`: it is not there, or not a word.
     #[inline]
     pub(crate) fn tell(&mut self, at: RemoteAddr, word: u64) -> bool {
-        let Ok(known) = self.region(at.key) else { return false };
-        let Ok(Place::Mapped(place)) = known.at(at.addr, size_of::<u64>()) else { return false };
+        // Behind a look at the owner's table, where it is not known, or another one by now.
+        self.tell_known(at, word) || self.region(at.key).is_ok() && self.tell_known(at, word)
+    }
+
+    /// The same of a word in a region that is known.
+    #[inline]
+    fn tell_known(&mut self, at: RemoteAddr, word: u64) -> bool {
+        let Self { head, lane, known, doors, .. } = self;
+        let Some((door, place)) = doors.told((known, head), at) else { return false };
         if place.addr() % size_of::<u64>() != 0 {
             return false;
         }
-        let Self { head, lane, .. } = self;
         let is_told = guard::with(&head.busy(*lane), || {
-            let is_there = known.is_there(head);
+            let is_there = door.is_open(head);
             if is_there {
                 // SAFETY: aligned and mapped, inside of a region whose owner has agreed to such accesses as long as the
                 // guard is held; all who access such a word do so by atomics.
@@ -249,9 +255,11 @@ impl Peer {
             }
             is_there
         });
-        // Between the store and the look, as there is one in `bell::may_sleep`; and the caller's own.
-        fence(Ordering::SeqCst);
-        self.wake_if_asleep();
+        if is_told {
+            // Between the store and the look, as there is one in `bell::may_sleep`; and the caller's own.
+            fence(Ordering::SeqCst);
+            self.wake_if_asleep();
+        }
         is_told
     }
 
@@ -368,7 +376,12 @@ impl Peer {
     pub(crate) fn mapped(&self, at: RemoteAddr, len: usize) -> Option<(Known, Arc<Mapping>, *mut u8)> {
         let known = *self.known.iter().find(|known| known.key == at.key)?;
         let Ok(Place::Mapped(place)) = known.at(at.addr, len) else { return None };
-        let file = self.files.iter().find(|file| known.file == Some((file.device, file.inode)))?;
+        // By addresses: one file may be mapped with several lengths.
+        let has_it = |file: &&MappedFile| {
+            let offset = place.addr().wrapping_sub(file.mapping.base().as_ptr().addr());
+            offset <= file.mapping.len() && len <= file.mapping.len() - offset
+        };
+        let file = self.files.iter().find(has_it)?;
         Some((known, Arc::clone(&file.mapping), place))
     }
 

@@ -528,7 +528,10 @@ unsafe impl Endpoint for ShmEndpoint {
 
     #[inline]
     fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
-        Ok(self.live(to)?.tell(at, word))
+        match self.present(to) {
+            Some(peer) => Ok(peer.tell(at, word)),
+            None => Ok(self.live(to)?.tell(at, word)),
+        }
     }
 
     fn may_tell(&self) -> bool {

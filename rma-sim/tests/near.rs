@@ -64,10 +64,13 @@ fn line_19_a_passage_does_what_its_endpoint_would_do() {
     let mut until = |what: &mut dyn FnMut(&mut rma_sim::SimEndpoint) -> bool| {
         assert!((0..1000).any(|_| what(ep)), "never done at once");
     };
-    until(&mut |ep| passage.swap(ep, 0, [(0, 1), (0, 2)]).is_some_and(|done| done == swapped(2, 0)));
+    // SAFETY: this endpoint has lent it; so below.
+    until(&mut |ep| unsafe { passage.swap(ep, 0, [(0, 1), (0, 2)]) } == Some(swapped(2, 0)));
     assert_eq!(words(), [1, 2, 0, 0]);
-    until(&mut |ep| passage.swap(ep, 1, [(2, 3)]).is_some_and(|done| done == swapped(1, 0)));
-    until(&mut |ep| passage.swap(ep, 0, [(9, 4), (3, 4)]).is_some_and(|done| done == swapped(0, 1)));
+    // SAFETY: as above.
+    until(&mut |ep| unsafe { passage.swap(ep, 1, [(2, 3)]) } == Some(swapped(1, 0)));
+    // SAFETY: as above.
+    until(&mut |ep| unsafe { passage.swap(ep, 0, [(9, 4), (3, 4)]) } == Some(swapped(0, 1)));
     assert_eq!(words(), [1, 3, 0, 0]);
     // SAFETY: the bytes are there during the call, and inside of the memory; so below.
     until(&mut |ep| unsafe { passage.put(ep, put, 8) });
@@ -86,7 +89,8 @@ fn line_19_a_passage_does_what_its_endpoint_would_do() {
         None => false,
     });
     drop((lock, memory));
-    assert_eq!(passage.swap(ep, 0, [(5, 9)]), None, "the region is gone");
+    // SAFETY: as above.
+    assert_eq!(unsafe { passage.swap(ep, 0, [(5, 9)]) }, None, "the region is gone");
     // SAFETY: as above.
     assert!(!unsafe { passage.put(ep, put, 8) }, "the region is gone");
 }

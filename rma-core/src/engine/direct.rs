@@ -387,6 +387,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.fence_active = true;
         self.process.counters.native_puts += 1;
         self.process.counters.native_bytes += len as u64;
+        if !is_tracked && !is_first {
+            self.process.take_up_passage(window, target);
+        }
         true
     }
 
@@ -434,6 +437,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         w.fence_active = true;
         self.process.counters.native_gets += 1;
         self.process.counters.native_bytes += len as u64;
+        if !is_tracked && !is_first {
+            self.process.take_up_passage(window, target);
+        }
         true
     }
 }

@@ -406,7 +406,16 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     }
 
     /// Whether a call is done; does what can be done for it now, but makes no progress itself.
+    #[inline]
     pub fn poll(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
+        if sync.stage == Stage::Done && self.process.failure.is_none() {
+            self.process.pass_fence();
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_further(sync)
+    }
+
+    fn poll_further(&mut self, sync: &mut SyncCall) -> Poll<Result<(), RmaError>> {
         let mut result = self.poll_stage(sync);
         if result.is_pending() && self.process.unanswered.is_some() {
             result = self.poll_cut_off(sync);

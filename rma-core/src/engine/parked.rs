@@ -73,6 +73,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if process.shortcut.is_flushed(window, target) {
             let most = process.limits.message_bytes_max;
             process.shortcut.learn_put(window, target, (NONE, Tag(0)), &near.direct(), most);
+            process.take_up_passage(window, target);
         }
         w.fence_active = true;
         process.count_put(len);
@@ -107,6 +108,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if process.shortcut.is_flushed(window, target) {
             let most = process.limits.message_bytes_max;
             process.shortcut.learn_get(window, target, (NONE, Tag(0)), &near.direct(), most);
+            process.take_up_passage(window, target);
         }
         w.fence_active = true;
         process.count_get(len);
@@ -179,6 +181,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let is_learnt = count == 1 && self.shortcut.is_flushed(w.id, target);
         if is_learnt && !self.shortcut.knows_atomic(w.id, target, atomic) {
             self.shortcut.learn_atomic(w.id, target, (t, atomic), &direct, self.limits.message_bytes_max);
+            self.take_up_passage(w.id, target);
         } else {
             self.shortcut.note_posted();
         }

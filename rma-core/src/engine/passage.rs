@@ -6,6 +6,7 @@
 use super::Engine;
 use crate::bootstrap::Bootstrap;
 use crate::dtype::Dtype;
+use crate::ids::{Rank, WindowId};
 use crate::op::ReduceOp;
 use crate::progress::Process;
 use crate::provider::{Atomic, Endpoint, Passage, RemoteAddr, WordChange};
@@ -44,25 +45,35 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         is_got
     }
 
-    /// An operation was complete at once, and went by the shortcut, and by no passage.
+    /// A shortcut was learnt, to a neighbour or not: whether the passage that is kept leads there.
+    #[inline]
+    pub(super) fn take_up_passage(&mut self, window: WindowId, target: Rank) {
+        let memory = self.shortcut.memory();
+        self.shortcut.has_passage = memory.is_some_and(|memory| self.passage.is_to(window, target, memory));
+    }
+
+    /// A put or get was complete at once, and went by the shortcut, and by no passage: there is none, or it leads nowhere any
+    /// more.
     #[inline]
     pub(super) fn note_near(&mut self) {
-        if self.shortcut.has_passage || self.shortcut.wants_passage() {
+        if self.shortcut.has_passage {
+            (self.shortcut.has_passage, self.passage) = (false, KeptPassage::NONE);
+        }
+        if self.shortcut.wants_passage() {
             self.find_passage();
         }
     }
 
-    /// Finds out about a passage to the shortcut's target: the one that is kept, unless it has led nowhere, or another one.
+    /// Asks for a passage to the shortcut's target.
     #[cold]
     #[inline(never)]
     fn find_passage(&mut self) {
         let Some((window, rank, peer)) = self.shortcut.near_target() else { return };
-        if self.shortcut.has_passage || !self.passage.is_to(window, rank) {
-            let memory = self.shortcut.memory();
-            let way = memory.and_then(|memory| self.endpoint.passage(peer, None, memory));
-            self.passage = KeptPassage::to(window, rank, way);
+        let Some(memory) = self.shortcut.memory() else { return };
+        if let Some(way) = self.endpoint.passage(peer, None, memory) {
+            self.passage = KeptPassage::to(window, rank, memory, way);
+            self.shortcut.has_passage = true;
         }
-        self.shortcut.has_passage = self.passage.way.is_some();
     }
 
     /// Adds to a word, or swaps it, by the passage that is kept. `false`: it is another atomic, there is no passage to that
@@ -118,7 +129,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     ) -> bool {
         // SAFETY: the caller's promise.
         let is_done = unsafe { self.endpoint.atomic_now(self.shortcut.peer, (atomic, 1), at, dtype, op) };
-        if is_done {
+        // What a passage has not done is another atomic, as a rule, and the next one may be one of its again.
+        if is_done && !self.shortcut.has_passage {
             self.note_near();
         }
         is_done

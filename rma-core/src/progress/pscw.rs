@@ -234,10 +234,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 self.close_member(w, rank);
                 continue;
             }
-            let header = self.header_about(w, PacketKind::Batch, BatchFlags::COMPLETE.0, 0);
             let sent = match self.tell_complete(w, rank) {
                 Some(told) => self.sent(rank, told),
-                None => self.send_to_rank(rank, &header, &[]),
+                None => {
+                    let header = self.header_about(w, PacketKind::Batch, BatchFlags::COMPLETE.0, 0);
+                    self.send_to_rank(rank, &header, &[])
+                }
             };
             match sent {
                 Ok(()) => self.close_member(w, rank),

@@ -17,7 +17,8 @@ impl<E: Endpoint> Way for Passing<'_, E> {
     #[inline(always)]
     fn swap<const N: usize>(&mut self, swaps: [Swap; N]) -> Option<Swapped> {
         let first = swaps.first()?.0 as usize;
-        self.0.swap(self.1, first, swaps.map(|(_, from, into)| (from, into)))
+        // SAFETY: a process has one endpoint, and its passages are that one's.
+        unsafe { self.0.swap(self.1, first, swaps.map(|(_, from, into)| (from, into))) }
     }
 
     #[inline(always)]
@@ -41,7 +42,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     }
 
     /// A put in such an epoch. `false`: it was not put. An epoch that is open is written down when somebody dies, and a passage
-    /// knows when its way is gone: neither is to be asked after here.
+    /// knows when its way is gone: neither is to be asked after here. Of other failures the call hears that ends the epoch.
     ///
     /// # Safety
     /// The source is readable.

@@ -1,5 +1,5 @@
-//! The way to a neighbour's lock and to its memory, which a provider lends to epochs that a program repeats: whatever has to be
-//! found for them has been found.
+//! The way to a neighbour's lock and to its memory, which a provider lends for what a program repeats: whatever has to be found has
+//! been found.
 #![allow(unsafe_code)] // declarations of unsafe functions, and calls of a provider's
 
 use core::fmt;
@@ -25,7 +25,10 @@ pub enum WordChange {
 /// will by this passage if it was the way that is gone.
 pub trait Passage<E: ?Sized>: fmt::Debug + Send {
     /// Swaps the words from `first` on, each from what is expected there into what follows, as [`Endpoint::swap_now`].
-    fn swap<const N: usize>(
+    ///
+    /// # Safety
+    /// The endpoint is the one that has lent this; so for all of these calls.
+    unsafe fn swap<const N: usize>(
         &mut self,
         endpoint: &mut E,
         first: usize,
@@ -70,7 +73,7 @@ pub trait Passage<E: ?Sized>: fmt::Debug + Send {
 pub enum NoPassage {}
 
 impl<E: ?Sized> Passage<E> for NoPassage {
-    fn swap<const N: usize>(&mut self, _: &mut E, _: usize, _: [(u64, u64); N]) -> Option<Swapped> {
+    unsafe fn swap<const N: usize>(&mut self, _: &mut E, _: usize, _: [(u64, u64); N]) -> Option<Swapped> {
         match *self {}
     }
 
@@ -98,7 +101,8 @@ impl<E: ?Sized> Passage<E> for NoPassage {
     }
 }
 
-/// One that only knows the addresses, and has the endpoint find what it needs each time.
+/// One that only knows the addresses, and has the endpoint find what it needs each time: for endpoints that never give the name of
+/// a peer to another one.
 #[derive(Clone, Copy, Debug)]
 pub struct ByAddress {
     peer: PeerAddr,
@@ -131,7 +135,7 @@ fn behind(at: RemoteAddr, bytes: u64) -> RemoteAddr {
 
 impl<E: Endpoint> Passage<E> for ByAddress {
     #[inline(always)]
-    fn swap<const N: usize>(
+    unsafe fn swap<const N: usize>(
         &mut self,
         endpoint: &mut E,
         first: usize,

@@ -102,8 +102,7 @@ impl Shortcut {
         let way = Self::to(rank, target, direct, most);
         if self.is_open(window, (rank, target)) {
             let Self { put, get, near_put, near_get, near_atomic, atomic, put_tag, get_tag, .. } = *self;
-            let Self { has_passage, gone, .. } = *self;
-            let way = Self { has_passage, gone, ..way };
+            let way = Self { gone: self.gone, ..way };
             return Self { put, get, near_put, near_get, near_atomic, atomic, put_tag, get_tag, ..way };
         }
         way

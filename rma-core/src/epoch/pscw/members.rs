@@ -59,8 +59,10 @@ impl Members {
     pub(super) fn next_without(&self, other: &Self, from: usize) -> Option<usize> {
         let mut at = from / WORD;
         let mut mask = u64::MAX << (from % WORD);
+        // There is room for more members, as a rule, than the group has.
+        let words = self.words.get(..self.used)?;
         loop {
-            let word = self.words.get(at)? & !other.words.get(at).copied().unwrap_or(0) & mask;
+            let word = words.get(at)? & !other.words.get(at).copied().unwrap_or(0) & mask;
             if word != 0 {
                 return Some(at * WORD + word.trailing_zeros() as usize);
             }
