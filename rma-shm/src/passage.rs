@@ -60,7 +60,7 @@ impl Door {
     }
 }
 
-/// See the [module](self).
+/// The way to a lock and to memory of a peer: what it keeps, and when it leads nowhere any more, is in docs/shared-memory.md.
 #[derive(Debug)]
 pub struct ShmPassage {
     /// The peer's word for accesses of this endpoint, and who fences for both.
