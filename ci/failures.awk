@@ -12,7 +12,7 @@ function say(text) {
 
 # What follows a failure until the next one: its first lines that tell something.
 function tell() {
-    if (details > 0 && $0 !~ /^ *$/ && $0 !~ /stack backtrace:|RUST_BACKTRACE|^ *[0-9]+: |^ +at /) {
+    if (details > 0 && $0 !~ /^(\[[0-9]+\])? *$/ && $0 !~ /stack backtrace:|RUST_BACKTRACE|^ *[0-9]+: |^ +at /) {
         text = $0
         sub(/^ +/, "", text)
         say("  " text)
@@ -31,8 +31,11 @@ is_step && /^    / {
 { is_step = 0 }
 
 # A test of cargo, with what it printed.
-/^---- .* stdout ----$/ { sub(/^---- /, ""); sub(/ stdout ----$/, ""); say($0); details = 4; next }
-/^failures:$/ { details = 0; next }
+/^---- .* stdout ----$/ { sub(/^---- /, ""); sub(/ stdout ----$/, ""); say($0); details = 4; ranks = 6; next }
+# What its ranks say of the failure, which comes behind the output of all of them.
+ranks > 0 && details == 0 && /^\[[0-9]+\] .*panicked at / { say("  " $0); ranks--; is_said = 1; next }
+ranks > 0 && details == 0 && (is_said && /^\[[0-9]+\] / || /^(\[[0-9]+\] )?(rma|rmarun): /) { say("  " $0); ranks--; is_said = 0; next }
+/^failures:$/ { details = ranks = 0; next }
 
 # A script, a compiler, or a program without tests.
 /^[a-z-]+: FAILED: / { say($0); details = 4; next }
