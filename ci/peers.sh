@@ -249,6 +249,8 @@ for peer in mpich5 impi; do
     library="$(find "$folder/$peer" -name 'libfabric.so.1' -print -quit 2>/dev/null || true)"
     if [[ -z "${RMA_LIBFABRIC:-}" && " ${candidates[*]} " == *" $peer"* && -n "$library" ]]; then
         export RMA_LIBFABRIC="$library"
+        # Intel's has its providers beside it, where it does not look by itself.
+        [[ "$peer" != impi ]] || export FI_PROVIDER_PATH="${FI_PROVIDER_PATH:-$folder/impi/lib}"
     fi
 done
 

@@ -147,6 +147,8 @@ pub struct OfiEndpoint {
     pub(crate) cq: *mut fi::fid_cq,
     /// Flags of puts and atomics.
     pub(crate) put_flags: u64,
+    /// Largest put that had better be injected, though it is waited for like any other.
+    pub(crate) whole_put_bytes_max: usize,
     pub(crate) flush_reads_back: bool,
     /// Bytes of data that puts carry, and those that the last poll has lent.
     pub(crate) data_bytes: usize,
@@ -237,6 +239,11 @@ impl OfiEndpoint {
             ep: live.links.origin.ep.as_ptr(),
             cq: live.cq.as_ptr(),
             put_flags: put_flags(remote_completion),
+            whole_put_bytes_max: if choice.profile.sends_short_writes_whole() {
+                claims.inject_bytes
+            } else {
+                0
+            },
             data_bytes: data_bytes(&claims, choice.profile),
             packet_put_bytes_max: packet_put_bytes_max(&sizes, choice.profile),
             cells: Cells::new(),

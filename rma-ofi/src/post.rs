@@ -340,9 +340,11 @@ unsafe impl Endpoint for OfiEndpoint {
             data: 0,
         };
         let ledger = self.live.domain.ledger();
+        let is_whole = len <= self.whole_put_bytes_max;
+        let flags = self.put_flags | if is_whole { fi::FI_INJECT } else { 0 };
         // SAFETY: the endpoint is open; the message is read during the call; the source is the
         // caller's promise.
-        let result = unsafe { calls::writemsg(ledger, self.ep, &message, self.put_flags) };
+        let result = unsafe { calls::writemsg(ledger, self.ep, &message, flags) };
         self.posted(&ticket, to, tag, result)
     }
 

@@ -90,6 +90,13 @@ impl Profile {
         matches!(self.provider, "net" | "tcp")
     }
 
+    /// Whether a write that is short enough to be injected is one piece for the kernel then, header and bytes, and reports its
+    /// completion and its loss all the same if it is asked to: read in the sources of 1.17 to 2.4. `ofi_rxm` makes a copy
+    /// more of it instead.
+    pub fn sends_short_writes_whole(&self) -> bool {
+        matches!(self.provider, "net" | "tcp")
+    }
+
     /// Whether a message has been measured to cost system calls and an answer, and what is in it little beside: over one stream
     /// of bytes. There puts that follow each other are [gathered](crate::Options::gather).
     pub fn messages_cost_calls(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cancellation::Uncancelled;
 use crate::error::Result;
 use crate::options::Progress;
 use crate::runtime::agent::Agent;
@@ -15,8 +16,8 @@ use crate::signal::Driver as Signals;
 pub(crate) enum Driver {
     /// The program's own calls, and nobody else.
     None,
-    /// A thread.
-    Thread { _agent: Agent },
+    /// A thread, which makes a program that has one a program of several.
+    Thread { _agent: Agent, _uncancelled: Uncancelled },
     /// A timer's signal in the thread that joined.
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     Signal { _signals: Signals },
@@ -32,7 +33,9 @@ impl Driver {
             Progress::Auto if core.size == 1 => Ok(Self::None),
             // A ghost's rank makes no progress by itself: what others want of it, they ask its ghost for.
             Progress::None | Progress::Ghost => Ok(Self::None),
-            Progress::Auto | Progress::Thread => Ok(Self::Thread { _agent: Agent::start(core)? }),
+            Progress::Auto | Progress::Thread => {
+                Ok(Self::Thread { _agent: Agent::start(core)?, _uncancelled: Uncancelled::this_thread() })
+            }
             Progress::Signal => Self::start_signals(core, signal),
         }
     }

@@ -37,6 +37,7 @@
 pub mod raw;
 
 mod blocks;
+mod cancellation;
 mod driver;
 mod element;
 mod epoch;

@@ -30,6 +30,7 @@ mod receive;
 mod regions;
 mod repeated;
 mod replies;
+mod swaps;
 mod tag;
 mod target_role;
 mod waiters;

@@ -8,232 +8,18 @@ use core::task::Poll;
 
 use super::burst::DoneAtOnce;
 use super::near::change;
+use super::swaps::{by_address, leave, take, take_and_put, Taken};
 use super::tag::LockSeat;
 use super::waiters::NearWords;
 use super::{Process, NOTHING_CALLED};
 use crate::bootstrap::Bootstrap;
-use crate::counters::Counters;
-use crate::ids::{PeerAddr, Rank};
-use crate::lock::words::{
-    leave_everywhere, take_everywhere, Claim, Memo, Ran, Swap, Tickets, Word, WordLock,
-};
+use crate::ids::Rank;
+use crate::lock::words::{Claim, Memo, Ran, Word, WordLock};
 use crate::lock::LockType;
-use crate::provider::{Endpoint, RemoteAddr, Swapped, WordSwap};
+use crate::provider::{Endpoint, RemoteAddr};
 use crate::state::{TargetLockState, WindowState};
 use crate::table::ParkedLock;
-use crate::window::{offset_of, NearTarget, SelfLock, Window, OWN_SEAT};
-
-/// How many times it is tried to take a lock at once: the second time with what the first has found.
-pub(super) const TRIES: usize = 2;
-
-/// What came of a try to take a lock at once.
-pub(super) enum Taken {
-    All,
-    Nothing,
-    /// A ticket, whose turn has come; but somebody has locked all ranks. It is kept for the element that is made now, if there
-    /// is one: who gave it back would have to draw another one, and be behind whoever has come meanwhile.
-    Ticket,
-}
-
-/// How a neighbour's lock and its window's memory are reached.
-pub(super) trait Way {
-    /// Swaps words that lie one behind the other; `None`: that cannot be done at once.
-    fn swap<const N: usize>(&mut self, swaps: [Swap; N]) -> Option<Swapped>;
-
-    /// The same, and behind it a put, if all words were as expected; whether that was done.
-    ///
-    /// # Safety
-    /// The source is readable, and the bytes from the offset on are inside of the window.
-    unsafe fn swap_and_put<const N: usize>(
-        &mut self,
-        swaps: [Swap; N],
-        put: ((*const u8, usize), u64),
-    ) -> Option<(Swapped, bool)>;
-}
-
-/// By their addresses.
-struct Addressed<'endpoint, E> {
-    endpoint: &'endpoint mut E,
-    peer: PeerAddr,
-    place: RemoteAddr,
-    memory: RemoteAddr,
-}
-
-impl<'endpoint, E: Endpoint> Addressed<'endpoint, E> {
-    #[inline(always)]
-    fn new(endpoint: &'endpoint mut E, near: &NearTarget, place: RemoteAddr) -> Self {
-        let memory = RemoteAddr { addr: near.metadata.base, key: near.metadata.key };
-        Self { endpoint, peer: near.peer, place, memory }
-    }
-
-    /// The words that are swapped.
-    #[inline(always)]
-    fn words<const N: usize>(&self, swaps: [Swap; N]) -> [WordSwap; N] {
-        swaps.map(|(word, from, into)| {
-            let addr = self.place.addr.wrapping_add(offset_of(word));
-            WordSwap { at: RemoteAddr { addr, ..self.place }, from, into }
-        })
-    }
-}
-
-impl<E: Endpoint> Way for Addressed<'_, E> {
-    #[inline(always)]
-    fn swap<const N: usize>(&mut self, swaps: [Swap; N]) -> Option<Swapped> {
-        self.endpoint.swap_now(self.peer, self.words(swaps))
-    }
-
-    #[inline(always)]
-    unsafe fn swap_and_put<const N: usize>(
-        &mut self,
-        swaps: [Swap; N],
-        (from, offset): ((*const u8, usize), u64),
-    ) -> Option<(Swapped, bool)> {
-        let at = RemoteAddr { addr: self.memory.addr.wrapping_add(offset), ..self.memory };
-        // SAFETY: the caller's promise.
-        unsafe { self.endpoint.swap_and_put_now(self.peer, self.words(swaps), from, at) }
-    }
-}
-
-/// Swaps words; whether all were as expected, or how many. `None`: that cannot be done at once.
-#[inline(always)]
-fn swap<const N: usize>(
-    (way, counters): (&mut impl Way, &mut Counters),
-    near: &mut NearTarget,
-    swaps: [Swap; N],
-) -> Option<Result<(), usize>> {
-    let done = way.swap(swaps)?;
-    Some(learn(counters, near, swaps, done))
-}
-
-/// The same, and behind it a put, if all words were as expected; whether that was done.
-///
-/// # Safety
-/// As for [`Way::swap_and_put`].
-#[inline(always)]
-unsafe fn swap_and_put<const N: usize>(
-    (way, counters): (&mut impl Way, &mut Counters),
-    near: &mut NearTarget,
-    swaps: [Swap; N],
-    put: ((*const u8, usize), u64),
-) -> Option<Result<bool, usize>> {
-    // SAFETY: the caller's promise.
-    let (done, is_put) = unsafe { way.swap_and_put(swaps, put) }?;
-    Some(learn(counters, near, swaps, done).map(|()| is_put))
-}
-
-/// Counts what was swapped, and notes what is there now; how many it were, if not all.
-#[inline(always)]
-fn learn<const N: usize>(
-    counters: &mut Counters,
-    near: &mut NearTarget,
-    swaps: [Swap; N],
-    done: Swapped,
-) -> Result<(), usize> {
-    if done.count < N {
-        let first = swaps.first().map_or(0, |(_, _, into)| *into);
-        return Err(learn_other(counters, near, swaps.map(|(word, ..)| word), first, done));
-    }
-    counters.lock_atomics += N as u64;
-    for (word, _, into) in swaps {
-        near.learn(word, into);
-    }
-    Ok(())
-}
-
-/// Somebody was in the way: how many words were swapped, and what they and the next one are now. Of a lock's two words that is the
-/// first at most. All of it comes in registers: what is lent to a function lies in memory all the time.
-#[cold]
-#[inline(never)]
-fn learn_other<const N: usize>(
-    counters: &mut Counters,
-    near: &mut NearTarget,
-    words: [Word; N],
-    first: u64,
-    Swapped { count, other }: Swapped,
-) -> usize {
-    counters.lock_atomics += 1 + count as u64;
-    for (place, word) in words.into_iter().enumerate().take(count + 1) {
-        near.learn(word, if place < count { first } else { other });
-    }
-    count
-}
-
-/// Tries to take a lock at once. The swap is a full barrier: row LOCK of docs/shared-memory.md.
-#[inline(always)]
-pub(super) fn take(
-    (way, counters): (&mut impl Way, &mut Counters),
-    near: &mut NearTarget,
-    (claim, me): (Claim, Rank),
-) -> Taken {
-    for _ in 0..TRIES {
-        let by = (&mut *way, &mut *counters);
-        let done = match claim {
-            Claim::Exclusive => near.tickets.take_alone(me).map(|swaps| swap(by, near, swaps)),
-            Claim::Shared => near.tickets.take_shared().map(|swaps| swap(by, near, swaps)),
-            Claim::Everywhere => take_everywhere(near.holder).map(|swaps| swap(by, near, swaps)),
-        };
-        match done {
-            Some(Some(Ok(()))) => return Taken::All,
-            Some(Some(Err(0))) => {}
-            Some(Some(Err(_))) => return Taken::Ticket,
-            Some(None) => return Taken::Nothing,
-            // Somebody was in the way when it was looked at last: the next epoch finds out what is there then.
-            None => {
-                (near.tickets, near.holder) = (Tickets::free(0), 0);
-                return Taken::Nothing;
-            }
-        }
-    }
-    Taken::Nothing
-}
-
-/// The same in one try, with the put that wants the lock behind it, if it is had; row LOCK. Whether that was done, or how many
-/// words were as expected. `None`: it cannot be done at once.
-///
-/// # Safety
-/// The source is readable, and the bytes from the offset on are inside of the window.
-#[inline(always)]
-pub(super) unsafe fn take_and_put(
-    by: (&mut impl Way, &mut Counters),
-    near: &mut NearTarget,
-    (lock_type, me): (LockType, Rank),
-    put: ((*const u8, usize), u64),
-) -> Option<Result<bool, usize>> {
-    match lock_type {
-        // SAFETY: the caller's promise.
-        LockType::Exclusive => unsafe { swap_and_put(by, near, near.tickets.take_alone(me)?, put) },
-        // SAFETY: as above.
-        LockType::Shared => unsafe { swap_and_put(by, near, near.tickets.take_shared()?, put) },
-    }
-}
-
-/// The same under lock_all; row LOCK_ALL.
-///
-/// # Safety
-/// As for [`take_and_put`].
-#[inline(always)]
-pub(super) unsafe fn take_share_and_put(
-    by: (&mut impl Way, &mut Counters),
-    near: &mut NearTarget,
-    put: ((*const u8, usize), u64),
-) -> Option<Result<bool, usize>> {
-    // SAFETY: the caller's promise.
-    unsafe { swap_and_put(by, near, take_everywhere(near.holder)?, put) }
-}
-
-/// Gives it back, as [`swap`]. What was put or stored before is in front of the swap: row UNLOCK.
-#[inline(always)]
-pub(super) fn leave(
-    by: (&mut impl Way, &mut Counters),
-    near: &mut NearTarget,
-    (claim, me): (Claim, Rank),
-) -> Option<Result<(), usize>> {
-    match claim {
-        Claim::Exclusive => swap(by, near, near.tickets.leave_alone(me)),
-        Claim::Shared => swap(by, near, near.tickets.leave_shared()),
-        Claim::Everywhere => swap(by, near, leave_everywhere(near.holder)),
-    }
-}
+use crate::window::{NearTarget, SelfLock, Window, OWN_SEAT};
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// The neighbour to which an operation may go at once and without an element, in whichever epoch there is. A lock that
@@ -307,7 +93,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some(near) = w.near.as_mut().and_then(|near| near.find(target, forgotten)) else { return false };
         let (Some(place), Some(offset)) = (near.place, near.offset(disp, from.1)) else { return false };
         let Some(lock) = w.parked.find_mut(target).filter(|lock| lock.is_only_called()) else { return false };
-        let by = (&mut Addressed::new(&mut self.endpoint, near, place), &mut self.counters);
+        let by = (&mut by_address(near, place), &mut self.endpoint, &mut self.counters);
         // SAFETY: the caller's promise.
         match unsafe { take_and_put(by, near, (lock.lock_type, me), (from, offset)) } {
             Some(Ok(is_put)) => {
@@ -353,7 +139,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return Taken::Nothing;
         };
         let me = self.rank;
-        let by = (&mut Addressed::new(&mut self.endpoint, near, place), &mut self.counters);
+        let by = (&mut by_address(near, place), &mut self.endpoint, &mut self.counters);
         let taken = take(by, near, (claim, me));
         // What was tried in vain is no step: it is tried again by who counts those.
         self.steps_at_once += usize::from(matches!(taken, Taken::All));
@@ -385,7 +171,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let Some((near, place)) = near.and_then(|near| near.place.map(|place| (near, place))) else {
             return false;
         };
-        let by = (&mut Addressed::new(&mut self.endpoint, near, place), &mut self.counters);
+        let by = (&mut by_address(near, place), &mut self.endpoint, &mut self.counters);
         match leave(by, near, (claim, me)) {
             // A swap is a full fence.
             Some(Ok(())) => {
@@ -506,7 +292,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         self.steps_at_once += 1;
-        let by = (&mut Addressed::new(&mut self.endpoint, near, own), &mut self.counters);
+        let by = (&mut by_address(near, own), &mut self.endpoint, &mut self.counters);
         let is_taken = matches!(take(by, near, (Claim::Everywhere, me)), Taken::All);
         if is_taken {
             words.sit(OWN_SEAT, me, WordLock::resumed(Claim::Everywhere, me, Memo::Held));
@@ -526,7 +312,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return false;
         }
         self.steps_at_once += 1;
-        let by = (&mut Addressed::new(&mut self.endpoint, near, own), &mut self.counters);
+        let by = (&mut by_address(near, own), &mut self.endpoint, &mut self.counters);
         if leave(by, near, (Claim::Everywhere, me)) != Some(Ok(())) {
             return false;
         }

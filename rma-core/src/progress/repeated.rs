@@ -1,38 +1,13 @@
 //! What a lock epoch that is repeated with a neighbour does to the target (`table/repeated.rs`).
 #![allow(unsafe_code)] // the user's buffers come as raw pointers
 
-use super::parked::{leave, take, take_and_put, take_share_and_put, Taken, Way, TRIES};
+use super::swaps::{leave, take, take_and_put, take_share_and_put, Taken, TRIES};
 use super::Process;
 use crate::bootstrap::Bootstrap;
-use crate::counters::Counters;
-use crate::lock::words::{Claim, Swap};
-use crate::provider::{Endpoint, Passage, Swapped};
+use crate::lock::words::Claim;
+use crate::provider::{Endpoint, Passage};
 use crate::table::{RepeatedLock, RepeatedStage};
 use crate::window::NearTarget;
-
-/// The way by a passage.
-struct Passing<'a, E: Endpoint>(&'a mut E::Passage, &'a mut E);
-
-impl<E: Endpoint> Way for Passing<'_, E> {
-    #[inline(always)]
-    fn swap<const N: usize>(&mut self, swaps: [Swap; N]) -> Option<Swapped> {
-        let first = swaps.first()?.0 as usize;
-        // SAFETY: a process has one endpoint, and its passages are that one's.
-        unsafe { self.0.swap(self.1, first, swaps.map(|(_, from, into)| (from, into))) }
-    }
-
-    #[inline(always)]
-    unsafe fn swap_and_put<const N: usize>(
-        &mut self,
-        swaps: [Swap; N],
-        (from, offset): ((*const u8, usize), u64),
-    ) -> Option<(Swapped, bool)> {
-        let first = swaps.first()?.0 as usize;
-        let swaps = swaps.map(|(_, from, into)| (from, into));
-        // SAFETY: the caller's promise.
-        unsafe { self.0.swap_and_put(self.1, first, swaps, from, offset) }
-    }
-}
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Whether all is as it was when so many addresses had been forgotten, and nobody has died.
@@ -62,7 +37,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             // SAFETY: the caller's promise.
             return unsafe { self.put_in_opened((stage, near, passage), offset, from) };
         }
-        let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
+        let by = (&mut *passage, &mut self.endpoint, &mut self.counters);
         // SAFETY: as above, and the offset was checked.
         match unsafe { take_and_put(by, near, (*lock_type, self.rank), (from, offset)) } {
             Some(Ok(is_put)) => {
@@ -94,7 +69,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return unsafe { passage.put(&mut self.endpoint, from, offset) };
         }
         for _ in 0..TRIES {
-            let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
+            let by = (&mut *passage, &mut self.endpoint, &mut self.counters);
             // SAFETY: as above.
             match unsafe { take_share_and_put(by, near, (from, offset)) } {
                 Some(Ok(is_put)) => {
@@ -144,7 +119,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             _ => return true,
         };
         let Some(passage) = passage else { return false };
-        let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
+        let by = (&mut *passage, &mut self.endpoint, &mut self.counters);
         match take(by, near, (claim, self.rank)) {
             Taken::All => {
                 self.steps_at_once += 1;
@@ -164,7 +139,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if !self.is_undisturbed(own.forgotten()) {
             return false;
         }
-        let by = (&mut Passing::<E>(passage, &mut self.endpoint), &mut self.counters);
+        let by = (&mut *passage, &mut self.endpoint, &mut self.counters);
         if !matches!(take(by, own, (Claim::Everywhere, self.rank)), Taken::All) {
             return false;
         }
@@ -221,8 +196,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         claim: Claim,
     ) -> Option<Result<(), usize>> {
         let Self { endpoint, counters, rank, .. } = self;
-        let by: (_, &mut Counters) = (&mut Passing::<E>(passage, endpoint), counters);
-        leave(by, near, (claim, *rank))
+        leave((passage, endpoint, counters), near, (claim, *rank))
     }
 
     /// Ends such an epoch with one rank. `false`: its lock could not be given back at once, or it is one of lock_all.
