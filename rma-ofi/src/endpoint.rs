@@ -210,10 +210,9 @@ impl OfiEndpoint {
         let own = register_own(&domain, &memory, &claims, nonce)?;
         let links = Links::open(&domain, &choice.info, &cq, name)?;
         let remote_completion = options.remote_completion.unwrap_or(choice.profile.remote_completion);
-        let read_back = match remote_completion {
-            RemoteCompletion::DeliveryComplete => None,
-            RemoteCompletion::ReadBack => Some(ReadBack::open(&domain, &links.target.ep, &claims, nonce)?),
-        };
+        let reads_back = remote_completion == RemoteCompletion::ReadBack;
+        let read_back =
+            reads_back.then(|| ReadBack::open(&domain, &links.target.ep, &claims, nonce)).transpose()?;
         let name_of = |ep: &Ep| address::published(ep.name()?, claims.has_text_addresses);
         let address = address::encode(
             name,
@@ -221,10 +220,11 @@ impl OfiEndpoint {
             Kind { has_region: read_back.is_some(), is_text: claims.has_text_addresses, keys },
             Particulars { nonce, read_back: ReadBack::published(read_back.as_ref(), &claims) },
         )?;
-        let live = Live { links, read_back, cq, own, memory, domain, mr_mode: claims.mr_mode, nonce, keys };
+        let mr_mode = claims.mr_mode;
+        let live = Live { links, read_back, cq, own, memory, domain, mr_mode, nonce, keys };
         let live = live.shared(choice.profile);
-        let (native, atomic_limits) =
-            atomics::query(&live.domain, options.native_atomics && claims.has_atomics());
+        let wants_atomics = options.native_atomics && claims.has_atomics();
+        let (native, atomic_limits) = atomics::query(&live.domain, wants_atomics);
         let limits = limits(&claims, &sizes, remote_completion, choice.profile);
         let mut description =
             Description::new(choice, &claims, &limits, &native, remote_completion, wait_fd.is_some());
@@ -239,15 +239,11 @@ impl OfiEndpoint {
             ep: live.links.origin.ep.as_ptr(),
             cq: live.cq.as_ptr(),
             put_flags: put_flags(remote_completion),
-            whole_put_bytes_max: if choice.profile.sends_short_writes_whole() {
-                claims.inject_bytes
-            } else {
-                0
-            },
+            whole_put_bytes_max: whole_put_bytes_max(&claims, choice.profile),
             data_bytes: data_bytes(&claims, choice.profile),
             packet_put_bytes_max: packet_put_bytes_max(&sizes, choice.profile),
             cells: Cells::new(),
-            flush_reads_back: remote_completion == RemoteCompletion::ReadBack,
+            flush_reads_back: reads_back,
             free_tracked: (0..sizes.tracked as u32).rev().collect(),
             lanes: Lane::both(&live.links, &sizes),
             // Each tracked slot may leave one entry, each poll a few about peers and errors.
@@ -476,6 +472,15 @@ fn data_bytes(claims: &Claims, profile: &Profile) -> usize {
 fn packet_put_bytes_max(sizes: &Sizes, profile: &Profile) -> usize {
     if profile.writes_cost_packets() {
         sizes.packet_bytes.saturating_sub(PACKET_OVERHEAD)
+    } else {
+        0
+    }
+}
+
+/// Largest put that is one piece for the kernel when it is injected.
+fn whole_put_bytes_max(claims: &Claims, profile: &Profile) -> usize {
+    if profile.sends_short_writes_whole() {
+        claims.inject_bytes
     } else {
         0
     }

@@ -137,7 +137,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 false => unsafe { self.put_near(at, origin, len) },
             };
         }
-        if self.process.called == (window, target) && self.windows.repeated.is_open(window, target) {
+        if self.windows.repeated.is_open(window, target) {
             // SAFETY: as above.
             return unsafe { self.put_again(window, target, disp, origin, len) };
         }
@@ -252,7 +252,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
                 false => unsafe { self.get_near(at, result, len) },
             };
         }
-        if self.process.called == (window, target) && self.windows.repeated.is_open(window, target) {
+        if self.windows.repeated.is_open(window, target) {
             // SAFETY: as above.
             return unsafe { self.get_again(window, target, disp, result, len) };
         }

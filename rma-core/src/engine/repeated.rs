@@ -20,10 +20,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     pub(super) fn repeat_lock(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
         let repeated = &mut self.windows.repeated;
         let is_repeated = repeated.is_repeated_by(window, target, lock_type)
-            && self.process.is_undisturbed(repeated.near.forgotten());
+            && self.process.disturbances == repeated.disturbances;
         if is_repeated {
             repeated.stage = RepeatedStage::Called;
-            self.process.called = (window, target);
         }
         is_repeated
     }
@@ -36,7 +35,6 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if !is_repeated || !self.process.take_repeated_everywhere(repeated) {
             return false;
         }
-        self.process.called = (window, repeated.near.rank());
         true
     }
 
@@ -135,7 +133,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return None;
         }
         // Of a shared window the lock is to be held when the call returns, and somewhere it has to be written down.
-        let may_be = w.flavor != Flavor::Shared && w.acks.is_empty() && w.parked.has_room();
+        let is_disturbed = self.failure.is_some() || self.is_mourning();
+        let may_be = !is_disturbed && w.flavor != Flavor::Shared && w.acks.is_empty() && w.parked.has_room();
         if !may_be || w.words.as_ref().is_none_or(|words| words.has_far()) {
             return None;
         }
@@ -167,6 +166,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let most = self.limits.message_bytes_max;
         Some(RepeatedLock {
             window,
+            disturbances: self.disturbances,
             lock_type,
             stage,
             put_bytes_max: if w.paths.put { most } else { 0 },

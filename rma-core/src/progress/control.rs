@@ -60,7 +60,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(()) => true,
             Err(PostError::Again) => false,
             Err(PostError::Failed(code)) => {
-                self.failure.get_or_insert(Failure::Peer(round.to, code));
+                self.note_failure(Failure::Peer(round.to, code));
                 false
             }
         }
@@ -142,7 +142,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(None) => return Err(Again),
             Err(code) => code,
         };
-        self.failure.get_or_insert(Failure::Peer(rank, code));
+        self.note_failure(Failure::Peer(rank, code));
         self.note_late_error(w, rank, TargetError::Peer(code));
         Ok(false)
     }

@@ -18,6 +18,13 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         matches!(self.failure, Some(Failure::Peer(..))) || !self.losses.is_empty()
     }
 
+    /// Remembers why calls fail from here on, if nothing else is the reason already.
+    #[cold]
+    pub(crate) fn note_failure(&mut self, failure: Failure) {
+        self.disturbances = self.disturbances.wrapping_add(1);
+        self.failure.get_or_insert(failure);
+    }
+
     /// Asks a machine that waits whether it waits for the living; `is_mine`: another lock of this rank's may be the one
     /// that is in the word. It is the lock of the rank, at this peer.
     #[inline]

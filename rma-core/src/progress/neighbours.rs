@@ -99,7 +99,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Ok(false) => self.send_round_of_words(w, class, round),
             Err(PostError::Again) => false,
             Err(PostError::Failed(code)) => {
-                self.failure.get_or_insert(Failure::Peer(round.to, code));
+                self.note_failure(Failure::Peer(round.to, code));
                 false
             }
         }

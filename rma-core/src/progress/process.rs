@@ -132,6 +132,8 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
+    /// Addresses forgotten, losses and failures, modulo 2^32: while it is the same, so is what was known of neighbours.
+    pub(crate) disturbances: u32,
     /// The first rank that may live of those to which operations were given up.
     pub(super) doubt: Option<Rank>,
     pub(crate) flood: Flood,
@@ -205,6 +207,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             reduce: Dissemination::new(rank, size),
             counters: Counters::default(),
             failure: None,
+            disturbances: 0,
             doubt: None,
             flood: Flood::default(),
             unanswered: None,
@@ -309,13 +312,14 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             },
             Ok(Lookup::Pending) => return Ok(None),
             Err(error) => {
-                self.failure.get_or_insert(Failure::Bootstrap(error.message));
+                self.note_failure(Failure::Bootstrap(error.message));
                 return Err(NO_ADDRESS);
             }
         };
         if let Some(forgotten) = self.peers.make_room() {
             self.shortcut.forget_without_element();
             self.passage = KeptPassage::NONE;
+            self.disturbances = self.disturbances.wrapping_add(1);
             self.endpoint.disconnect(forgotten);
         }
         match self.endpoint.connect(&address) {
@@ -328,7 +332,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 Ok(Some(peer))
             }
             Err(error) => {
-                self.failure.get_or_insert(Failure::Bootstrap(error.message));
+                self.note_failure(Failure::Bootstrap(error.message));
                 Err(NO_ADDRESS)
             }
         }
@@ -515,7 +519,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let is_only_gone =
             |failure: &Failure| matches!(failure, Failure::Peer(_, code) if *code == WINDOW_GONE);
         if self.failure.as_ref().is_none_or(|failure| is_only_gone(failure) && code != WINDOW_GONE) {
-            self.failure = Some(Failure::Peer(rank, code));
+            self.failure = None;
+            self.note_failure(Failure::Peer(rank, code));
         }
     }
 

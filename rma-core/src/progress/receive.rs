@@ -130,7 +130,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             Completion::Failed(tag, code) => self.on_failed(windows, tag, code),
             Completion::Packet(packet) => self.on_packet(windows, packet),
             Completion::PeerDown(peer, code) => self.on_peer_down(windows, peer, code),
-            Completion::EndpointDown(code) => self.failure = Some(Failure::Endpoint(code)),
+            Completion::EndpointDown(code) => {
+                self.failure = None;
+                self.note_failure(Failure::Endpoint(code));
+            }
         }
     }
 

@@ -10,12 +10,6 @@ use crate::table::{RepeatedLock, RepeatedStage};
 use crate::window::NearTarget;
 
 impl<E: Endpoint, B: Bootstrap> Process<E, B> {
-    /// Whether all is as it was when so many addresses had been forgotten, and nobody has died.
-    #[inline(always)]
-    pub(crate) fn is_undisturbed(&self, forgotten: u32) -> bool {
-        self.failure.is_none() && self.losses.is_empty() && self.peers.forgotten() == forgotten
-    }
-
     /// A put in such an epoch. `false`: it was not put. An epoch that is open is written down when somebody dies, and a passage
     /// knows when its way is gone: neither is to be asked after here. Of other failures the call hears that ends the epoch.
     ///
@@ -134,9 +128,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Begins such an epoch of lock_all. `false`: the own share could not be had at once.
     #[inline(always)]
     pub(crate) fn take_repeated_everywhere(&mut self, repeated: &mut RepeatedLock<E::Passage>) -> bool {
-        let RepeatedLock { stage, own, own_passage, .. } = repeated;
+        let RepeatedLock { disturbances, stage, own, own_passage, .. } = repeated;
         let Some(passage) = own_passage else { return false };
-        if !self.is_undisturbed(own.forgotten()) {
+        if *disturbances != self.disturbances {
             return false;
         }
         let by = (&mut *passage, &mut self.endpoint, &mut self.counters);
@@ -151,8 +145,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Ends it. `false`: the target's share, or the own one, could not be given back at once.
     #[inline(always)]
     pub(crate) fn leave_repeated_everywhere(&mut self, repeated: &mut RepeatedLock<E::Passage>) -> bool {
-        let RepeatedLock { stage, near, passage, own, own_passage, .. } = repeated;
-        if !self.is_undisturbed(own.forgotten()) {
+        let RepeatedLock { disturbances, stage, near, passage, own, own_passage, .. } = repeated;
+        if *disturbances != self.disturbances {
             return false;
         }
         if *stage == RepeatedStage::AllHeld {
@@ -202,8 +196,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Ends such an epoch with one rank. `false`: its lock could not be given back at once, or it is one of lock_all.
     #[inline(always)]
     pub(crate) fn leave_repeated(&mut self, repeated: &mut RepeatedLock<E::Passage>) -> bool {
-        let RepeatedLock { lock_type, stage, near, passage, .. } = repeated;
-        if !self.is_undisturbed(near.forgotten()) {
+        let RepeatedLock { disturbances, lock_type, stage, near, passage, .. } = repeated;
+        if *disturbances != self.disturbances {
             return false;
         }
         if *stage != RepeatedStage::Held {

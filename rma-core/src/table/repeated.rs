@@ -37,6 +37,9 @@ pub(crate) enum RepeatedStage {
 pub(crate) struct RepeatedLock<P> {
     /// None, if there is no such epoch.
     pub(crate) window: WindowId,
+    /// What [`Process::disturbances`](crate::progress::Process) was when the epoch was repeated first: nobody had died then, and
+    /// nothing had failed.
+    pub(crate) disturbances: u32,
     /// Shared under lock_all, too.
     pub(crate) lock_type: LockType,
     pub(crate) stage: RepeatedStage,
@@ -56,6 +59,7 @@ impl<P> RepeatedLock<P> {
     /// None.
     pub(crate) const NONE: Self = Self {
         window: WindowId(NONE),
+        disturbances: 0,
         lock_type: LockType::Shared,
         stage: RepeatedStage::Ended,
         put_bytes_max: 0,

@@ -54,12 +54,6 @@ impl NearTarget {
         self.rank
     }
 
-    /// How many addresses were forgotten when its own was known.
-    #[inline]
-    pub(crate) fn forgotten(&self) -> u32 {
-        self.forgotten
-    }
-
     /// The same as the way of an element.
     #[inline]
     pub(crate) fn direct(&self) -> Direct {
