@@ -206,7 +206,7 @@ impl OfiEndpoint {
         let domain = Domain::open(&choice.library, &choice.info, name, Ledger::new(claims.registers))?;
         let (cq, wait_fd) = open_queue(&domain, &sizes)?;
         let memory = Memory::new(sizes).ok_or_else(|| no_memory(&sizes))?;
-        let (nonce, keys) = (Nonce::draw()?, claims.keys());
+        let (nonce, keys, mr_mode) = (Nonce::draw()?, claims.keys(), claims.mr_mode);
         let own = register_own(&domain, &memory, &claims, nonce)?;
         let links = Links::open(&domain, &choice.info, &cq, name)?;
         let remote_completion = options.remote_completion.unwrap_or(choice.profile.remote_completion);
@@ -220,7 +220,6 @@ impl OfiEndpoint {
             Kind { has_region: read_back.is_some(), is_text: claims.has_text_addresses, keys },
             Particulars { nonce, read_back: ReadBack::published(read_back.as_ref(), &claims) },
         )?;
-        let mr_mode = claims.mr_mode;
         let live = Live { links, read_back, cq, own, memory, domain, mr_mode, nonce, keys };
         let live = live.shared(choice.profile);
         let wants_atomics = options.native_atomics && claims.has_atomics();
