@@ -31,7 +31,7 @@ is_step && /^    / {
 { is_step = 0 }
 
 # A test of cargo, with what it printed.
-/^---- .* stdout ----$/ { sub(/^---- /, ""); sub(/ stdout ----$/, ""); say($0); details = 4; ranks = 6; next }
+/^---- .* stdout ----$/ { sub(/^---- /, ""); sub(/ stdout ----$/, ""); say($0); details = 4; ranks = 6; is_said = 0; next }
 # What its ranks say of the failure, which comes behind the output of all of them.
 ranks > 0 && details == 0 && /^\[[0-9]+\] .*panicked at / { say("  " $0); ranks--; is_said = 1; next }
 ranks > 0 && details == 0 && (is_said && /^\[[0-9]+\] / || /^(\[[0-9]+\] )?(rma|rmarun): /) { say("  " $0); ranks--; is_said = 0; next }

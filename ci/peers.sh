@@ -185,6 +185,8 @@ run() {
     if [[ "$candidate" == own* ]]; then
         ((ranks <= $(nproc))) && bind=(--bind-to core)
         [[ "$candidate" == own-none ]] && variables=(RMA_PROGRESS=none)
+        # Intel's libfabric has its providers beside it, where it does not look by itself.
+        [[ "${RMA_LIBFABRIC:-}" == "$folder/impi/"* ]] && variables+=("FI_PROVIDER_PATH=$folder/impi/lib")
         env "${variables[@]}" timeout --kill-after=5 "$limit" "$target/release/rmarun" -n "$ranks" "${bind[@]}" "${prefix[@]}" \
             "$target/release/rma-bench" "$@" --provider "$([[ "$provider" == shm ]] || echo ofi:)$provider" --json
         return
@@ -249,8 +251,6 @@ for peer in mpich5 impi; do
     library="$(find "$folder/$peer" -name 'libfabric.so.1' -print -quit 2>/dev/null || true)"
     if [[ -z "${RMA_LIBFABRIC:-}" && " ${candidates[*]} " == *" $peer"* && -n "$library" ]]; then
         export RMA_LIBFABRIC="$library"
-        # Intel's has its providers beside it, where it does not look by itself.
-        [[ "$peer" != impi ]] || export FI_PROVIDER_PATH="${FI_PROVIDER_PATH:-$folder/impi/lib}"
     fi
 done
 

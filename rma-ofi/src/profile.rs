@@ -91,7 +91,7 @@ impl Profile {
     }
 
     /// Whether a write that is short enough to be injected is one piece for the kernel then, header and bytes, and reports its
-    /// completion and its loss all the same if it is asked to: read in the sources of 1.17 to 2.4. `ofi_rxm` makes a copy
+    /// completion and its loss all the same if it is asked to: read in the sources of 1.16 to 2.6. `ofi_rxm` makes a copy
     /// more of it instead.
     pub fn sends_short_writes_whole(&self) -> bool {
         matches!(self.provider, "net" | "tcp")

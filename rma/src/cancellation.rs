@@ -7,6 +7,7 @@
 //! eight such calls in it.
 #![allow(unsafe_code)] // calls of the C library
 
+use std::cell::Cell;
 use std::ffi::c_int;
 
 use crate::platform::{is_this_thread, this_thread, ThreadMark};
@@ -20,27 +21,40 @@ extern "C" {
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
 }
 
-/// That the calling thread cannot be cancelled, until this is dropped there.
+thread_local! {
+    /// How many there are in this thread, and what it was before the first of them.
+    static HELD: Cell<(u32, c_int, c_int)> = const { Cell::new((0, 0, 0)) };
+}
+
+/// That the calling thread cannot be cancelled, until this is dropped there, and all others that were made there.
 #[derive(Debug)]
 pub(crate) struct Uncancelled {
     thread: ThreadMark,
-    state: c_int,
-    kind: c_int,
 }
 
 impl Uncancelled {
     pub(crate) fn this_thread() -> Self {
-        // In this order: it may be cancelled anywhere only when it cannot be at all.
-        let state = set_state(DISABLE);
-        Self { thread: this_thread(), state, kind: set_kind(ASYNCHRONOUS) }
+        let (count, state, kind) = HELD.get();
+        HELD.set(match count {
+            // In this order: it may be cancelled anywhere only when it cannot be at all.
+            0 => (1, set_state(DISABLE), set_kind(ASYNCHRONOUS)),
+            _ => (count + 1, state, kind),
+        });
+        Self { thread: this_thread() }
     }
 }
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        if is_this_thread(self.thread) {
-            set_kind(self.kind);
-            set_state(self.state);
+        // In another thread there is nothing to be done: what is that one's stays as it is.
+        if !is_this_thread(self.thread) {
+            return;
+        }
+        let (count, state, kind) = HELD.get();
+        HELD.set((count - 1, state, kind));
+        if count == 1 {
+            set_kind(kind);
+            set_state(state);
         }
     }
 }
@@ -65,32 +79,36 @@ fn set_kind(kind: c_int) -> c_int {
 mod tests {
     use super::*;
 
+    fn now() -> (c_int, c_int) {
+        let (state, kind) = (set_state(DISABLE), set_kind(ASYNCHRONOUS));
+        set_kind(kind);
+        set_state(state);
+        (state, kind)
+    }
+
     #[test]
-    fn a_thread_is_as_it_was_afterwards() {
-        let now = || {
-            let state = set_state(DISABLE);
-            let kind = set_kind(ASYNCHRONOUS);
-            set_kind(kind);
-            set_state(state);
-            (state, kind)
-        };
+    fn a_thread_is_as_it_was_behind_the_last() {
         let before = now();
         assert_ne!(before, (DISABLE, ASYNCHRONOUS));
-        let uncancelled = Uncancelled::this_thread();
+        let (first, second) = (Uncancelled::this_thread(), Uncancelled::this_thread());
+        drop(first);
         assert_eq!(now(), (DISABLE, ASYNCHRONOUS));
-        let uncancelled = std::thread::spawn(move || {
-            let here = now();
-            drop(uncancelled);
-            assert_eq!(now(), here);
-            Uncancelled::this_thread()
-        })
-        .join()
-        .unwrap();
+        drop(second);
+        assert_eq!(now(), before);
+    }
+
+    #[test]
+    fn another_thread_is_left_alone() {
+        let here = Uncancelled::this_thread();
+        let another = std::thread::spawn(|| {
+            let before = now();
+            let there = Uncancelled::this_thread();
+            drop(here);
+            assert_eq!(now(), (DISABLE, ASYNCHRONOUS));
+            drop(there);
+            assert_eq!(now(), before);
+        });
+        another.join().unwrap();
         assert_eq!(now(), (DISABLE, ASYNCHRONOUS));
-        // That thread's.
-        drop(uncancelled);
-        assert_eq!(now(), (DISABLE, ASYNCHRONOUS));
-        set_kind(before.1);
-        set_state(before.0);
     }
 }

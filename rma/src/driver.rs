@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::cancellation::Uncancelled;
 use crate::error::Result;
 use crate::options::Progress;
 use crate::runtime::agent::Agent;
@@ -16,8 +15,8 @@ use crate::signal::Driver as Signals;
 pub(crate) enum Driver {
     /// The program's own calls, and nobody else.
     None,
-    /// A thread, which makes a program that has one a program of several.
-    Thread { _agent: Agent, _uncancelled: Uncancelled },
+    /// A thread.
+    Thread { _agent: Agent },
     /// A timer's signal in the thread that joined.
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     Signal { _signals: Signals },
@@ -33,9 +32,7 @@ impl Driver {
             Progress::Auto if core.size == 1 => Ok(Self::None),
             // A ghost's rank makes no progress by itself: what others want of it, they ask its ghost for.
             Progress::None | Progress::Ghost => Ok(Self::None),
-            Progress::Auto | Progress::Thread => {
-                Ok(Self::Thread { _agent: Agent::start(core)?, _uncancelled: Uncancelled::this_thread() })
-            }
+            Progress::Auto | Progress::Thread => Ok(Self::Thread { _agent: Agent::start(core)? }),
             Progress::Signal => Self::start_signals(core, signal),
         }
     }
@@ -51,6 +48,11 @@ impl Driver {
         Err(crate::Error::new(crate::ErrorKind::System(
             "RMA_PROGRESS=signal: only on Linux on x86-64 or aarch64; use RMA_PROGRESS=thread".to_owned(),
         )))
+    }
+
+    /// Whether a thread makes progress beside the program's.
+    pub(crate) fn is_thread(&self) -> bool {
+        matches!(self, Self::Thread { .. })
     }
 
     /// Ends it. When this returns, nobody but the job holds the engine.

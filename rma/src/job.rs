@@ -17,6 +17,7 @@ use rma_core::error::RmaError;
 use rma_core::ids::Rank;
 use rma_core::provider::Endpoint as _;
 
+use crate::cancellation::Uncancelled;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::events;
@@ -78,6 +79,8 @@ struct Shared {
     options: Options,
     /// A part's. Dropped last: the whole job ends behind its parts.
     origin: Option<split::Origin>,
+    /// Where there is an agent, of the thread that joined: behind all that may be inside of the library.
+    _uncancelled: Option<Uncancelled>,
 }
 
 /// Where this process is.
@@ -147,6 +150,7 @@ impl Job {
         let driver = Driver::start(&core, options.progress, options.signal)?;
         observation.start(&core)?;
         events::joined(Rank(core.rank), core.size, &launcher, &description.provider, &description.candidates);
+        let uncancelled = driver.is_thread().then(Uncancelled::this_thread);
         let shared = Shared {
             driver: Mutex::new(driver),
             core,
@@ -159,6 +163,7 @@ impl Job {
             host_address,
             options,
             origin: None,
+            _uncancelled: uncancelled,
         };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -133,6 +133,8 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             return None;
         }
         // Of a shared window the lock is to be held when the call returns, and somewhere it has to be written down.
+        // Before progress, which may disturb it.
+        let disturbances = self.disturbances;
         let is_disturbed = self.failure.is_some() || self.is_mourning();
         let may_be = !is_disturbed && w.flavor != Flavor::Shared && w.acks.is_empty() && w.parked.has_room();
         if !may_be || w.words.as_ref().is_none_or(|words| words.has_far()) {
@@ -166,7 +168,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         let most = self.limits.message_bytes_max;
         Some(RepeatedLock {
             window,
-            disturbances: self.disturbances,
+            disturbances,
             lock_type,
             stage,
             put_bytes_max: if w.paths.put { most } else { 0 },

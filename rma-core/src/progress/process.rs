@@ -132,7 +132,7 @@ pub(crate) struct Process<E: Endpoint, B> {
     pub(crate) reduce: Dissemination<REDUCE_VALUES>,
     pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
-    /// Addresses forgotten, losses and failures, modulo 2^32: while it is the same, so is what was known of neighbours.
+    /// Forgotten addresses of ranks, losses and failures, modulo 2^32: while it is the same, so is what is known of neighbours.
     pub(crate) disturbances: u32,
     /// The first rank that may live of those to which operations were given up.
     pub(super) doubt: Option<Rank>,

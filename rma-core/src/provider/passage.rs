@@ -102,7 +102,7 @@ impl<E: ?Sized> Passage<E> for NoPassage {
 }
 
 /// One that only knows the addresses, and has the endpoint find what it needs each time: for endpoints that never give the name of
-/// a peer to another one.
+/// a peer to another one, and for what is used at once.
 #[derive(Clone, Copy, Debug)]
 pub struct ByAddress {
     peer: PeerAddr,

@@ -13,6 +13,7 @@ use rma_core::ids::Rank;
 use rma_core::provider::Endpoint as _;
 
 use super::{Job, Place, Shared};
+use crate::cancellation::Uncancelled;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::events;
@@ -196,6 +197,7 @@ impl Job {
         let driver = Driver::start(&core, progress, None)?;
         let launcher = self.shared.launcher.clone();
         events::joined(Rank(core.rank), core.size, &launcher, &description.provider, &description.candidates);
+        let uncancelled = driver.is_thread().then(Uncancelled::this_thread);
         let shared = Shared {
             driver: Mutex::new(driver),
             core,
@@ -208,6 +210,7 @@ impl Job {
             host_address,
             options,
             origin: Some(Origin { whole: Mutex::new(Some(self.clone())), link, members }),
+            _uncancelled: uncancelled,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -218,7 +221,7 @@ impl Job {
             |&rank: &Rank| PartMember { rank, address: address_of_bytes(&records[rank.0 as usize]).into() };
         let members = members.iter().map(named).collect();
         let driver = self.shared.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_agent = matches!(&*driver, Driver::Thread { .. });
+        let has_agent = driver.is_thread();
         drop(driver);
         let whole = Box::new(WholeJob { link: Arc::clone(link), has_agent, heard: Vec::new() });
         let mut guarded = self.core().enter_anyway();
