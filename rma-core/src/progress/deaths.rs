@@ -129,8 +129,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if Mutation::DeathIgnored.is_on() {
             return;
         }
+        if self.losses.reason(rank).is_none() {
+            self.disturbances = self.disturbances.wrapping_add(1);
+        }
         self.losses.add(rank, code, !self.is_deferring);
-        self.disturbances = self.disturbances.wrapping_add(1);
         (self.shortcut.has_passage, self.passage) = (false, KeptPassage::NONE);
         for w in windows.iter_mut() {
             self.lose_rank(w, rank, code);

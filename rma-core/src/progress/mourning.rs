@@ -21,8 +21,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// Remembers why calls fail from here on, if nothing else is the reason already.
     #[cold]
     pub(crate) fn note_failure(&mut self, failure: Failure) {
-        self.disturbances = self.disturbances.wrapping_add(1);
-        self.failure.get_or_insert(failure);
+        if self.failure.is_none() {
+            self.disturbances = self.disturbances.wrapping_add(1);
+            self.failure = Some(failure);
+        }
     }
 
     /// Asks a machine that waits whether it waits for the living; `is_mine`: another lock of this rank's may be the one
