@@ -144,6 +144,8 @@ mutations! {
     RepeatedForgotten,
     /// So is the own share in such an epoch of lock_all, and nothing else of it.
     RepeatedShareForgotten,
+    /// The way of an operation by packet is taken though its window was asked for something else meanwhile.
+    PacketShortcutKept,
     /// It is taken in one go beside others though somebody waits to be alone, or is.
     NowShareUnasked,
     /// A lock that is words, asked for by a packet, is granted before its turn has come.

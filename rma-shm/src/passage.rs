@@ -127,17 +127,16 @@ impl ShmPassage {
         })
     }
 
-    /// Runs an access, if what it looks at first is still there.
+    /// Begins an access: what it needs is there, if the doors are open that it looks at then, until the answer is dropped. `None`:
+    /// the peer's word is another endpoint's by now.
     #[inline(always)]
-    fn access<T>(&self, is_open: impl FnOnce() -> bool, access: impl FnOnce() -> T) -> Option<T> {
+    fn begin(&self) -> Option<Access<'_>> {
         if !self.has_lane.load(Ordering::Relaxed) {
             return None;
         }
         let busy = BusyWord::new(self.busy.get(), self.are_fences_shared);
         guard::begin(&busy);
-        let done = if is_open() { Some(access()) } else { None };
-        guard::end(&busy);
-        done
+        Some(Access(busy))
     }
 
     /// Whether the peer has said that it sleeps.
@@ -171,6 +170,16 @@ impl ShmPassage {
     ) -> bool {
         // SAFETY: the caller's promise.
         unsafe { self.addressed.put(endpoint, from, offset) }
+    }
+}
+
+/// An access under way.
+struct Access<'a>(BusyWord<'a>);
+
+impl Drop for Access<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        guard::end(&self.0);
     }
 }
 
@@ -290,7 +299,8 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
         swaps: [(u64, u64); N],
     ) -> Option<Swapped> {
         let lock = self.lock.as_ref().filter(|_| first + N <= WORDS)?;
-        self.access(|| lock.door.is_open(), || lock.swap(first, swaps))
+        let _access = self.begin()?;
+        lock.door.is_open().then(|| lock.swap(first, swaps))
     }
 
     /// All is under one guard, and nothing has to be found behind the swap, where the memory is mapped.
@@ -305,17 +315,16 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
     ) -> Option<(Swapped, bool)> {
         let lock = self.lock.as_ref().filter(|_| first + N <= WORDS)?;
         let memory = self.memory.as_ref();
-        let swapped = self.access(
-            || lock.door.is_open() && memory.is_none_or(|memory| memory.door.is_open()),
-            || {
-                let swapped = lock.swap(first, swaps);
-                if let (Some(memory), true) = (memory, swapped.count == N) {
-                    // SAFETY: the caller's promise.
-                    unsafe { memory.transfer(Direction::Put, (src.cast_mut(), len), offset) };
-                }
-                swapped
-            },
-        )?;
+        let access = self.begin()?;
+        if !lock.door.is_open() || memory.is_some_and(|memory| !memory.door.is_open()) {
+            return None;
+        }
+        let swapped = lock.swap(first, swaps);
+        if let (Some(memory), true) = (memory, swapped.count == N) {
+            // SAFETY: the caller's promise.
+            unsafe { memory.transfer(Direction::Put, (src.cast_mut(), len), offset) };
+        }
+        drop(access);
         let is_put = swapped.count == N
             // SAFETY: as above.
             && (memory.is_some() || unsafe { self.put_addressed(endpoint, (src, len), offset) });
@@ -328,12 +337,13 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
             // SAFETY: the caller's promise.
             return unsafe { self.put_addressed(endpoint, (src, len), offset) };
         };
-        let done = self.access(
-            || memory.door.is_open(),
+        let Some(_access) = self.begin() else { return false };
+        let is_open = memory.door.is_open();
+        if is_open {
             // SAFETY: the caller's promise.
-            || unsafe { memory.transfer(Direction::Put, (src.cast_mut(), len), offset) },
-        );
-        done.is_some()
+            unsafe { memory.transfer(Direction::Put, (src.cast_mut(), len), offset) };
+        }
+        is_open
     }
 
     #[inline(always)]
@@ -342,12 +352,13 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
             // SAFETY: the caller's promise.
             return unsafe { self.addressed.get(endpoint, into, offset) };
         };
-        let done = self.access(
-            || memory.door.is_open(),
+        let Some(_access) = self.begin() else { return false };
+        let is_open = memory.door.is_open();
+        if is_open {
             // SAFETY: the caller's promise.
-            || unsafe { memory.transfer(Direction::Get, into, offset) },
-        );
-        done.is_some()
+            unsafe { memory.transfer(Direction::Get, into, offset) };
+        }
+        is_open
     }
 
     #[inline(always)]
@@ -360,11 +371,12 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
         if (memory.base.as_ptr().addr() as u64).wrapping_add(offset) % size_of::<u64>() as u64 != 0 {
             return None;
         }
-        let done = self.access(
-            || memory.door.is_open() && memory.whose_turn.get().load(Ordering::Acquire) == turns::BY_ATOMICS,
-            // SAFETY: the caller's promise, and it was looked whether it is aligned.
-            || unsafe { memory.change(change, offset) },
-        );
+        let access = self.begin()?;
+        let is_open =
+            memory.door.is_open() && memory.whose_turn.get().load(Ordering::Acquire) == turns::BY_ATOMICS;
+        // SAFETY: the caller's promise, and it was looked whether it is aligned.
+        let done = is_open.then(|| unsafe { memory.change(change, offset) });
+        drop(access);
         // The change is a full fence, as there is one between what a sleeper says and its last look: `Peer::notify`.
         if tells && self.is_asleep() {
             self.wake();

@@ -215,7 +215,7 @@ impl RawWindow {
     pub unsafe fn put(&self, origin: *const u8, len: usize, target: Rank, disp: u64) -> Result<()> {
         let mut guarded = self.core.enter(Call::Put)?;
         // SAFETY: the caller's promise.
-        let posted = unsafe { guarded.engine.put(self.id, target, disp, origin, len) };
+        let posted = unsafe { guarded.engine.put_inline(self.id, target, disp, origin, len) };
         match posted {
             Poll::Ready(Ok(())) => {
                 if guarded.is_progress_due() {
@@ -434,11 +434,16 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_lock.
     pub fn lock(&self, lock_type: LockType, target: Rank, no_check: bool) -> Result<()> {
-        self.run_at_once(
-            (Call::Lock, target),
-            move |engine| !no_check && engine.lock_at_once(self.id, target, lock_type),
-            move |engine| engine.start_lock(self.id, target, lock_type, no_check),
-        )
+        if !no_check && self.core.lock_again(self.id, lock_type, target) {
+            return self.over(Call::Lock, target, Ok(()));
+        }
+        self.lock_anew(lock_type, target, no_check)
+    }
+
+    #[inline(never)]
+    fn lock_anew(&self, lock_type: LockType, target: Rank, no_check: bool) -> Result<()> {
+        let run = self.core.lock(self.id, lock_type, target, no_check);
+        self.over(Call::Lock, target, run)
     }
 
     /// Ends the lock epoch to `target` (MPI_Win_unlock): its operations are complete at both sides.
@@ -448,11 +453,8 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_unlock.
     pub fn unlock(&self, target: Rank) -> Result<()> {
-        self.run_at_once(
-            (Call::Unlock, target),
-            move |engine| engine.unlock_at_once(self.id, target),
-            move |engine| engine.start_unlock(self.id, target),
-        )
+        let run = self.core.unlock(self.id, target);
+        self.over(Call::Unlock, target, run)
     }
 
     /// Opens a shared lock epoch to all ranks (MPI_Win_lock_all).
@@ -462,11 +464,8 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_lock_all.
     pub fn lock_all(&self, no_check: bool) -> Result<()> {
-        self.run_at_once(
-            (Call::LockAll, Rank::NULL),
-            |engine| !no_check && engine.lock_all_at_once(self.id),
-            |engine| engine.start_lock_all(self.id, no_check),
-        )
+        let run = self.core.lock_all(self.id, no_check);
+        self.over(Call::LockAll, Rank::NULL, run)
     }
 
     /// Ends it (MPI_Win_unlock_all): its operations are complete at both sides.
@@ -476,11 +475,8 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_unlock_all.
     pub fn unlock_all(&self) -> Result<()> {
-        self.run_at_once(
-            (Call::UnlockAll, Rank::NULL),
-            |engine| engine.unlock_all_at_once(self.id),
-            |engine| engine.start_unlock_all(self.id),
-        )
+        let run = self.core.unlock_all(self.id);
+        self.over(Call::UnlockAll, Rank::NULL, run)
     }
 
     /// Completes all operations to `target` at both sides (MPI_Win_flush).
@@ -490,9 +486,8 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_flush.
     pub fn flush(&self, target: Rank) -> Result<()> {
-        self.core.flush(self.id, target).map_err(|error| self.named(error))?;
-        events::called(Call::Flush, self.core.rank, Some(self.id), target);
-        Ok(())
+        let run = self.core.flush(self.id, target);
+        self.over(Call::Flush, target, run)
     }
 
     /// The same for all ranks (MPI_Win_flush_all).

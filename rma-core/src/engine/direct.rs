@@ -60,22 +60,66 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         origin: *const u8,
         len: usize,
     ) -> Poll<Result<(), RmaError>> {
-        let way = &self.process.shortcut;
-        let Some(at) = way.put_at(window, target, disp, len) else {
+        let Some(at) = self.process.shortcut.put_at(window, target, disp, len) else {
             // SAFETY: the caller's promise.
             return unboxed(unsafe { self.put_slow(window, target, disp, origin, len) });
         };
-        let (peer, tag) = (way.peer, way.put_tag);
+        // SAFETY: as above.
+        match unsafe { self.put_by_shortcut(at, origin, len) } {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// The same, for a caller that has a large frame of its own: what a repeated epoch does then needs no other one.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    ///
+    /// # Errors
+    /// As for [`Engine::put`].
+    #[inline(always)]
+    pub unsafe fn put_inline(
+        &mut self,
+        window: WindowId,
+        target: Rank,
+        disp: u64,
+        origin: *const u8,
+        len: usize,
+    ) -> Poll<Result<(), RmaError>> {
+        let Some(at) = self.process.shortcut.put_at(window, target, disp, len) else {
+            let is_repeated = self.windows.repeated.is_open(window, target);
+            // SAFETY: the caller's promise.
+            if is_repeated && unsafe { self.put_repeated(disp, origin, len) } {
+                return Poll::Ready(Ok(()));
+            }
+            // SAFETY: as above.
+            return unboxed(unsafe { self.put_slow(window, target, disp, origin, len) });
+        };
+        // SAFETY: as above.
+        match unsafe { self.put_by_shortcut(at, origin, len) } {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// A put to the place that the shortcut has found. `false`: the fabric did not take it.
+    ///
+    /// # Safety
+    /// As for [`Engine::put`].
+    #[inline(always)]
+    unsafe fn put_by_shortcut(&mut self, at: RemoteAddr, origin: *const u8, len: usize) -> bool {
+        let (peer, tag) = (self.process.shortcut.peer, self.process.shortcut.put_tag);
         // Counted before, so that nothing has to be kept for afterwards.
         self.process.shortcut_target().native_puts += 1;
         self.process.counters.native_puts += 1;
         self.process.count_offered(len);
         // SAFETY: the caller's promise is the endpoint's.
-        if unsafe { self.process.endpoint.put(peer, origin, len, at, tag) }.is_err() {
+        let is_refused = unsafe { self.process.endpoint.put(peer, origin, len, at, tag) }.is_err();
+        if is_refused {
             self.put_refused();
-            return Poll::Pending;
         }
-        Poll::Ready(Ok(()))
+        !is_refused
     }
 
     /// Reads `len` bytes from the target at displacement `disp` (MPI-4.1 section 13.3.2). `Pending` as
@@ -451,7 +495,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// # Safety
     /// As for [`Engine::post`].
-    #[inline]
+    #[inline(never)]
     pub(super) unsafe fn atomic_direct(&mut self, window: WindowId, operation: &Operation) -> bool {
         let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
         let process = &mut self.process;

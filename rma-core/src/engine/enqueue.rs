@@ -27,30 +27,9 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         layouts: Option<&Layouts>,
         wanted: Wanted,
     ) -> u32 {
-        let &Operation { kind, dtype, op: reduction, disp, len, origin, result, compare, .. } = operation;
-        let element = &mut self.operations[op];
-        element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
-        element.target = t;
-        let te = &mut self.targets[t];
-        (element.number, element.section) = (te.posted, te.order.section);
-        te.posted = te.posted.wrapping_add(1);
-        let generation = element.generation;
-        if let Some(layouts) = layouts {
-            element.layouts = layouts.clone();
-        }
-        if kind == OpKind::CompareAndSwap {
-            // SAFETY: readable for one element by the caller's promise.
-            let compare = unsafe { core::slice::from_raw_parts(compare, len) };
-            // SAFETY: readable for one element by the caller's promise.
-            let operand = unsafe { core::slice::from_raw_parts(origin, len) };
-            element.set_inline_pair(compare, operand);
-        } else {
-            // SAFETY: `origin` is readable for the payload by the caller's promise.
-            unsafe { element.keep_inline() };
-        }
-        self.shortcut.note_posted();
-        self.counters.payload_bytes_copied += self.operations[op].kept_bytes();
-        self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
+        let kind = operation.kind;
+        // SAFETY: the caller's promise.
+        let generation = unsafe { self.begin_element(t, op, operation, layouts) };
         if layouts.is_some() {
             self.plan_layouts(op);
         }
@@ -77,6 +56,45 @@ impl<E: Endpoint, B: Bootstrap> crate::progress::Process<E, B> {
         if !self.waits_alone(w, t, op) {
             self.issue_queued(w, t, operation);
         }
+        generation
+    }
+
+    /// Fills an element with an operation, which is in no list yet. Returns its generation.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline(always)]
+    pub(super) unsafe fn begin_element(
+        &mut self,
+        t: u32,
+        op: u32,
+        operation: &Operation,
+        layouts: Option<&Layouts>,
+    ) -> u32 {
+        let &Operation { kind, dtype, op: reduction, disp, len, origin, result, compare, .. } = operation;
+        let element = &mut self.operations[op];
+        element.begin(kind, dtype, reduction, disp, len as u64, origin, result);
+        element.target = t;
+        let te = &mut self.targets[t];
+        (element.number, element.section) = (te.posted, te.order.section);
+        te.posted = te.posted.wrapping_add(1);
+        let generation = element.generation;
+        if let Some(layouts) = layouts {
+            element.layouts = layouts.clone();
+        }
+        if kind == OpKind::CompareAndSwap {
+            // SAFETY: readable for one element by the caller's promise.
+            let compare = unsafe { core::slice::from_raw_parts(compare, len) };
+            // SAFETY: readable for one element by the caller's promise.
+            let operand = unsafe { core::slice::from_raw_parts(origin, len) };
+            element.set_inline_pair(compare, operand);
+        } else {
+            // SAFETY: `origin` is readable for the payload by the caller's promise.
+            unsafe { element.keep_inline() };
+        }
+        self.shortcut.note_posted();
+        self.counters.payload_bytes_copied += self.operations[op].kept_bytes();
+        self.targets[t].user_references += u32::from(self.operations[op].refers_to_user_memory());
         generation
     }
 

@@ -34,6 +34,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
+        if self.flush_by_shortcut(window, target) {
+            return Ok(SyncCall::new(Call::Flush, window, Stage::FlushByShortcut { target }));
+        }
         let is_near = !self.process.at_once.is_nothing();
         let left =
             if self.is_flushed(window, target) { Left::Nothing } else { self.find_left(window, target) };
@@ -120,7 +123,11 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     /// Something else has come to what such a flush waits for, or it takes long: it becomes one like others.
     #[cold]
     #[inline(never)]
-    fn flush_what_has_come(&mut self, sync: &mut SyncCall, target: Rank) -> Poll<Result<(), RmaError>> {
+    pub(super) fn flush_what_has_come(
+        &mut self,
+        sync: &mut SyncCall,
+        target: Rank,
+    ) -> Poll<Result<(), RmaError>> {
         sync.stage = Stage::Flush { target };
         if let Some(w) = self.windows.get_mut(sync.window) {
             if let Some(t) = w.find(&self.process.targets, target) {
@@ -270,7 +277,14 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return self.wait(sync, Phase::Acknowledgement);
         }
         self.process.count_phases(&mut sync.counted, t);
-        Poll::Ready(self.process.end_flush(w, t, sync.call))
+        let ended = self.process.end_flush(w, t, sync.call);
+        if let Some((sent_to, atomic)) = w.flushed_alone.take() {
+            let way = (sent_to == t).then(|| self.process.find_packet_shortcut(w, atomic, t)).flatten();
+            if let Some(way) = way {
+                self.windows.keep_packet_shortcut(way);
+            }
+        }
+        Poll::Ready(ended)
     }
 
     /// Everything that a flush of one target is about is complete.

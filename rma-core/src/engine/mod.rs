@@ -19,6 +19,7 @@ mod notify;
 mod operation;
 mod order;
 mod own;
+mod packet_shortcut;
 mod parked;
 mod passage;
 mod pscw;
@@ -26,6 +27,7 @@ mod repeated;
 mod request;
 mod serve;
 mod shared;
+mod sync_call;
 mod time;
 mod window;
 
@@ -37,161 +39,27 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::error::{Call, RmaError};
 use crate::flush::Phase;
-use crate::group::Group;
 use crate::ids::{PeerAddr, Rank, WindowId};
-use crate::lock::LockType;
 use crate::pool::{Arena, NONE};
 use crate::progress::{Failure, Place, Process, TargetNews, Windows, NO_ADDRESS, REDUCE_VALUES};
 use crate::provider::{Completion, Endpoint, Limits};
 use crate::state::WindowState;
-use crate::table::{FlushGroups, OperationArena, TargetElement, TargetError};
+use crate::table::{OperationArena, TargetElement, TargetError};
 use crate::window::Window;
 use crate::wire::Purposes;
 
 pub use crate::table::{Change, Notification};
 pub use attributes::WindowAttributes;
-use bounded::{Scope, Watch};
 pub use fence::FenceAssert;
 pub use operation::Operation;
 pub use pscw::{PostAssert, StartAssert};
 pub use request::Request;
 pub use shared::{Mapping, SharedPart, AGREE_VALUES};
-
-/// A blocking call under way: to be polled until it is ready, on the engine that started it.
-#[derive(Debug)]
-#[must_use = "the call has no effect until it is polled to its end"]
-pub struct SyncCall {
-    call: Call,
-    window: WindowId,
-    counted: u8,
-    /// How often a flush has looked in vain, modulo 256.
-    looks: u8,
-    stage: Stage,
-    /// The group of a start that waits for what is left of the window's last epoch.
-    group: Option<Group>,
-    /// An error that is reported when the call's collective part is over.
-    error: Option<RmaError>,
-}
-
-/// Where a blocking call is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    Create { sequence: Option<u32> },
-    Free { sequence: Option<u32> },
-    Barrier { sequence: Option<u32> },
-    Agree { sequence: Option<u32> },
-    LockGrant { target: Rank },
-    LockAllGrant,
-    OwnGrant,
-    StartGrant,
-    SelfLock { lock_type: LockType, queued: bool },
-    Unlock { target: Rank },
-    UnlockAll,
-    UnlockWalk,
-    Flush { target: Rank },
-    FlushCounted { target: Rank, element: u32 },
-    FlushAll,
-    FlushTargets { group: FlushGroups },
-    Notification { disp: u64, until: u64 },
-    FlushLocal { target: Rank },
-    FlushLocalAll,
-    Watched { scope: Scope, watch: Watch },
-    FenceComplete { assert: FenceAssert },
-    FenceBegin { assert: FenceAssert },
-    FenceBarrier { assert: FenceAssert, sequence: u32 },
-    Complete,
-    Wait,
-    Leftover { opening: pscw::Opening },
-    Detach { version: u32 },
-    AtOnce { target: Rank },
-    Done,
-}
-
-impl SyncCall {
-    /// In the place of a window.
-    const NO_WINDOW: WindowId = WindowId(u32::MAX);
-
-    fn new(call: Call, window: WindowId, stage: Stage) -> Self {
-        Self { call, window, counted: 0, looks: 0, stage, group: None, error: None }
-    }
-
-    /// The call.
-    pub fn call(&self) -> Call {
-        self.call
-    }
-
-    /// The window, if the call is on one and not on the whole job.
-    pub fn window(&self) -> Option<WindowId> {
-        (self.window != Self::NO_WINDOW).then_some(self.window)
-    }
-
-    /// The rank whose operations or lock the call ends; [`Rank::NULL`] if it names none, or is over.
-    pub fn target(&self) -> Rank {
-        match self.stage {
-            Stage::Unlock { target }
-            | Stage::Flush { target }
-            | Stage::FlushCounted { target, .. }
-            | Stage::FlushLocal { target }
-            | Stage::Watched { scope: Scope::One(target) | Scope::OneLocally(target), .. }
-            | Stage::AtOnce { target } => target,
-            _ => Rank::NULL,
-        }
-    }
-
-    /// What it waits for, for people who look at a job that does not move.
-    pub fn waiting_for(&self) -> &'static str {
-        match self.stage {
-            Stage::Create { .. } => {
-                "the other ranks to create the window (all make their collective calls in the same order)"
-            }
-            Stage::Free { .. } => {
-                "the other ranks to free the window (all make their collective calls in the same order)"
-            }
-            Stage::Barrier { .. } => {
-                "the other ranks to reach the barrier (all make their collective calls in the same order)"
-            }
-            Stage::Agree { .. } => {
-                "the other ranks to make the window (all make their collective calls in the same order)"
-            }
-            Stage::StartGrant => "the posts of ranks whose memory is shared (none comes of one with NOCHECK)",
-            Stage::LockGrant { .. } | Stage::LockAllGrant => "the locks of ranks whose memory is shared",
-            Stage::SelfLock { .. } | Stage::OwnGrant => "the lock of this rank's own window",
-            Stage::Unlock { .. } | Stage::UnlockAll | Stage::UnlockWalk => {
-                "the target's acknowledgement of unlock"
-            }
-            Stage::Flush { .. }
-            | Stage::FlushCounted { .. }
-            | Stage::FlushAll
-            | Stage::FlushTargets { .. } => REMOTE_COMPLETION,
-            Stage::Notification { .. } => "a notification",
-            Stage::FlushLocal { .. } | Stage::FlushLocalAll => "local completion",
-            Stage::Watched { scope: Scope::OneLocally(_) | Scope::AllLocally, .. } => "local completion",
-            Stage::Watched { .. } => REMOTE_COMPLETION,
-            Stage::FenceComplete { .. } => "completion of the fence epoch's operations",
-            Stage::FenceBegin { .. } | Stage::FenceBarrier { .. } => {
-                "the other ranks to reach the fence (all make their collective calls in the same order)"
-            }
-            Stage::Complete => {
-                "the targets' posts (none comes of one with NOCHECK), or completion of the operations"
-            }
-            Stage::Wait => {
-                "the origins to complete (they cannot if post had NOCHECK and their start had not)"
-            }
-            Stage::Leftover { .. } => {
-                "the targets of the last complete to post (none comes of a post with NOCHECK)"
-            }
-            Stage::Detach { .. } => "the ranks that access the region natively to let it go",
-            Stage::AtOnce { .. } | Stage::Done => "nothing",
-        }
-    }
-}
+use sync_call::Stage;
+pub use sync_call::SyncCall;
 
 /// In the reduction with which windows are made: a bit for each id that a rank has in use.
 const IN_USE: usize = REDUCE_VALUES - 1;
-
-/// An epoch's first operation takes its lock.
-const REMOTE_COMPLETION: &str =
-    "remote completion (in a lock epoch also the lock, if nothing was completed under it before)";
 
 /// One process's one-sided communication: its endpoint, its windows, and both of its roles.
 ///
@@ -493,6 +361,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::UnlockWalk => self.poll_unlock_walk(sync),
             Stage::Flush { target } => self.poll_flush(sync, target),
             Stage::FlushCounted { target, element } => self.poll_flush_counted(sync, (target, element)),
+            Stage::FlushByShortcut { target } => self.poll_flush_by_shortcut(sync, target),
             Stage::FlushAll => self.poll_flush_all(sync),
             Stage::Notification { disp, until } => self.poll_notification(sync, disp, until),
             Stage::FlushTargets { group } => self.poll_flush_targets(sync, group),

@@ -101,8 +101,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             result,
             compare: core::ptr::null(),
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.post(window, &operation) }
+        // SAFETY: the caller's promise. It is no atomic, of which `post` asks first.
+        unsafe { self.post_slow(window, &operation) }
     }
 
     /// Posts any operation. `Pending`: no resources now, nothing happened; make progress and call again.
@@ -125,6 +125,24 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             return Poll::Ready(Ok(()));
         }
         // SAFETY: the caller's promise.
+        unsafe { self.post_by_packet(window, operation) }
+    }
+
+    /// One that is not complete at once, as far as is known.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline(never)]
+    unsafe fn post_by_packet(
+        &mut self,
+        window: WindowId,
+        operation: &Operation,
+    ) -> Poll<Result<(), RmaError>> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.post_by_shortcut(window, operation) } {
+            return Poll::Ready(Ok(()));
+        }
+        // SAFETY: as above.
         unsafe { self.post_slow(window, operation) }
     }
 

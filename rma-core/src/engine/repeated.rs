@@ -15,9 +15,10 @@ use crate::table::{RepeatedLock, RepeatedStage};
 use crate::window::{NearTarget, Window, OWN_SEAT};
 
 impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
-    /// Begins the epoch again that the program repeats. `false`: it is another one.
+    /// Begins the epoch again that the program repeats, as [`Engine::lock_at_once`] does. `false`: it is another one, and nothing
+    /// has happened.
     #[inline(always)]
-    pub(super) fn repeat_lock(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
+    pub fn repeat_lock(&mut self, window: WindowId, target: Rank, lock_type: LockType) -> bool {
         let repeated = &mut self.windows.repeated;
         let is_repeated = repeated.is_repeated_by(window, target, lock_type)
             && self.process.disturbances == repeated.disturbances;
@@ -81,9 +82,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.left_before = None;
             return;
         }
-        // One of another window may be open.
-        self.windows.write_down();
-        self.windows.repeated = repeated;
+        self.windows.keep_repeated(repeated);
     }
 
     /// Ends such an epoch. `false`: it is another one, or it is written down how far its lock was given back.

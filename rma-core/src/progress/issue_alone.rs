@@ -62,8 +62,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(crate) fn flush_alone(&mut self, w: &mut Window<E::Region>, t: u32) -> bool {
         let te = &self.targets[t];
         let may_go = w.state().may_issue() && te.error.is_none() && self.is_one_at(t);
-        let is_short = may_go && (self.operations[te.pending.head].is_short || self.is_short(w, t));
+        let op = te.pending.head;
+        let is_short = may_go && (self.operations[op].is_short || self.is_short(w, t));
         if is_short && self.issue_alone(w, t).is_ok() {
+            self.note_alone(w, t, op);
             self.note_phase(w, t);
             return true;
         }

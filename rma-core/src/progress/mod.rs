@@ -21,6 +21,7 @@ mod near;
 mod neighbours;
 mod notes;
 mod origin_role;
+mod packet_shortcut;
 mod parked;
 mod peers;
 mod process;

@@ -361,6 +361,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if header.kind == PacketKind::Reduce {
             return Self::on_round(&mut self.reduce, &header, &mut reader);
         }
+        if header.kind == PacketKind::Reply && self.take_answer(windows, &header, &reader) {
+            return Ok(());
+        }
         let Some(w) = windows.get_mut(header.window) else {
             return self.on_no_window(windows, &header);
         };

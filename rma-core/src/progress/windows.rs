@@ -10,7 +10,7 @@ use crate::ids::WindowId;
 use crate::mutation::Mutation;
 use crate::pool::NONE;
 use crate::state::WindowState;
-use crate::table::RepeatedLock;
+use crate::table::{PacketShortcut, RepeatedLock};
 use crate::window::{Boards, Pages, Window};
 
 /// Ids of which ranks tell each other whether they have them in use.
@@ -27,6 +27,10 @@ pub(crate) struct Windows<R, P> {
     pub(crate) repeated: RepeatedLock<P>,
     /// Such an epoch was open when its window was asked.
     pub(crate) is_disturbed: bool,
+    /// The way of the operation by packet that the program repeats. It is forgotten before anybody looks at its window.
+    pub(crate) packet_shortcut: PacketShortcut,
+    /// The window of which one of those two is, if there is one.
+    watched: WindowId,
 }
 
 impl<R, P> Windows<R, P> {
@@ -37,6 +41,8 @@ impl<R, P> Windows<R, P> {
             pages: Pages::new(),
             repeated: RepeatedLock::NONE,
             is_disturbed: false,
+            packet_shortcut: PacketShortcut::NONE,
+            watched: WindowId(NONE),
         }
     }
 
@@ -68,8 +74,9 @@ impl<R, P> Windows<R, P> {
     }
 
     pub(crate) fn remove(&mut self, id: WindowId) -> Option<Box<Window<R>>> {
-        if self.repeated.window == id {
-            self.repeated = RepeatedLock::NONE;
+        if self.watched == id {
+            (self.repeated, self.packet_shortcut) = (RepeatedLock::NONE, PacketShortcut::NONE);
+            self.watched = WindowId(NONE);
         }
         let mut window = self.entries.get_mut(id.0 as usize)?.take()?;
         window.line = None;
@@ -90,10 +97,32 @@ impl<R, P> Windows<R, P> {
     /// A window as it is.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: WindowId) -> Option<&mut Window<R>> {
-        if self.repeated.window == id {
+        if self.watched == id {
             self.disturb();
         }
         self.entries.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// The window to which the way leads that is kept for operations by packet, for those who go that way.
+    #[inline(always)]
+    pub(crate) fn by_packet_shortcut(&mut self) -> Option<(&mut PacketShortcut, &mut Window<R>)> {
+        let window = self.entries.get_mut(self.packet_shortcut.window.0 as usize)?.as_deref_mut()?;
+        Some((&mut self.packet_shortcut, window))
+    }
+
+    /// Keeps such a way.
+    pub(crate) fn keep_packet_shortcut(&mut self, way: PacketShortcut) {
+        // An epoch of another window may be open.
+        self.write_down();
+        (self.packet_shortcut, self.watched) = (way, way.window);
+    }
+
+    /// Keeps the epoch that is expected next.
+    pub(crate) fn keep_repeated(&mut self, repeated: RepeatedLock<P>) {
+        // One of another window may be open.
+        self.write_down();
+        self.watched = repeated.window;
+        self.repeated = repeated;
     }
 
     /// The state of a window's epoch.
@@ -103,7 +132,7 @@ impl<R, P> Windows<R, P> {
         Some(repeated.map_or_else(|| window.state(), |(_, state)| state))
     }
 
-    /// The window of that epoch is asked for something else.
+    /// The window of that epoch, or way, is asked for something else.
     #[cold]
     #[inline(never)]
     fn disturb(&mut self) {
@@ -111,10 +140,14 @@ impl<R, P> Windows<R, P> {
         self.write_down();
     }
 
-    /// The epoch that the program repeats becomes one of its window.
+    /// The epoch that the program repeats becomes one of its window, and the way for operations by packet is forgotten.
     #[cold]
     #[inline(never)]
     pub(crate) fn write_down(&mut self) {
+        if !Mutation::PacketShortcutKept.is_on() {
+            self.packet_shortcut.window = WindowId(NONE);
+        }
+        self.watched = WindowId(NONE);
         let repeated = core::mem::replace(&mut self.repeated, RepeatedLock::NONE);
         let entry = self.entries.get_mut(repeated.window.0 as usize);
         if let Some(window) = entry.and_then(|entry| entry.as_deref_mut()) {
@@ -144,7 +177,7 @@ impl<R, P> Windows<R, P> {
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Window<R>> {
-        if self.repeated.window != WindowId(NONE) {
+        if self.watched != WindowId(NONE) {
             self.write_down();
         }
         self.entries.iter_mut().filter_map(|entry| entry.as_deref_mut())

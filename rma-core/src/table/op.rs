@@ -365,6 +365,12 @@ pub(crate) struct List {
 impl List {
     pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE, count: 0 };
 
+    /// A list of this element alone.
+    pub(crate) fn of(element: &mut OperationElement, index: u32) -> Self {
+        (element.prev, element.next) = (NONE, NONE);
+        Self { head: index, tail: index, count: 1 }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }

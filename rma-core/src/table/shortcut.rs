@@ -13,7 +13,7 @@ use crate::provider::{RemoteAddr, RemotePiece};
 use crate::wire::OpKind;
 
 /// What an atomic does, to which type, and by which reduction.
-type AtomicKind = (OpKind, Dtype, ReduceOp);
+pub(crate) type AtomicKind = (OpKind, Dtype, ReduceOp);
 
 /// The last target of native puts and gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -79,20 +79,13 @@ impl RawWindow {
         target: Rank,
         start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
     ) -> Result<()> {
-        self.core.run_to(call, target, start).map_err(|error| self.named(error))?;
-        events::called(call, self.core.rank, Some(self.id), target);
-        Ok(())
+        let run = self.core.run_to(call, target, start);
+        self.over(call, target, run)
     }
 
-    /// The same of a call that is often over at once ([`crate::runtime::Core::run_at_once`]).
+    /// The end of a blocking call on this window.
     #[inline]
-    pub(super) fn run_at_once(
-        &self,
-        (call, target): (Call, Rank),
-        at_once: impl FnOnce(&mut Engine) -> bool,
-        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
-    ) -> Result<()> {
-        let run = self.core.run_at_once((call, target), at_once, start);
+    pub(super) fn over(&self, call: Call, target: Rank, run: Result<()>) -> Result<()> {
         run.map_err(|error| self.named(error))?;
         events::called(call, self.core.rank, Some(self.id), target);
         Ok(())

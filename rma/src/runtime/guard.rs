@@ -217,6 +217,18 @@ impl<T> Guard<T> {
         }
     }
 
+    /// Leaves where others wait for the lock, or where the lock is not all: that it is marked leads here.
+    #[cold]
+    #[inline(never)]
+    fn leave_slowly(&self, leave: Leave) {
+        if leave == Leave::GUEST {
+            self.state.store(OWNED, Ordering::Release);
+        } else if leave == Leave::BOTH {
+            self.is_inside.store(false, Ordering::Release);
+        }
+        self.lock.give();
+    }
+
     #[inline]
     fn held(&self, leave: Leave) -> Held<'_, T> {
         Held { guard: self, leave, value: PhantomData }
@@ -259,21 +271,8 @@ impl<T> Drop for Held<'_, T> {
             // Release: who is let in by it sees what was done here.
             self.guard.is_inside.store(false, Ordering::Release);
         } else if !self.guard.lock.try_give() {
-            self.leave_slowly();
+            // By its parts, which stay in registers so.
+            self.guard.leave_slowly(self.leave);
         }
-    }
-}
-
-impl<T> Held<'_, T> {
-    /// Leaves where others wait for the lock, or where the lock is not all: that it is marked leads here.
-    #[cold]
-    #[inline(never)]
-    fn leave_slowly(&self) {
-        if self.leave == Leave::GUEST {
-            self.guard.state.store(OWNED, Ordering::Release);
-        } else if self.leave == Leave::BOTH {
-            self.guard.is_inside.store(false, Ordering::Release);
-        }
-        self.guard.lock.give();
     }
 }

@@ -14,6 +14,7 @@
 
 pub(crate) mod agent;
 mod agreement;
+mod at_once;
 mod close;
 mod collective;
 mod contact;
@@ -80,6 +81,12 @@ pub(crate) struct Guarded {
 const TIME_PART: Duration = Duration::from_millis(250);
 
 impl Guarded {
+    /// Whether calls have nothing to ask but the engine.
+    #[inline]
+    pub(super) fn is_at_work(&self) -> bool {
+        self.phase == Phase::AtWork
+    }
+
     /// Counts an operation that was posted: whether it is time to make progress.
     #[inline]
     pub(crate) fn is_progress_due(&mut self) -> bool {

@@ -232,29 +232,10 @@ impl Core {
         self.run_started(guarded, start)
     }
 
-    /// A blocking call that is often over at once, which `at_once` says; `false`: it is not, and nothing has happened.
-    #[inline]
-    pub(crate) fn run_at_once(
-        &self,
-        (call, target): (Call, Rank),
-        at_once: impl FnOnce(&mut Engine) -> bool,
-        start: impl FnOnce(&mut Engine) -> std::result::Result<SyncCall, RmaError>,
-    ) -> Result<()> {
-        let mut guarded = self.enter_anyway();
-        if guarded.phase == Phase::AtWork && at_once(&mut guarded.engine) {
-            // A lock only says what is to come: what follows makes progress now and then, and nothing was given back.
-            if !matches!(call, Call::Lock | Call::LockAll) {
-                self.ended(&mut guarded);
-                self.hand_over(&mut guarded);
-            }
-            return Ok(());
-        }
-        self.run_slowly(guarded, (call, target), start)
-    }
-
+    /// A blocking call that could not be over at once.
     #[cold]
     #[inline(never)]
-    fn run_slowly(
+    pub(super) fn run_slowly(
         &self,
         guarded: Held<'_, Guarded>,
         (call, target): (Call, Rank),
@@ -264,29 +245,6 @@ impl Core {
             return self.run_observed(guarded, call, target, start);
         }
         self.run_started(guarded, start)
-    }
-
-    /// A flush of one target, which often finds that nothing is under way.
-    #[inline]
-    pub(crate) fn flush(&self, window: WindowId, target: Rank) -> Result<()> {
-        let mut guarded = self.enter_anyway();
-        if guarded.phase == Phase::AtWork && guarded.engine.is_flushed(window, target) {
-            self.ended(&mut guarded);
-            self.hand_over(&mut guarded);
-            return Ok(());
-        }
-        self.flush_slowly(guarded, window, target)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn flush_slowly(&self, mut guarded: Held<'_, Guarded>, window: WindowId, target: Rank) -> Result<()> {
-        if guarded.phase == Phase::AtWork && guarded.engine.flush_at_once(window, target) {
-            self.ended(&mut guarded);
-            self.hand_over(&mut guarded);
-            return Ok(());
-        }
-        self.run_slowly(guarded, (Call::Flush, target), |engine| engine.start_flush(window, target))
     }
 
     /// Starts the call and waits, under the guard.

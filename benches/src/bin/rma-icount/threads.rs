@@ -70,17 +70,16 @@ fn icount_near_lock_put_unlock_of_one_thread(
     value: &[u8; 8],
 ) -> Result<()> {
     let Window { core, id } = window;
-    core.run_at_once(
-        (Call::Lock, target),
-        |engine| engine.lock_at_once(*id, target, lock_type),
-        |engine| engine.start_lock(*id, target, lock_type, false),
-    )?;
+    if black_box(false) || !core.lock_again(*id, lock_type, target) {
+        lock_anew(window, lock_type, target)?;
+    }
     put_guarded(window, value.as_ptr(), value.len(), target, 0)?;
-    core.run_at_once(
-        (Call::Unlock, target),
-        |engine| engine.unlock_at_once(*id, target),
-        |engine| engine.start_unlock(*id, target),
-    )
+    core.unlock(*id, target)
+}
+
+#[inline(never)]
+fn lock_anew(window: &Window, lock_type: LockType, target: Rank) -> Result<()> {
+    window.core.lock(window.id, lock_type, target, false)
 }
 
 /// What `RawWindow` has.
@@ -140,7 +139,7 @@ fn icount_put_guarded(window: &Window, origin: *const u8, len: usize, target: Ra
 fn put_guarded(window: &Window, origin: *const u8, len: usize, target: Rank, disp: u64) -> Result<()> {
     let mut guarded = window.core.enter(Call::Put)?;
     // SAFETY: the caller keeps the value until the progress that it makes next completes the put.
-    match unsafe { guarded.engine.put(window.id, target, disp, origin, len) } {
+    match unsafe { guarded.engine.put_inline(window.id, target, disp, origin, len) } {
         Poll::Ready(Ok(())) => {
             if guarded.is_progress_due() {
                 return put_with_progress(window, guarded);

@@ -1,0 +1,73 @@
+//! The operation by packet that is alone, posted and flushed again and again, by the way that the last one has found
+//! ([`PacketShortcut`]).
+#![allow(unsafe_code)] // the user's buffers come as raw pointers
+
+use core::task::Poll;
+
+use super::bounded::LOOKS;
+use super::{Engine, Operation, SyncCall};
+use crate::bootstrap::Bootstrap;
+use crate::error::RmaError;
+use crate::flush::Phase;
+use crate::ids::{Rank, WindowId};
+use crate::provider::Endpoint;
+#[cfg(doc)]
+use crate::table::PacketShortcut;
+use crate::table::PacketStage;
+
+impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
+    /// Posts an operation by that way. `false`: it goes another one, and nothing has happened.
+    ///
+    /// # Safety
+    /// As for [`Engine::post`].
+    #[inline(always)]
+    pub(super) unsafe fn post_by_shortcut(&mut self, window: WindowId, operation: &Operation) -> bool {
+        let &Operation { kind, dtype, op, target, disp, len, .. } = operation;
+        let way = &self.windows.packet_shortcut;
+        // SAFETY: the caller's promise.
+        way.takes((window, target), (kind, dtype, op), (disp, len), self.process.disturbances)
+            && unsafe { self.post_alone(operation) }
+    }
+
+    /// # Safety
+    /// As for [`Engine::post`]; the way takes the operation.
+    #[inline(never)]
+    unsafe fn post_alone(&mut self, operation: &Operation) -> bool {
+        let Some((way, w)) = self.windows.by_packet_shortcut() else { return false };
+        let Some(op) = self.process.operations.take(&mut w.operations) else { return false };
+        // SAFETY: the caller's promise.
+        unsafe { self.process.begin_element(way.target, op, operation, None) };
+        self.process.keep_alone(way.target, op);
+        (way.stage, way.operation) = (PacketStage::Posted, op);
+        true
+    }
+
+    /// Sends what was posted so, because of a flush of this target. `false`: there is nothing, or it goes another way.
+    #[inline(always)]
+    pub(super) fn flush_by_shortcut(&mut self, window: WindowId, target: Rank) -> bool {
+        if !self.windows.packet_shortcut.is_at(window, target, PacketStage::Posted) {
+            return false;
+        }
+        let Some((way, w)) = self.windows.by_packet_shortcut() else { return false };
+        self.process.send_alone(way, w)
+    }
+
+    /// Such a flush, which waits for the answer.
+    pub(super) fn poll_flush_by_shortcut(
+        &mut self,
+        sync: &mut SyncCall,
+        target: Rank,
+    ) -> Poll<Result<(), RmaError>> {
+        let way = &mut self.windows.packet_shortcut;
+        sync.looks = sync.looks.wrapping_add(1);
+        if way.is_at(sync.window, target, PacketStage::Sent) && sync.looks % LOOKS != 0 {
+            return Poll::Pending;
+        }
+        if way.is_at(sync.window, target, PacketStage::Answered) && self.process.end_alone(way.target) {
+            way.stage = PacketStage::Idle;
+            self.process.count_phase(&mut sync.counted, Phase::Acknowledgement);
+            return Poll::Ready(Ok(()));
+        }
+        self.flush_what_has_come(sync, target)
+    }
+}
