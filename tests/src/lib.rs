@@ -158,6 +158,8 @@ macro_rules! suite {
                     a_lock_without_element_is_closed_once, refused_operations_leave_no_element;
                 repeated_locks: what_comes_between_finds_the_epoch, what_is_refused_leaves_the_epoch,
                     others_come_in_between, its_puts_and_gets_stay_inside, epochs_within_epochs;
+                repeated_packets: what_comes_before_the_flush, what_comes_while_a_flush_waits, a_flush_that_was_left,
+                    each_stays_inside;
                 late_errors: every_locks_error_is_reported, errors_outlast_the_next_element,
                     errors_of_epochs_of_all_ranks, errors_of_many_ranks;
                 threads: operation_between_two_flushes, a_flush_ends_while_others_post, operation_during_a_fence, closing_twice_at_once;

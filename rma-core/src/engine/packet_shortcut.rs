@@ -63,8 +63,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         if way.is_at(sync.window, target, PacketStage::Sent) && sync.looks % LOOKS != 0 {
             return Poll::Pending;
         }
-        if way.is_at(sync.window, target, PacketStage::Answered) && self.process.end_alone(way.target) {
+        if way.is_at(sync.window, target, PacketStage::Answered) {
             way.stage = PacketStage::Idle;
+            self.process.end_alone(way.target);
             self.process.count_phase(&mut sync.counted, Phase::Acknowledgement);
             return Poll::Ready(Ok(()));
         }

@@ -176,15 +176,12 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         is_taken
     }
 
-    /// Ends the flush whose answer has come. `false`: something else was posted meanwhile.
+    /// Ends the flush whose answer has come. Nothing else was under way when it began, and what has been posted since, by another
+    /// thread, is not its business.
     #[inline]
-    pub(crate) fn end_alone(&mut self, t: u32) -> bool {
+    pub(crate) fn end_alone(&mut self, t: u32) {
         let te = &mut self.targets[t];
-        let is_over = te.is_flushed() && te.error.is_none();
-        if is_over {
-            (te.sync, te.phases) = (Sync::None, 0);
-        }
-        is_over
+        (te.sync, te.phases) = (Sync::None, 0);
     }
 }
 

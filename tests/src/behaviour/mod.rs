@@ -27,6 +27,7 @@ pub mod pscw_rules;
 pub mod regions;
 pub mod regions_epochs;
 pub mod repeated_locks;
+pub mod repeated_packets;
 pub mod requests;
 pub mod resources;
 pub mod resumed;
