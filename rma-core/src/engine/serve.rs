@@ -233,7 +233,7 @@ impl<E: Endpoint> Engine<E, Introduced> {
         let targets = process.targets.reserve(process.config.target_pool);
         let owned = Some(OwnedMemory::mapped(mapping));
         let (rank, size, config) = (process.rank, process.size, &process.config);
-        let mut w = Window::new(id, rank, size, config, memory, owned, region, own, operations, targets);
+        let mut w = Window::new(id, rank, size, config, memory, owned, region, own, (operations, targets));
         (w.usable, w.flavor) = (true, Flavor::Allocate);
         self.insert_window(w);
         Ok(Registered { base: own.base, key: own.key.0 })

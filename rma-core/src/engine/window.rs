@@ -227,8 +227,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             owned,
             region,
             own,
-            operations,
-            targets,
+            (operations, targets),
         );
         (w.paths, w.flavor, w.options, w.is_served) = (paths, flavor, options, remote.is_some());
         w.remember_flushes(process.config.lazy_targets && flavor != Flavor::Shared);

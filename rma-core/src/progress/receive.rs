@@ -364,39 +364,50 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if header.kind == PacketKind::Reply && self.take_answer(windows, &header, &reader) {
             return Ok(());
         }
+        self.dispatch_to_window(windows, &header, &mut reader)
+    }
+
+    /// The same of one about a window.
+    #[inline(always)]
+    fn dispatch_to_window(
+        &mut self,
+        windows: &mut Windows<E::Region, E::Passage>,
+        header: &Header,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), WireError> {
         let Some(w) = windows.get_mut(header.window) else {
-            return self.on_no_window(windows, &header);
+            return self.on_no_window(windows, header);
         };
         match header.kind {
             PacketKind::Batch => {
-                if w.refuses_lock(BatchFlags(header.flags)) || w.is_served && !is_mere_complete(&header) {
+                if w.refuses_lock(BatchFlags(header.flags)) || w.is_served && !is_mere_complete(header) {
                     return Err(WireError::Flags(header.flags));
                 }
                 let operations = reader.take(reader.remaining())?;
-                self.on_batch(w, &header, operations);
+                self.on_batch(w, header, operations);
                 Ok(())
             }
-            PacketKind::Reply => self.on_reply(w, &header, &mut reader),
-            PacketKind::Barrier if tells_of_loss(&header) => self.on_lost_barrier(w, &header),
-            PacketKind::Barrier => Self::on_round(&mut w.barrier, &header, &mut reader),
+            PacketKind::Reply => self.on_reply(w, header, reader),
+            PacketKind::Barrier if tells_of_loss(header) => self.on_lost_barrier(w, header),
+            PacketKind::Barrier => Self::on_round(&mut w.barrier, header, reader),
             PacketKind::MetadataRequest => {
-                self.on_metadata_request(w, &header);
+                self.on_metadata_request(w, header);
                 Ok(())
             }
-            PacketKind::MetadataReply => self.on_metadata(w, header.sender, &mut reader),
-            PacketKind::Post => self.on_post(w, &header, &mut reader),
-            PacketKind::PostQuery if is_question(&header) => {
-                self.on_question(w, &header);
+            PacketKind::MetadataReply => self.on_metadata(w, header.sender, reader),
+            PacketKind::Post => self.on_post(w, header, reader),
+            PacketKind::PostQuery if is_question(header) => {
+                self.on_question(w, header);
                 Ok(())
             }
             PacketKind::PostQuery => {
-                self.on_post_query(w, &header);
+                self.on_post_query(w, header);
                 Ok(())
             }
-            PacketKind::RegionQuery => self.on_region_query(w, &header, &mut reader),
-            PacketKind::RegionReply => self.on_region_reply(w, &header, &mut reader),
-            PacketKind::Revoke => self.on_revoke(w, &header),
-            PacketKind::RevokeReply => Self::on_revoke_reply(w, &header),
+            PacketKind::RegionQuery => self.on_region_query(w, header, reader),
+            PacketKind::RegionReply => self.on_region_reply(w, header, reader),
+            PacketKind::Revoke => self.on_revoke(w, header),
+            PacketKind::RevokeReply => Self::on_revoke_reply(w, header),
             PacketKind::Reduce | PacketKind::Introduction | PacketKind::Losses => Ok(()),
         }
     }

@@ -170,8 +170,7 @@ impl<R> Window<R> {
         owned: Option<OwnedMemory>,
         region: Option<R>,
         own: Metadata,
-        operations: FreeList,
-        targets: FreeList,
+        (operations, targets): (FreeList, FreeList),
     ) -> Self {
         Self {
             _region: region,
