@@ -49,7 +49,7 @@ macro_rules! each {
 each! {
     3 deaths_calls: lock_and_unlock, exclusive_locks_of_the_dead, shared_locks_of_the_dead, lock_all_and_unlock_all,
         every_flush, requests, accumulates, fences, start_and_complete, post_and_wait, new_windows,
-        who_frees_early, who_frees_and_goes_on;
+        who_frees_early, who_frees_and_goes_on, a_repeated_atomic_that_was_posted, a_repeated_atomic_that_was_sent;
     3 deaths_late: late_requests, epochs_without_notices, dynamic_windows, shared_windows, other_new_windows,
         own_operations_behind_an_order, memory_of_a_window_that_is_freed_alone;
     4 deaths_gone: who_waits_for_a_lock, who_waits_for_a_post, who_has_left_a_put, who_waits_for_a_complete,

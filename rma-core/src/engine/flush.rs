@@ -34,8 +34,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
     ///
     /// Implements: MPI_Win_flush, seed: FLUSH.
     pub fn start_flush(&mut self, window: WindowId, target: Rank) -> Result<SyncCall, RmaError> {
-        if self.flush_by_shortcut(window, target) {
-            return Ok(SyncCall::new(Call::Flush, window, Stage::FlushByShortcut { target }));
+        if let Some(sync) = self.flush_by_shortcut(window, target) {
+            return Ok(sync);
         }
         let is_near = !self.process.at_once.is_nothing();
         let left =
@@ -278,11 +278,8 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         }
         self.process.count_phases(&mut sync.counted, t);
         let ended = self.process.end_flush(w, t, sync.call);
-        if let Some((sent_to, atomic)) = w.flushed_alone.take() {
-            let way = (sent_to == t).then(|| self.process.find_packet_shortcut(w, atomic, t)).flatten();
-            if let Some(way) = way {
-                self.windows.keep_packet_shortcut(way);
-            }
+        if w.flushed_alone.is_some_and(|sent| sent.is_again) {
+            self.learn_packet_shortcut(sync.window, t);
         }
         Poll::Ready(ended)
     }

@@ -361,7 +361,7 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             Stage::UnlockWalk => self.poll_unlock_walk(sync),
             Stage::Flush { target } => self.poll_flush(sync, target),
             Stage::FlushCounted { target, element } => self.poll_flush_counted(sync, (target, element)),
-            Stage::FlushByShortcut { target } => self.poll_flush_by_shortcut(sync, target),
+            Stage::FlushByShortcut { target, number } => self.poll_flush_by_shortcut(sync, target, number),
             Stage::FlushAll => self.poll_flush_all(sync),
             Stage::Notification { disp, until } => self.poll_notification(sync, disp, until),
             Stage::FlushTargets { group } => self.poll_flush_targets(sync, group),

@@ -4,10 +4,9 @@
 
 use core::task::Poll;
 
-use super::bounded::LOOKS;
-use super::{Engine, Operation, SyncCall};
+use super::{Engine, Operation, Stage, SyncCall};
 use crate::bootstrap::Bootstrap;
-use crate::error::RmaError;
+use crate::error::{Call, RmaError};
 use crate::flush::Phase;
 use crate::ids::{Rank, WindowId};
 use crate::provider::Endpoint;
@@ -39,36 +38,56 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
         unsafe { self.process.begin_element(way.target, op, operation, None) };
         self.process.keep_alone(way.target, op);
         (way.stage, way.operation) = (PacketStage::Posted, op);
+        way.number = self.process.operations[op].number;
         true
     }
 
-    /// Sends what was posted so, because of a flush of this target. `false`: there is nothing, or it goes another way.
+    /// Sends what was posted so, because of a flush of this target, which waits for the answer. `None`: there is nothing, or it
+    /// goes another way.
     #[inline(always)]
-    pub(super) fn flush_by_shortcut(&mut self, window: WindowId, target: Rank) -> bool {
+    pub(super) fn flush_by_shortcut(&mut self, window: WindowId, target: Rank) -> Option<SyncCall> {
         if !self.windows.packet_shortcut.is_at(window, target, PacketStage::Posted) {
-            return false;
+            return None;
         }
-        let Some((way, w)) = self.windows.by_packet_shortcut() else { return false };
-        self.process.send_alone(way, w)
+        let (way, w) = self.windows.by_packet_shortcut()?;
+        let stage = Stage::FlushByShortcut { target, number: way.number };
+        self.process.send_alone(way, w).then(|| SyncCall::new(Call::Flush, window, stage))
     }
 
-    /// Such a flush, which waits for the answer.
+    /// Such a flush of the target's operation with this number. Nothing else was under way when it began.
     pub(super) fn poll_flush_by_shortcut(
         &mut self,
         sync: &mut SyncCall,
         target: Rank,
+        number: u32,
     ) -> Poll<Result<(), RmaError>> {
         let way = &mut self.windows.packet_shortcut;
-        sync.looks = sync.looks.wrapping_add(1);
-        if way.is_at(sync.window, target, PacketStage::Sent) && sync.looks % LOOKS != 0 {
+        let is_its = way.number == number;
+        if is_its && way.is_at(sync.window, target, PacketStage::Sent) {
             return Poll::Pending;
         }
-        if way.is_at(sync.window, target, PacketStage::Answered) {
+        if is_its && way.is_at(sync.window, target, PacketStage::Answered) {
             way.stage = PacketStage::Idle;
             self.process.end_alone(way.target);
             self.process.count_phase(&mut sync.counted, Phase::Acknowledgement);
             return Poll::Ready(Ok(()));
         }
         self.flush_what_has_come(sync, target)
+    }
+
+    /// A flush has ended: whether it has sent alone what the one before it did, and the next one goes that way.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn learn_packet_shortcut(&mut self, window: WindowId, t: u32) {
+        // Whoever has the window has had the way forgotten.
+        let Some(w) = self.windows.get_mut(window) else { return };
+        let Some(sent) = &mut w.flushed_alone else { return };
+        let (is_again, atomic) = (core::mem::take(&mut sent.is_again) && sent.target == t, sent.atomic);
+        if !is_again {
+            return;
+        }
+        if let Some(way) = self.process.find_packet_shortcut(w, atomic, t) {
+            self.windows.packet_shortcut = way;
+        }
     }
 }

@@ -82,7 +82,9 @@ impl<E: Endpoint, B: Bootstrap> Engine<E, B> {
             self.process.left_before = None;
             return;
         }
-        self.windows.keep_repeated(repeated);
+        // One of another window may be open.
+        self.windows.write_down();
+        self.windows.repeated = repeated;
     }
 
     /// Ends such an epoch. `false`: it is another one, or it is written down how far its lock was given back.

@@ -71,6 +71,7 @@ pub(super) enum Stage {
     /// Of an operation by packet that is alone ([`PacketShortcut`]).
     FlushByShortcut {
         target: Rank,
+        number: u32,
     },
     FlushAll,
     FlushTargets {
@@ -136,7 +137,7 @@ impl SyncCall {
             Stage::Unlock { target }
             | Stage::Flush { target }
             | Stage::FlushCounted { target, .. }
-            | Stage::FlushByShortcut { target }
+            | Stage::FlushByShortcut { target, .. }
             | Stage::FlushLocal { target }
             | Stage::Watched { scope: Scope::One(target) | Scope::OneLocally(target), .. }
             | Stage::AtOnce { target } => target,

@@ -8,7 +8,8 @@ use crate::flush::Phase;
 use crate::path::Path;
 use crate::provider::Endpoint;
 use crate::table::{
-    AtomicKind, LeftCall, List, OperationState, PacketShortcut, PacketStage, Sync, TargetElement,
+    AtomicKind, FlushedAlone, LeftCall, List, OperationState, PacketShortcut, PacketStage, Sync,
+    TargetElement,
 };
 use crate::window::{Walk, Window};
 use crate::wire::{
@@ -24,7 +25,9 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
             element.len == element.dtype.size() as u64 && element.len <= Dtype::U64.size() as u64;
         let is_atomic = !matches!(element.kind, OpKind::Put | OpKind::Get);
         let atomic = (element.kind, element.dtype, element.op);
-        w.flushed_alone = (is_element && is_atomic).then_some((t, atomic));
+        let is_again = w.flushed_alone.is_some_and(|before| (before.target, before.atomic) == (t, atomic));
+        let sent = FlushedAlone { target: t, atomic, is_again };
+        w.flushed_alone = (is_element && is_atomic).then_some(sent);
     }
 
     /// The way for operations like the one that was flushed alone, now that the flush is over, if nothing stands against it.
@@ -57,7 +60,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         te.pending_bytes = share;
     }
 
-    /// Sends it, because of a flush. `false`: not this way, and nothing has happened.
+    /// Sends it, because of a flush. `false`: not this way, and nothing has left.
     #[inline]
     pub(crate) fn send_alone(&mut self, way: &mut PacketShortcut, w: &mut Window<E::Region>) -> bool {
         let (t, op, has_result) = (way.target, way.operation, way.has_result());
@@ -132,7 +135,10 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         reader: &Reader<'_>,
     ) -> bool {
         let Some((way, w)) = windows.by_packet_shortcut() else { return false };
+        let is_awaited =
+            way.is_undisturbed(self.disturbances) && self.targets[way.target].sync == Sync::Flush;
         let is_taken = match way.has_result() {
+            _ if !is_awaited => false,
             true => self.take_result_alone(w, (way.target, way.operation), header, reader),
             false => self.take_done_alone(way.target, header),
         };

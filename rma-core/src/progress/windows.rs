@@ -27,10 +27,9 @@ pub(crate) struct Windows<R, P> {
     pub(crate) repeated: RepeatedLock<P>,
     /// Such an epoch was open when its window was asked.
     pub(crate) is_disturbed: bool,
-    /// The way of the operation by packet that the program repeats. It is forgotten before anybody looks at its window.
+    /// The way of the operation by packet that the program repeats. It is forgotten before its window is lent to anybody who may
+    /// do anything to its targets.
     pub(crate) packet_shortcut: PacketShortcut,
-    /// The window of which one of those two is, if there is one.
-    watched: WindowId,
 }
 
 impl<R, P> Windows<R, P> {
@@ -42,7 +41,6 @@ impl<R, P> Windows<R, P> {
             repeated: RepeatedLock::NONE,
             is_disturbed: false,
             packet_shortcut: PacketShortcut::NONE,
-            watched: WindowId(NONE),
         }
     }
 
@@ -74,9 +72,11 @@ impl<R, P> Windows<R, P> {
     }
 
     pub(crate) fn remove(&mut self, id: WindowId) -> Option<Box<Window<R>>> {
-        if self.watched == id {
-            (self.repeated, self.packet_shortcut) = (RepeatedLock::NONE, PacketShortcut::NONE);
-            self.watched = WindowId(NONE);
+        if self.repeated.window == id {
+            self.repeated = RepeatedLock::NONE;
+        }
+        if self.packet_shortcut.window == id {
+            self.packet_shortcut = PacketShortcut::NONE;
         }
         let mut window = self.entries.get_mut(id.0 as usize)?.take()?;
         window.line = None;
@@ -97,8 +97,11 @@ impl<R, P> Windows<R, P> {
     /// A window as it is.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: WindowId) -> Option<&mut Window<R>> {
-        if self.watched == id {
+        if self.repeated.window == id {
             self.disturb();
+        }
+        if self.packet_shortcut.window == id {
+            self.forget_packet_shortcut();
         }
         self.entries.get_mut(id.0 as usize)?.as_deref_mut()
     }
@@ -110,19 +113,10 @@ impl<R, P> Windows<R, P> {
         Some((&mut self.packet_shortcut, window))
     }
 
-    /// Keeps such a way.
-    pub(crate) fn keep_packet_shortcut(&mut self, way: PacketShortcut) {
-        // An epoch of another window may be open.
-        self.write_down();
-        (self.packet_shortcut, self.watched) = (way, way.window);
-    }
-
-    /// Keeps the epoch that is expected next.
-    pub(crate) fn keep_repeated(&mut self, repeated: RepeatedLock<P>) {
-        // One of another window may be open.
-        self.write_down();
-        self.watched = repeated.window;
-        self.repeated = repeated;
+    fn forget_packet_shortcut(&mut self) {
+        if !Mutation::PacketShortcutKept.is_on() {
+            self.packet_shortcut.window = WindowId(NONE);
+        }
     }
 
     /// The state of a window's epoch.
@@ -132,7 +126,7 @@ impl<R, P> Windows<R, P> {
         Some(repeated.map_or_else(|| window.state(), |(_, state)| state))
     }
 
-    /// The window of that epoch, or way, is asked for something else.
+    /// The window of that epoch is asked for something else.
     #[cold]
     #[inline(never)]
     fn disturb(&mut self) {
@@ -140,14 +134,10 @@ impl<R, P> Windows<R, P> {
         self.write_down();
     }
 
-    /// The epoch that the program repeats becomes one of its window, and the way for operations by packet is forgotten.
+    /// The epoch that the program repeats becomes one of its window.
     #[cold]
     #[inline(never)]
     pub(crate) fn write_down(&mut self) {
-        if !Mutation::PacketShortcutKept.is_on() {
-            self.packet_shortcut.window = WindowId(NONE);
-        }
-        self.watched = WindowId(NONE);
         let repeated = core::mem::replace(&mut self.repeated, RepeatedLock::NONE);
         let entry = self.entries.get_mut(repeated.window.0 as usize);
         if let Some(window) = entry.and_then(|entry| entry.as_deref_mut()) {
@@ -168,7 +158,8 @@ impl<R, P> Windows<R, P> {
     }
 
     /// All of them, for what progress looks for in every window: none of that depends on the epoch that is repeated, but for what its
-    /// window has to go on with.
+    /// window has to go on with; and none of it does anything to a target of a passive epoch to which nothing but the operation of
+    /// the way by packet is under way.
     pub(crate) fn iter_to_advance(&mut self) -> impl Iterator<Item = &mut Window<R>> {
         if self.peek(self.repeated.window).is_some_and(|window| window.dirty) {
             self.write_down();
@@ -177,9 +168,10 @@ impl<R, P> Windows<R, P> {
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Window<R>> {
-        if self.watched != WindowId(NONE) {
+        if self.repeated.window != WindowId(NONE) {
             self.write_down();
         }
+        self.forget_packet_shortcut();
         self.entries.iter_mut().filter_map(|entry| entry.as_deref_mut())
     }
 }

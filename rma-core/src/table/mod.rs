@@ -21,7 +21,7 @@ pub(crate) use kept::KeptPassage;
 pub(crate) use mark::{is_before, Covered, Mark, Marks, Order};
 pub use op::{Change, Notification};
 pub(crate) use op::{List, OperationElement, OperationState, NOTE_BYTES, NOTE_PAYLOAD_BYTES};
-pub(crate) use packet_shortcut::{PacketShortcut, PacketStage};
+pub(crate) use packet_shortcut::{FlushedAlone, PacketShortcut, PacketStage};
 pub(crate) use parked::{ParkedLock, ParkedLocks};
 pub(crate) use repeated::{RepeatedLock, RepeatedStage};
 pub(crate) use shortcut::{AtomicKind, Shortcut};

@@ -3,8 +3,8 @@
 //!
 //! Like [`Shortcut`](super::Shortcut) it is a copy of what such an operation has found when it was over, and nothing else
 //! knows of it: the operation has its element and is in its target's lists as any other, so that whoever looks finds it there.
-//! It is good as long as nobody asks for its window: [`Windows`](crate::progress::Windows), where all windows come from,
-//! forgets it then.
+//! It is good as long as nobody does anything to its window's targets: [`Windows`](crate::progress::Windows), where all windows
+//! come from, forgets it before it lends the window to anybody who may.
 
 use super::AtomicKind;
 use crate::dtype::Dtype;
@@ -12,6 +12,16 @@ use crate::ids::{PeerAddr, Rank, WindowId};
 use crate::op::ReduceOp;
 use crate::pool::NONE;
 use crate::wire::{Metadata, OpKind};
+
+/// An atomic of one element that a flush has sent alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlushedAlone {
+    /// Its target's element.
+    pub(crate) target: u32,
+    pub(crate) atomic: AtomicKind,
+    /// So was the one before it, and the same; nobody has asked since.
+    pub(crate) is_again: bool,
+}
 
 /// How far the operation is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +50,9 @@ pub(crate) struct PacketShortcut {
     /// What [`Process::disturbances`](crate::progress::Process) was when the way was found.
     disturbances: u32,
     pub(crate) stage: PacketStage,
-    /// Its element.
+    /// Its element, and which of its target's operations it is.
     pub(crate) operation: u32,
+    pub(crate) number: u32,
     disp_unit: u64,
     /// The first offset in the window at which the element does not fit any more.
     offset_end: u64,
@@ -58,6 +69,7 @@ impl PacketShortcut {
         disturbances: 0,
         stage: PacketStage::Idle,
         operation: NONE,
+        number: 0,
         disp_unit: 0,
         offset_end: 0,
     };

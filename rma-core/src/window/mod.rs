@@ -35,7 +35,7 @@ use crate::path::Paths;
 use crate::pool::{Arena, FreeList, NONE};
 use crate::state::WindowState;
 use crate::table::{
-    AtomicKind, OpenFlushes, OperationArena, ParkedLock, ParkedLocks, RepeatedLock, RepeatedStage, Slots,
+    FlushedAlone, OpenFlushes, OperationArena, ParkedLock, ParkedLocks, RepeatedLock, RepeatedStage, Slots,
     TargetElement,
 };
 use crate::wire::{BatchFlags, Metadata};
@@ -75,8 +75,8 @@ pub(crate) struct Window<R> {
     /// The target used last, and its element: the fast path's memory.
     pub(crate) last_rank: Rank,
     pub(crate) last_target: u32,
-    /// What a flush has sent alone last: an atomic of one element, to the target whose element this is.
-    pub(crate) flushed_alone: Option<(u32, AtomicKind)>,
+    /// What a flush has sent alone last, if it was an atomic of one element.
+    pub(crate) flushed_alone: Option<FlushedAlone>,
     /// Something may be issued; progress looks only at windows where this is set.
     pub(crate) dirty: bool,
     /// Elements have run out: nothing is kept back until they are there again.

@@ -10,7 +10,8 @@ use super::{Core, Guarded, Held};
 use crate::error::Result;
 
 impl Core {
-    /// Opens a lock epoch that the program repeats. `false`: it is another one, and nothing has happened.
+    /// Opens a lock epoch that the program repeats. `false`: nothing has happened, as it is another one, or the guard cannot be had
+    /// as quickly.
     #[inline]
     pub(crate) fn lock_again(&self, window: WindowId, lock_type: LockType, target: Rank) -> bool {
         let Some(mut guarded) = self.guard.try_lock_quickly() else { return false };
@@ -28,7 +29,7 @@ impl Core {
     ) -> Result<()> {
         let mut guarded = self.enter_anyway();
         let may_be = guarded.is_at_work() && !no_check;
-        // As above.
+        // As for those that are repeated.
         if may_be && guarded.engine.lock_at_once(window, target, lock_type) {
             return Ok(());
         }

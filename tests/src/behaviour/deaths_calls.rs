@@ -321,3 +321,56 @@ pub fn who_frees_and_goes_on<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>,
     names_the_dead(bounded(world, 1, Ok(late)));
     assert_eq!(world.engines[1].window_count(), 0, "nothing of it is left");
 }
+
+/// Rank 0 has repeated an atomic, and its flush, so often that the next one goes the way of the last.
+fn repeated_atomics<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>) -> WindowId {
+    let window = world.allocate(64);
+    world.lock(0, window, 2, Shared).unwrap();
+    for _ in 0..3 {
+        world.accumulate(0, window, 2, 0, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
+        world.flush(0, window, 2).unwrap();
+    }
+    window
+}
+
+/// What is added.
+static ONE: [u8; 8] = 1_u64.to_ne_bytes();
+
+/// It dies when such an atomic was posted.
+pub fn a_repeated_atomic_that_was_posted<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    kill: impl FnOnce(),
+) {
+    let window = repeated_atomics(world);
+    world.accumulate(0, window, 2, 0, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
+    let is_done = world.completes_at_once(0, 2);
+    kill();
+    let started = world.engines[0].start_flush(window, Rank(2));
+    let flushed = bounded(world, 0, started);
+    if !is_done {
+        names_the_dead(flushed);
+    }
+    let again = world.accumulate(0, window, 2, 0, &ONE, Dtype::U64, ReduceOp::Sum);
+    let started = world.engines[0].start_unlock(window, Rank(2));
+    names_the_dead(again.and(bounded(world, 0, started)));
+    assert_eq!(world.engines[0].elements_in_use(), (0, 0));
+}
+
+/// It dies when such an atomic was sent, and a flush waits for the answer.
+pub fn a_repeated_atomic_that_was_sent<E: Endpoint, B: Bootstrap>(
+    world: &mut World<E, B>,
+    kill: impl FnOnce(),
+) {
+    let window = repeated_atomics(world);
+    world.accumulate(0, window, 2, 0, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
+    let mut sync = world.engines[0].start_flush(window, Rank(2)).unwrap();
+    let is_over = world.engines[0].poll(&mut sync).is_ready();
+    kill();
+    if !is_over {
+        names_the_dead(bounded(world, 0, Ok(sync)));
+    }
+    let again = world.accumulate(0, window, 2, 0, &ONE, Dtype::U64, ReduceOp::Sum);
+    let started = world.engines[0].start_unlock(window, Rank(2));
+    names_the_dead(again.and(bounded(world, 0, started)));
+    assert_eq!(world.engines[0].elements_in_use(), (0, 0));
+}
