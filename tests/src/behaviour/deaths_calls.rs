@@ -352,7 +352,8 @@ pub fn a_repeated_atomic_that_was_posted<E: Endpoint, B: Bootstrap>(
     }
     let again = world.accumulate(0, window, 2, 0, &ONE, Dtype::U64, ReduceOp::Sum);
     let started = world.engines[0].start_unlock(window, Rank(2));
-    names_the_dead(again.and(bounded(world, 0, started)));
+    let ended = bounded(world, 0, started);
+    names_the_dead(again.and(ended));
     assert_eq!(world.engines[0].elements_in_use(), (0, 0));
 }
 
@@ -371,6 +372,7 @@ pub fn a_repeated_atomic_that_was_sent<E: Endpoint, B: Bootstrap>(
     }
     let again = world.accumulate(0, window, 2, 0, &ONE, Dtype::U64, ReduceOp::Sum);
     let started = world.engines[0].start_unlock(window, Rank(2));
-    names_the_dead(again.and(bounded(world, 0, started)));
+    let ended = bounded(world, 0, started);
+    names_the_dead(again.and(ended));
     assert_eq!(world.engines[0].elements_in_use(), (0, 0));
 }
