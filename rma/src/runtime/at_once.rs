@@ -10,11 +10,11 @@ use super::{Core, Guarded, Held};
 use crate::error::Result;
 
 impl Core {
-    /// Opens a lock epoch that the program repeats. `false`: nothing has happened, as it is another one, or the guard cannot be had
-    /// as quickly.
+    /// Opens a lock epoch that the program repeats, in a program with one thread. `false`: it is another one, and nothing has
+    /// happened.
     #[inline]
     pub(crate) fn lock_again(&self, window: WindowId, lock_type: LockType, target: Rank) -> bool {
-        let Some(mut guarded) = self.guard.try_lock_quickly() else { return false };
+        let Some(mut guarded) = self.guard.try_lock_as_owner() else { return false };
         // It only says what is to come: what follows makes progress now and then, and nothing was given back.
         guarded.is_at_work() && guarded.engine.repeat_lock(window, target, lock_type)
     }

@@ -105,10 +105,17 @@ impl<T> Guard<T> {
         }
     }
 
+    /// The same for the owner, where nobody else has come: what leaves it again is known beforehand, and needs no call.
+    #[inline]
+    pub(crate) fn try_lock_as_owner(&self) -> Option<Held<'_, T>> {
+        let may_be = self.state.load(Ordering::Relaxed) == OWNED && self.enters_as_owner();
+        may_be.then(|| self.held(Leave::WORD))
+    }
+
     /// The value, when it is this thread's turn.
     pub(crate) fn lock(&self) -> Held<'_, T> {
-        if self.state.load(Ordering::Relaxed) == OWNED && self.enters_as_owner() {
-            return self.held(Leave::WORD);
+        if let Some(held) = self.try_lock_as_owner() {
+            return held;
         }
         // It would wait for itself, or be let in twice.
         let is_inside = is_this_thread(self.owner) && self.is_inside.load(Ordering::Relaxed);
