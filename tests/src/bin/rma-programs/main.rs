@@ -7,8 +7,9 @@ mod addresses;
 mod threads;
 
 use std::ptr::NonNull;
-use std::sync::mpsc::{channel, Receiver};
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use rma::raw::{Buffer, Layout, Notification, RawWindow, Request, TargetBuffer};
@@ -21,6 +22,10 @@ use rma_sim::swarm::{
 use rma_sim::Fault;
 
 use self::threads::{Answer, Task, Worker};
+
+/// How long an answer is awaited where all threads were asked, and where one of them was not.
+const LONG: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(1);
 
 /// Runs random programs, each in all ranks of the job.
 #[derive(Parser, Debug)]
@@ -426,10 +431,11 @@ impl RawLibrary {
         Self { own: Caller::new(job), workers: Vec::new(), answers: None }
     }
 
-    fn ask(&self, thread: usize, task: Task) -> Result<(), String> {
-        let Some(worker) = self.workers.get(thread) else {
+    fn ask(&mut self, thread: usize, task: Task) -> Result<(), String> {
+        let Some(worker) = self.workers.get_mut(thread) else {
             return Err(format!("there is no thread {thread}"));
         };
+        worker.is_asked = true;
         worker.tasks.send(task).map_err(|_| format!("thread {thread} has ended"))
     }
 }
@@ -469,12 +475,20 @@ impl Library for RawLibrary {
         self.ask(thread, Task::Call(*call))
     }
 
-    /// Of several threads, waits until one of them has answered.
+    /// Of several threads, waits until one of them has answered; not long where another one may have something to do first, which
+    /// what this one waits for may wait for in turn.
     fn poll(&mut self, thread: usize) -> Result<Progress, String> {
         let Some(answers) = &self.answers else { return self.own.poll() };
         if self.workers.iter().all(|worker| worker.answer.is_none()) {
-            let (number, done, finished) = answers.recv().map_err(|error| error.to_string())?;
+            let are_all_asked = self.workers.iter().all(|worker| worker.is_asked);
+            let (number, done, finished) =
+                match answers.recv_timeout(if are_all_asked { LONG } else { SHORT }) {
+                    Ok(answer) => answer,
+                    Err(RecvTimeoutError::Timeout) => return Ok(Progress::Waiting),
+                    Err(error) => return Err(error.to_string()),
+                };
             let worker = &mut self.workers[number];
+            worker.is_asked = false;
             worker.finished.extend(finished);
             worker.answer = Some(done);
         }

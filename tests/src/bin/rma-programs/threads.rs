@@ -21,10 +21,11 @@ unsafe impl Send for Task {}
 /// Which thread has done what it was asked to, how that went, and which requests it found done.
 pub(crate) type Answer = (usize, Result<(), String>, Vec<u64>);
 
-/// A thread of the process, and its answer, until that is asked for.
+/// A thread of the process, whether it was asked to do something, and its answer, until that is asked for.
 pub(crate) struct Worker {
     pub(crate) tasks: Sender<Task>,
     pub(crate) thread: JoinHandle<Caller>,
+    pub(crate) is_asked: bool,
     pub(crate) answer: Option<Result<(), String>>,
     pub(crate) finished: Vec<u64>,
 }
@@ -43,6 +44,6 @@ impl Worker {
             }
             caller
         });
-        Self { tasks, thread, answer: None, finished: Vec::new() }
+        Self { tasks, thread, is_asked: false, answer: None, finished: Vec::new() }
     }
 }
