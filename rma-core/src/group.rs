@@ -85,14 +85,19 @@ impl Group {
     }
 
     /// Where a member stands in the order of [`Group::iter`].
+    #[inline]
     pub(crate) fn place(&self, rank: Rank) -> Option<usize> {
         match &self.members {
             Members::Below(size) => (rank.0 < *size).then_some(rank.index()),
-            Members::List(ranks) => ranks.binary_search(&rank).ok(),
+            Members::List(ranks) => match &ranks[..] {
+                [only] => (*only == rank).then_some(0),
+                ranks => ranks.binary_search(&rank).ok(),
+            },
         }
     }
 
     /// The member at a place.
+    #[inline]
     pub(crate) fn at(&self, place: usize) -> Option<Rank> {
         match &self.members {
             Members::Below(size) => (place < *size as usize).then_some(Rank(place as u32)),

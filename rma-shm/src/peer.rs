@@ -10,6 +10,7 @@ use rma_core::provider::{FabricCode, ProviderError, RemoteAddr};
 
 use crate::address::Location;
 use crate::assist::{Asking, May, Slot};
+use crate::atomics::fence_behind_exchange;
 use crate::attach;
 use crate::bell::Bell;
 use crate::door::Doors;
@@ -231,16 +232,10 @@ impl Peer {
         (Slot::new(&self.body, self.head.shape.slot_at()), &mut self.asking, &self.head, &self.process)
     }
 
-    /// Sets a word in mapped memory and wakes the process if it sleeps. `false`: it is not there, or not a word.
-    #[inline]
-    pub(crate) fn tell(&mut self, at: RemoteAddr, word: u64) -> bool {
-        // Behind a look at the owner's table, where it is not known, or another one by now.
-        self.tell_known(at, word) || self.region(at.key).is_ok() && self.tell_known(at, word)
-    }
-
-    /// The same of a word in a region that is known.
-    #[inline]
-    fn tell_known(&mut self, at: RemoteAddr, word: u64) -> bool {
+    /// Sets a word in mapped memory, in a region that is known, and wakes the process if it sleeps. `false`: it is not there, or
+    /// not a word.
+    #[inline(always)]
+    pub(crate) fn tell_known(&mut self, at: RemoteAddr, word: u64) -> bool {
         let Self { head, lane, known, doors, .. } = self;
         let Some((door, place)) = doors.told((known, head), at) else { return false };
         if place.addr() % size_of::<u64>() != 0 {
@@ -251,13 +246,15 @@ impl Peer {
             if is_there {
                 // SAFETY: aligned and mapped, inside of a region whose owner has agreed to such accesses as long as the
                 // guard is held; all who access such a word do so by atomics.
-                unsafe { AtomicU64::from_ptr(place.cast()) }.store(word, Ordering::Release);
+                let told = unsafe { AtomicU64::from_ptr(place.cast()) };
+                // An exchange is a fence as well, where a store would need one behind it.
+                told.swap(word, Ordering::SeqCst);
+                // Between that and the look, as there is one in `bell::may_sleep`; and the caller's own.
+                fence_behind_exchange();
             }
             is_there
         });
         if is_told {
-            // Between the store and the look, as there is one in `bell::may_sleep`; and the caller's own.
-            fence(Ordering::SeqCst);
             self.wake_if_asleep();
         }
         is_told

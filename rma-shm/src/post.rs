@@ -148,6 +148,14 @@ impl ShmEndpoint {
         Some((swapped, is_put))
     }
 
+    /// Tells a peer that has gone, or in a region that is not known, or another one by now.
+    #[cold]
+    #[inline(never)]
+    fn tell_anew(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
+        let peer = self.live(to)?;
+        Ok(peer.region(at.key).is_ok() && peer.tell_known(at, word))
+    }
+
     #[inline]
     fn check_transfer(&self, len: usize) -> Result<(), PostError> {
         if self.reach == Reach::Packets {
@@ -526,11 +534,11 @@ unsafe impl Endpoint for ShmEndpoint {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn tell(&mut self, to: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
-        match self.present(to) {
-            Some(peer) => Ok(peer.tell(at, word)),
-            None => Ok(self.live(to)?.tell(at, word)),
+        match self.present(to).is_some_and(|peer| peer.tell_known(at, word)) {
+            true => Ok(true),
+            false => self.tell_anew(to, at, word),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::element::Element;
 use crate::epoch::Epoch;
 use crate::error::Result;
 use crate::job::Job;
-use crate::posts::start_complete;
+use crate::runtime::start_complete;
 use crate::window::{Open, Window, PANIC_PATIENCE};
 
 impl Job {

@@ -53,7 +53,6 @@ mod observation;
 mod operands;
 mod options;
 mod platform;
-mod posts;
 mod request;
 mod runtime;
 mod segment;

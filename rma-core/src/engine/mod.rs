@@ -23,6 +23,7 @@ mod packet_shortcut;
 mod parked;
 mod passage;
 mod pscw;
+mod pscw_at_once;
 mod repeated;
 mod request;
 mod serve;

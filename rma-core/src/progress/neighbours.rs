@@ -119,6 +119,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     /// has learnt of others, is seen by whoever sees the word, and by everybody before what this rank reads from here on:
     /// line 14. Seed table: FENCE, POST and COMPLETE, MEM_SYNC before PROC_SYNC, of memory that is accessed by this library
     /// alone.
+    #[inline(always)]
     fn tell(&mut self, peer: PeerAddr, at: RemoteAddr, word: u64) -> Result<bool, PostError> {
         let told = self.endpoint.tell(peer, at, word);
         if told == Ok(true) {
@@ -165,6 +166,20 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
     pub(super) fn word_to_tell(&self, w: &Window<E::Region>, told: Told, to: Rank) -> Option<RemoteAddr> {
         let is_plain = !w.is_served && w.checker.is_none();
         w.line.as_ref().filter(|_| is_plain)?.place_to_tell(told, self.rank, to)
+    }
+
+    /// Tells a neighbour whose address is known, in a window whose ranks tell each other so. `false`: it was not told.
+    #[inline(always)]
+    pub(crate) fn tell_at_once(&mut self, w: &mut Window<E::Region>, told: Told, to: Rank) -> bool {
+        let place = w.line.as_ref().and_then(|line| line.place_to_tell(told, self.rank, to));
+        let Some(at) = place.filter(|_| to != self.rank) else { return false };
+        let (Some(peer), Some(line)) = (self.peers.get(Place::of(to)), &mut w.line) else { return false };
+        let is_told = self.endpoint.completes_at_once(peer)
+            && self.tell(peer, at, line.next_to_tell(told, to)) == Ok(true);
+        if is_told {
+            line.on_told(told, to);
+        }
+        is_told
     }
 
     /// Tells a neighbour; `None`: a packet has to.

@@ -211,6 +211,14 @@ impl Shortcut {
         }
     }
 
+    /// The same of all ways into the window.
+    #[inline]
+    pub(crate) fn forget_window(&mut self, window: WindowId) {
+        if self.flushed == window || self.is_of(window) {
+            *self = Self::NONE;
+        }
+    }
+
     /// The same of all of these.
     pub(crate) fn forget_without_element(&mut self) {
         self.forget(NONE);

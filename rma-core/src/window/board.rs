@@ -25,11 +25,14 @@ const NEIGHBOURS: u32 = 32;
 /// Words that are in one line of a cache.
 const APART: usize = 8;
 
-/// Words of a window, used or not: those of the rounds, and those of each neighbour.
-const LINE: usize = (ROUNDS as usize + NEIGHBOURS as usize) * APART;
+/// Words that one neighbour has, each apart from the other: who waits for one looks at it while the other is told.
+const TOLD: usize = 2;
 
-/// Words of a board: four pages of most processors.
-const WORDS: usize = 2048;
+/// Words of a window, used or not: those of the rounds, and those of each neighbour.
+const LINE: usize = (ROUNDS as usize + TOLD * NEIGHBOURS as usize) * APART;
+
+/// Words of a board: eight pages of most processors.
+const WORDS: usize = 4096;
 
 /// Windows whose lines are on one board. Behind the lines each has room for what its owner says of its part.
 const WINDOWS: u32 = (WORDS / (LINE + ABOUT)) as u32;
@@ -152,8 +155,8 @@ impl<R: MemoryRegion> Boards<R> {
             about: WINDOWS as usize * LINE + place as usize * ABOUT,
             by_packet: 0,
             posts_by_packet: 0,
-            told: [0; 2],
-            taken: [0; 2],
+            told: [0; TOLD],
+            taken: [0; TOLD],
         };
         line.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
         line.say(part);
@@ -177,9 +180,9 @@ pub(crate) struct Line {
     /// The neighbours that were told of a post by a packet before, a bit for each.
     posts_by_packet: u32,
     /// What this rank's words at its neighbours say of epochs of post and start, a bit for each.
-    told: [u32; 2],
+    told: [u32; TOLD],
     /// What those of its neighbours here said when it has acted upon them last.
-    taken: [u32; 2],
+    taken: [u32; TOLD],
 }
 
 /// What one neighbour tells another of an epoch of post and start, by changing the lowest bit of a word: it can tell no more
@@ -233,8 +236,7 @@ impl Line {
 
     /// What the words of this rank say at this moment.
     pub(crate) fn look(&self) -> impl Iterator<Item = u64> + '_ {
-        let used = self.words().chunks(APART).flat_map(|words| &words[..2]);
-        used.map(|word| word.load(Ordering::Relaxed))
+        self.words().iter().step_by(APART).map(|word| word.load(Ordering::Relaxed))
     }
 
     /// A number for the agreement, not 0: others with the same one have their words at the same place, by the same
@@ -245,10 +247,12 @@ impl Line {
         mix(mix(0xcbf2_9ce4_8422_2325, self.own.addr), self.own.key.0) | 1
     }
 
+    #[inline]
     fn place_of(&self, word: usize) -> RemoteAddr {
         self.place_on_board(self.first + word)
     }
 
+    #[inline]
     fn place_on_board(&self, word: usize) -> RemoteAddr {
         let own = self.own;
         RemoteAddr { addr: own.addr.wrapping_add(8 * word as u64), ..own }
@@ -277,10 +281,16 @@ impl Line {
     }
 
     /// The word in which the rank `from` tells another one, if they may be neighbours.
+    #[inline]
     fn word_of(told: Told, from: Rank, to: Rank) -> Option<usize> {
         let is_near = from.0 / NEIGHBOURS == to.0 / NEIGHBOURS;
-        let line = usize::from(ROUNDS) + (from.0 % NEIGHBOURS) as usize;
-        is_near.then_some(line * APART + told as usize)
+        is_near.then_some(Self::first_of(told) + (from.0 % NEIGHBOURS) as usize * APART)
+    }
+
+    /// The word of the first neighbour.
+    #[inline]
+    const fn first_of(told: Told) -> usize {
+        (ROUNDS as usize + told as usize * NEIGHBOURS as usize) * APART
     }
 
     /// The word of the rank `to` in which the rank `from` tells it so, if it may be told so.
@@ -315,9 +325,9 @@ impl Line {
     pub(crate) fn tellers(&self, told: Told, to: Rank, size: u32) -> impl Iterator<Item = Rank> {
         let first = to.0 - to.0 % NEIGHBOURS;
         let count = size.saturating_sub(first).min(NEIGHBOURS) as usize;
-        let words = self.words()[usize::from(ROUNDS) * APART..].chunks(APART).take(count);
-        let said = words.enumerate().map(|(index, words)| {
-            let word = words[told as usize].load(Ordering::Acquire);
+        let words = self.words()[Self::first_of(told)..].iter().step_by(APART).take(count);
+        let said = words.enumerate().map(|(index, word)| {
+            let word = word.load(Ordering::Acquire);
             u32::from(word & 1 != 0) << index
         });
         let mut untaken = said.fold(0, |all, one| all | one) ^ self.taken[told as usize];
@@ -334,6 +344,16 @@ impl Line {
         let word = Self::word_of(told, from, to).and_then(|word| self.words().get(word));
         let was_taken = self.taken[told as usize] & bit_of(from) != 0;
         word.is_some_and(|word| (word.load(Ordering::Acquire) & 1 != 0) != was_taken)
+    }
+
+    /// The same, and acts upon it.
+    #[inline]
+    pub(crate) fn take_told(&mut self, told: Told, from: Rank, to: Rank) -> bool {
+        let has_told = self.has_told(told, from, to);
+        if has_told {
+            self.take(told, from);
+        }
+        has_told
     }
 
     /// One that has told was acted upon.
@@ -362,11 +382,11 @@ mod tests {
         let ranks = (NEIGHBOURS..2 * NEIGHBOURS).map(Rank);
         let told = |from| [Told::Post, Told::Complete].map(|told| Line::word_of(told, from, to).unwrap());
         let words: BTreeSet<usize> = ranks.flat_map(told).collect();
-        assert_eq!(words.len(), 2 * NEIGHBOURS as usize);
+        assert_eq!(words.len(), TOLD * NEIGHBOURS as usize);
         assert_eq!(words.first(), Some(&(usize::from(ROUNDS) * APART)), "behind those of the rounds");
         assert!(words.last().is_some_and(|&last| last < LINE));
         let lines: BTreeSet<usize> = words.iter().map(|word| word / APART).collect();
-        assert_eq!(lines.len(), NEIGHBOURS as usize, "in a line of its own");
+        assert_eq!(lines.len(), words.len(), "in a line of its own");
         for stranger in [0, NEIGHBOURS - 1, 2 * NEIGHBOURS, u32::MAX] {
             assert_eq!(Line::word_of(Told::Post, Rank(stranger), to), None);
         }

@@ -3,10 +3,10 @@
 use rma_core::engine::{PostAssert, StartAssert};
 use rma_core::error::Call;
 use rma_core::group::Group;
+use rma_core::ids::Rank;
 
 use super::RawWindow;
 use crate::error::Result;
-use crate::posts::start_complete;
 
 impl RawWindow {
     /// The ranks of the window, which are those of its job (MPI_Win_get_group). Costs nothing, whatever their
@@ -25,7 +25,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_post.
     pub fn post(&self, group: &Group, assert: PostAssert) -> Result<()> {
-        self.run(Call::Post, |engine| engine.start_post(self.id, group, assert))
+        self.over(Call::Post, Rank::NULL, self.core.post(self.id, group, assert))
     }
 
     /// Opens an access epoch to the members of `group` (MPI_Win_start). It waits for no post, but, after an
@@ -36,7 +36,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_start.
     pub fn start(&self, group: &Group, assert: StartAssert) -> Result<()> {
-        self.run(Call::Start, |engine| engine.start_start(self.id, group, assert))
+        self.over(Call::Start, Rank::NULL, self.core.start(self.id, group, assert))
     }
 
     /// Ends it (MPI_Win_complete): the buffers of its operations are the caller's again. A target may get what
@@ -47,7 +47,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_complete.
     pub fn complete(&self) -> Result<()> {
-        self.run(Call::Complete, |engine| start_complete(engine, self.id))
+        self.over(Call::Complete, Rank::NULL, self.core.complete(self.id))
     }
 
     /// Waits until every member of post's group has completed, and ends the exposure epoch (MPI_Win_wait): all
@@ -58,7 +58,7 @@ impl RawWindow {
     ///
     /// Implements: MPI_Win_wait.
     pub fn wait(&self) -> Result<()> {
-        self.run(Call::Wait, |engine| engine.start_wait(self.id))
+        self.over(Call::Wait, Rank::NULL, self.core.wait_exposed(self.id))
     }
 
     /// Whether every member has completed, without waiting (MPI_Win_test). When it is true the exposure epoch is

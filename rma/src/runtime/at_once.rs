@@ -114,7 +114,7 @@ impl Core {
 
     /// The end of a blocking call that was over at once, and has given something back.
     #[inline(always)]
-    fn leave_ended(&self, mut guarded: Held<'_, Guarded>) {
+    pub(super) fn leave_ended(&self, mut guarded: Held<'_, Guarded>) {
         self.ended(&mut guarded);
         self.hand_over(&mut guarded);
     }

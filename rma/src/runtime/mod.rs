@@ -22,6 +22,7 @@ pub(crate) mod finalize;
 mod guard;
 mod layouts;
 mod lock;
+mod pscw;
 mod requests;
 mod timeline;
 mod turns;
@@ -49,6 +50,7 @@ use guard::Guard;
 pub(crate) use agreement::NUMBERS;
 pub(crate) use guard::Held;
 pub(crate) use layouts::PendingLayouts;
+pub(crate) use pscw::start_complete;
 pub(crate) use requests::{HasRequest, PendingNotified, PendingRequest};
 pub(crate) use wait::{Awaited, PendingOperation};
 

@@ -51,6 +51,7 @@ impl Access {
 
     /// start. With `no_check` every member has posted, by the user's word. `sequence` tells the epoch from
     /// others in answers.
+    #[inline]
     pub fn open(&mut self, group: &Group, no_check: bool, sequence: u32) {
         self.posted.clear(group.len());
         self.closed.clear(group.len());
@@ -74,6 +75,7 @@ impl Access {
     }
 
     /// Whether every member has posted by the user's word alone.
+    #[inline]
     pub fn is_unchecked(&self) -> bool {
         self.no_check
     }
@@ -84,6 +86,7 @@ impl Access {
     }
 
     /// Whether complete was called.
+    #[inline]
     pub fn is_completing(&self) -> bool {
         self.is_completing
     }
@@ -98,6 +101,7 @@ impl Access {
         core::mem::take(&mut self.is_complete_left)
     }
 
+    #[inline]
     fn place(&self, rank: Rank) -> Option<usize> {
         self.group.get()?.place(rank)
     }
@@ -108,9 +112,16 @@ impl Access {
     }
 
     /// Whether operations may go to the rank.
+    #[inline]
     pub fn is_granted(&self, rank: Rank) -> bool {
         let is_early = Mutation::OperationsBeforePost.is_on();
         self.place(rank).is_some_and(|place| is_early || self.posted.contains(place))
+    }
+
+    /// Whether an epoch of at most so many members is open.
+    #[inline]
+    pub fn is_of_few(&self, most: usize) -> bool {
+        self.group.get().is_some_and(|group| group.len() <= most)
     }
 
     /// The first member that has not posted.
@@ -133,6 +144,7 @@ impl Access {
     }
 
     /// Whether they may go to every member.
+    #[inline]
     pub fn all_granted(&self) -> bool {
         self.group.get().is_some_and(|group| self.posted.count() == group.len())
     }
@@ -150,6 +162,21 @@ impl Access {
             }
             _ => PostSeen::Early,
         }
+    }
+
+    /// Takes in which of the members have posted that had not before, as `has_posted` says, which is asked once for each: how
+    /// many.
+    #[inline]
+    pub fn hear_posts(&mut self, mut has_posted: impl FnMut(Rank) -> bool) -> usize {
+        let Some(group) = self.group.get() else { return 0 };
+        let mut news = 0;
+        for place in 0..group.len() {
+            let Some(rank) = group.at(place) else { break };
+            if !self.posted.contains(place) && has_posted(rank) {
+                news += usize::from(self.posted.insert(place));
+            }
+        }
+        news
     }
 
     /// The answer to a question of the epoch with this sequence number arrived. `false`: nobody waits for it.
@@ -179,6 +206,7 @@ impl Access {
     }
 
     /// The first member from `from` on that has posted and has not got COMPLETE: its place and rank.
+    #[inline]
     pub fn poll_close(&self, from: usize) -> Option<(usize, Rank)> {
         let place = self.posted.next_without(&self.closed, from)?;
         Some((place, self.group.get()?.at(place)?))
@@ -190,6 +218,7 @@ impl Access {
     }
 
     /// COMPLETE was sent to the member.
+    #[inline]
     pub fn on_closed(&mut self, rank: Rank) {
         if let Some(place) = self.place(rank) {
             self.closed.insert(place);
@@ -204,11 +233,13 @@ impl Access {
     }
 
     /// Whether every member has got its COMPLETE.
+    #[inline]
     pub fn is_over(&self) -> bool {
         self.group.get().is_some_and(|group| self.closed.count() == group.len())
     }
 
     /// Nothing of the epoch is left.
+    #[inline]
     pub fn end(&mut self) {
         self.group.close();
     }

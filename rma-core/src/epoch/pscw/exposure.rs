@@ -30,6 +30,7 @@ impl Exposure {
     }
 
     /// post. With `no_check` nobody waits for a notice.
+    #[inline]
     pub fn open(&mut self, group: &Group, no_check: bool) {
         self.completed.clear(group.len());
         self.noticed = if no_check { group.len() } else { 0 };
@@ -50,6 +51,7 @@ impl Exposure {
     }
 
     /// The offered member was told.
+    #[inline]
     pub fn on_noticed(&mut self) {
         self.noticed += 1;
     }
@@ -78,6 +80,28 @@ impl Exposure {
         self.place(rank).is_some_and(|place| self.completed.insert(place))
     }
 
+    /// Takes in which of the members have completed that were told and had not before, as `has_completed` says, which is asked
+    /// once for each: how many.
+    #[inline]
+    pub fn hear_completes(&mut self, mut has_completed: impl FnMut(Rank) -> bool) -> usize {
+        let Some(group) = self.group.get() else { return 0 };
+        let mut news = 0;
+        for place in 0..self.noticed.min(group.len()) {
+            let Some(rank) = group.at(place) else { break };
+            if !self.completed.contains(place) && has_completed(rank) && !Mutation::CompleteNotCounted.is_on()
+            {
+                news += usize::from(self.completed.insert(place));
+            }
+        }
+        news
+    }
+
+    /// Whether the epoch is one of at most so many members, none of which was lost.
+    #[inline]
+    pub fn is_of_few(&self, most: usize) -> bool {
+        self.group.get().is_some_and(|group| group.len() <= most) && self.lost.is_none()
+    }
+
     /// The rank cannot be reached any more, and will not complete.
     pub fn on_lost(&mut self, rank: Rank, code: FabricCode) {
         let Some(place) = self.group.get().and_then(|group| group.place(rank)) else { return };
@@ -102,12 +126,14 @@ impl Exposure {
     }
 
     /// Whether every member has completed, or was lost.
+    #[inline]
     pub fn is_over(&self) -> bool {
         let missed = usize::from(Mutation::WaitMissesOne.is_on());
         self.group.get().is_some_and(|group| self.completed.count() + missed >= group.len())
     }
 
     /// The epoch is over: the member that was lost in it, if any.
+    #[inline]
     pub fn end(&mut self) -> Option<(Rank, FabricCode)> {
         self.group.close();
         self.lost.take()

@@ -76,6 +76,12 @@ impl Notices {
         self.entries.iter().find(|notice| notice.rank == rank && !notice.is_early)?.metadata
     }
 
+    /// Whether there are none, and none was dropped.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.entries.is_empty() && self.dropped == 0
+    }
+
     /// The epoch that used the rank's notice is over for the rank.
     pub fn forget(&mut self, rank: Rank) {
         self.entries.retain(|notice| notice.is_early || notice.rank != rank);
