@@ -11,6 +11,7 @@ use rma::{Dtype, LockType, Rank, ReduceOp};
 
 use crate::pattern::{Part, Pattern};
 use crate::team::Team;
+use crate::words::Words;
 use crate::Outcome;
 
 /// An operation that can be measured.
@@ -108,11 +109,11 @@ pub(crate) struct Ground {
 
 struct Buffers {
     /// Of the window, where it is not the library's.
-    memory: Vec<u64>,
+    memory: Words,
     /// What one operation writes.
-    source: Vec<u64>,
+    source: Words,
     /// What operations bring, at a place for each.
-    result: Vec<u64>,
+    result: Words,
 }
 
 /// What a ground has to have room for.
@@ -134,9 +135,9 @@ impl Ground {
         let bytes = part.partners.len().checked_mul(span).ok_or("more bytes than memory can hold")?;
         let own = matches!(room.kind, WindowKind::Create | WindowKind::Dynamic);
         let mut buffers = ManuallyDrop::new(Buffers {
-            memory: if own { vec![0; bytes / WORD] } else { Vec::new() },
-            source: vec![0; room.size_max.div_ceil(WORD)],
-            result: vec![0; bytes / WORD],
+            memory: Words::new(if own { bytes / WORD } else { 0 }),
+            source: Words::new(room.size_max.div_ceil(WORD)),
+            result: Words::new(bytes / WORD),
         });
         let base = buffers.memory.as_mut_ptr().cast::<u8>();
         let options = rma::WindowOptions::DEFAULT;

@@ -26,6 +26,7 @@ mod stale;
 mod team;
 mod threads;
 mod windows;
+mod words;
 
 use std::io::Write;
 use std::process::ExitCode;
