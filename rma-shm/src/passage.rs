@@ -41,21 +41,21 @@ impl Word {
     }
 }
 
-/// What an access looks at: the owner's count of changes of the region, and what it was.
+/// By what an access sees that a region is still there: the owner's count of its changes, and what that was.
 #[derive(Debug)]
-struct Door {
+struct Presence {
     changes: Word,
     expected: u64,
 }
 
-impl Door {
-    fn to(known: &Known, peer: &Peer) -> Self {
+impl Presence {
+    fn of(known: &Known, peer: &Peer) -> Self {
         let changes = peer.head.mapping.word(crate::own::sequence_at(&peer.head, known.slot));
         Self { changes: Word::of(changes), expected: known.sequence }
     }
 
     #[inline(always)]
-    fn is_open(&self) -> bool {
+    fn is_there(&self) -> bool {
         self.changes.get().load(Ordering::Acquire) == self.expected
     }
 }
@@ -84,7 +84,7 @@ struct Lock {
     words: NonNull<u64>,
     /// Both are swapped in one step.
     has_pair: bool,
-    door: Door,
+    presence: Presence,
     _file: Arc<Mapping>,
 }
 
@@ -92,7 +92,7 @@ struct Lock {
 #[derive(Debug)]
 struct Memory {
     base: NonNull<u8>,
-    door: Door,
+    presence: Presence,
     /// Whose turn it is to change its elements.
     whose_turn: Word,
     _file: Arc<Mapping>,
@@ -127,8 +127,8 @@ impl ShmPassage {
         })
     }
 
-    /// Begins an access: what it needs is there, if the doors are open that it looks at then, until the answer is dropped. `None`:
-    /// the peer's word is another endpoint's by now.
+    /// Begins an access: the regions that it finds there then stay until the answer is dropped. `None`: the peer's word is another
+    /// endpoint's by now.
     #[inline(always)]
     fn begin(&self) -> Option<Access<'_>> {
         if !self.has_lane.load(Ordering::Relaxed) {
@@ -192,7 +192,12 @@ impl Lock {
             return None;
         }
         let has_pair = pair::can_swap(words);
-        Some(Self { words: NonNull::new(words)?, has_pair, door: Door::to(&known, peer), _file: file })
+        Some(Self {
+            words: NonNull::new(words)?,
+            has_pair,
+            presence: Presence::of(&known, peer),
+            _file: file,
+        })
     }
 
     /// Swaps words, within an access to them. There are as many: of a lock's two both, or one.
@@ -255,7 +260,12 @@ impl Memory {
     fn of(peer: &Peer, memory: RemotePiece) -> Option<Self> {
         let (known, file, base) = peer.mapped(memory.at, memory.len)?;
         let whose_turn = Word::of(peer.head.region_word(known.slot, WHOSE_TURN));
-        Some(Self { base: NonNull::new(base)?, door: Door::to(&known, peer), whose_turn, _file: file })
+        Some(Self {
+            base: NonNull::new(base)?,
+            presence: Presence::of(&known, peer),
+            whose_turn,
+            _file: file,
+        })
     }
 
     /// Changes a word, within an access.
@@ -300,7 +310,7 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
     ) -> Option<Swapped> {
         let lock = self.lock.as_ref().filter(|_| first + N <= WORDS)?;
         let _access = self.begin()?;
-        lock.door.is_open().then(|| lock.swap(first, swaps))
+        lock.presence.is_there().then(|| lock.swap(first, swaps))
     }
 
     /// All is under one guard, and nothing has to be found behind the swap, where the memory is mapped.
@@ -316,7 +326,7 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
         let lock = self.lock.as_ref().filter(|_| first + N <= WORDS)?;
         let memory = self.memory.as_ref();
         let access = self.begin()?;
-        if !lock.door.is_open() || memory.is_some_and(|memory| !memory.door.is_open()) {
+        if !lock.presence.is_there() || memory.is_some_and(|memory| !memory.presence.is_there()) {
             return None;
         }
         let swapped = lock.swap(first, swaps);
@@ -338,12 +348,12 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
             return unsafe { self.put_addressed(endpoint, (src, len), offset) };
         };
         let Some(_access) = self.begin() else { return false };
-        let is_open = memory.door.is_open();
-        if is_open {
+        let is_there = memory.presence.is_there();
+        if is_there {
             // SAFETY: the caller's promise.
             unsafe { memory.transfer(Direction::Put, (src.cast_mut(), len), offset) };
         }
-        is_open
+        is_there
     }
 
     #[inline(always)]
@@ -353,12 +363,12 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
             return unsafe { self.addressed.get(endpoint, into, offset) };
         };
         let Some(_access) = self.begin() else { return false };
-        let is_open = memory.door.is_open();
-        if is_open {
+        let is_there = memory.presence.is_there();
+        if is_there {
             // SAFETY: the caller's promise.
             unsafe { memory.transfer(Direction::Get, into, offset) };
         }
-        is_open
+        is_there
     }
 
     #[inline(always)]
@@ -372,8 +382,8 @@ impl<E: Endpoint> Passage<E> for ShmPassage {
             return None;
         }
         let access = self.begin()?;
-        let is_open =
-            memory.door.is_open() && memory.whose_turn.get().load(Ordering::Acquire) == turns::BY_ATOMICS;
+        let is_open = memory.presence.is_there()
+            && memory.whose_turn.get().load(Ordering::Acquire) == turns::BY_ATOMICS;
         // SAFETY: the caller's promise, and it was looked whether it is aligned.
         let done = is_open.then(|| unsafe { memory.change(change, offset) });
         drop(access);

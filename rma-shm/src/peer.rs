@@ -1,6 +1,6 @@
 //! What an endpoint knows of a peer: its shared memory as far as it is mapped here, and the way to wake it.
 
-use core::sync::atomic::{compiler_fence, fence, AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -247,7 +247,8 @@ impl Peer {
                 // SAFETY: aligned and mapped, inside of a region whose owner has agreed to such accesses as long as the
                 // guard is held; all who access such a word do so by atomics.
                 let told = unsafe { AtomicU64::from_ptr(place.cast()) };
-                // An exchange is a fence as well, where a store would need one behind it.
+                // An exchange is a fence as well, where a store would need one behind it: of a weaker one, whose answer nobody
+                // wants, a compiler may make a store.
                 told.swap(word, Ordering::SeqCst);
                 // Between that and the look, as there is one in `bell::may_sleep`; and the caller's own.
                 fence_behind_exchange();
@@ -266,11 +267,7 @@ impl Peer {
     #[inline]
     pub(crate) fn notify(&mut self) {
         // Between the change and the look, as there is one in `bell::may_sleep`. These processors' reductions are one.
-        if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            fence(Ordering::SeqCst);
-        }
+        fence_behind_exchange();
         self.wake_if_asleep();
     }
 

@@ -148,7 +148,7 @@ macro_rules! suite {
                 pscw_notices: notices_come_early, notices_without_room, answers_that_come_late,
                     no_check_needs_no_notice, other_promises_need_the_notice, notices_that_nobody_wants,
                     metadata_come_with_the_notice, ranges_known_late, elements_run_out;
-                pscw_rules: posts_are_seen_by_who_wants_them, costs_of_an_epoch, costs_with_results,
+                pscw_rules: posts_are_seen_by_who_wants_them, what_is_over_at_once, costs_of_an_epoch, costs_with_results,
                     costs_without_operations, calls_that_do_not_fit, members_only, locked_or_exposed, fences_around,
                     free_waits_for_what_is_left, every_opening_waits_for_what_is_left, promises_that_do_not_hold;
                 resources: one_element_of_each, window_protocol, window_protocol_releases_after_errors, windows_come_and_go,

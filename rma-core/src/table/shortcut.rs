@@ -444,6 +444,11 @@ mod tests {
         assert!(shortcut.near_put_at(window, second, 0, 8).is_some());
         shortcut.forget_rank(window, second);
         assert_eq!(shortcut, Shortcut::NONE);
+        shortcut.learn_put(window, second, (NONE, Tag(0)), &near, most);
+        shortcut.forget_window(WindowId(0));
+        assert!(shortcut.near_put_at(window, second, 0, 8).is_some());
+        shortcut.forget_window(window);
+        assert_eq!(shortcut, Shortcut::NONE);
     }
 
     #[test]

@@ -305,8 +305,8 @@ fn who_is_told_by_a_word_does_not_sleep_on() {
             let (word, door) = (Arc::clone(&word), Arc::clone(&door));
             move || {
                 for value in 1..=2 {
-                    // As `crate::peer::Peer::tell`.
-                    word.store(value, Ordering::Release);
+                    // As `crate::peer::Peer::tell_known`.
+                    word.swap(value, Ordering::SeqCst);
                     fence(Ordering::SeqCst);
                     door.wake_if_asleep();
                 }

@@ -3,6 +3,7 @@
 use rma_core::engine::FenceAssert;
 
 use super::act::Act;
+use super::neighbours::among;
 use super::scenario::{add, each, lock, AfterDeath, Protocol, Scenario, EXCLUSIVE};
 
 /// The last rank may die at any moment.
@@ -56,11 +57,14 @@ fn deaths_of_holders(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
 /// The rank that may die is a target among others, an origin among others, or both.
 fn deaths_in_groups(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
     let (last, others) = (ranks - 1, (1 << ranks) - 2);
-    let mut push = |name, acts| {
+    let mut push = |name, of_neighbours, acts| {
         let scenario = Scenario::new(Protocol::Death, name, pool, acts).with(|scenario| {
             (scenario.mortal, scenario.after_death) = (Some(last), AfterDeath::GoesOn);
             scenario.config.notices = 1;
         });
+        if pool == 1 {
+            all.push(among(&scenario, ranks, of_neighbours));
+        }
         all.push(scenario);
     };
     let one_to_all = |rank: u32| {
@@ -70,17 +74,17 @@ fn deaths_in_groups(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
         let puts = (1..ranks).map(|target| add(target, 0));
         [Act::Start(others)].into_iter().chain(puts).chain([Act::Complete]).collect()
     };
-    push("post and start, one to all", each(ranks, one_to_all));
+    push("post and start, one to all", "neighbours, one to all", each(ranks, one_to_all));
     let all_to_one = |rank: u32| {
         if rank > 0 {
             return vec![Act::Start(1), add(0, 0), Act::Complete];
         }
         vec![Act::Post(others), Act::Wait]
     };
-    push("post and start, all to one", each(ranks, all_to_one));
+    push("post and start, all to one", "neighbours, all to one", each(ranks, all_to_one));
     let around = |rank: u32| {
         let (next, before) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         vec![Act::Post(1 << before), Act::Start(1 << next), add(next, 0), Act::Complete, Act::Wait]
     };
-    push("post and start, each to the next", each(ranks, around));
+    push("post and start, each to the next", "neighbours, each to the next", each(ranks, around));
 }

@@ -25,13 +25,17 @@ pub(super) fn neighbours(ranks: u32, pool: u32, all: &mut Vec<Scenario>) {
         let Some(scenario) = all.iter().find(|scenario| scenario.name == of).filter(|_| is_new) else {
             continue;
         };
-        let scenario = scenario.clone().with(|scenario| {
-            scenario.name = name;
-            scenario.fabric.near_ranks = if near == 0 { ranks } else { near };
-            let native = &mut scenario.fabric.native;
-            (native.put, native.get) = (true, true);
-            native.atomic[Dtype::U64 as usize] = 1 << ReduceOp::Sum as u16;
-        });
-        all.push(scenario);
+        all.push(among(scenario, if near == 0 { ranks } else { near }, name));
     }
+}
+
+/// The same program where so many ranks are neighbours of each other.
+pub(super) fn among(scenario: &Scenario, near_ranks: u32, name: &'static str) -> Scenario {
+    scenario.clone().with(|scenario| {
+        scenario.name = name;
+        scenario.fabric.near_ranks = near_ranks;
+        let native = &mut scenario.fabric.native;
+        (native.put, native.get) = (true, true);
+        native.atomic[Dtype::U64 as usize] = 1 << ReduceOp::Sum as u16;
+    })
 }

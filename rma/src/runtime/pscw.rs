@@ -8,13 +8,10 @@ use rma_core::error::{Call, RmaError};
 use rma_core::group::Group;
 use rma_core::ids::{Rank, WindowId};
 
+use super::wait::LOOKS;
 use super::{Core, Guarded, Held};
 use crate::error::Result;
 use crate::platform::Engine;
-
-/// Times that who waits for neighbours looks at their words before anything that waits is made: some times as long as a word is on
-/// its way from one cache to another.
-const LOOKS: u32 = 64;
 
 /// How often progress is made for a post before complete leaves without it: for as long as a post is on its way over tcp,
 /// once its rank has begun to send it (about 10 us), and for less where progress takes less.
@@ -98,14 +95,20 @@ impl Core {
         self.wait_slowly(guarded, window)
     }
 
+    /// Whether who waits may look once more and do nothing else: nobody else wants the guard, and a member may first want something of
+    /// this rank, as a put to its program's memory.
+    #[inline(always)]
+    fn may_look(&self, guarded: &mut Guarded) -> bool {
+        self.may_spin && !guarded.engine.has_news() && !self.is_contended()
+    }
+
     /// Looks for the members' words for a moment.
     #[inline(always)]
     fn is_over_soon(&self, guarded: &mut Guarded, window: WindowId) -> bool {
         for _ in 0..LOOKS {
             match guarded.engine.wait_at_once(window) {
                 Some(true) => return true,
-                // Who completes may first want something of this rank: a put to its program's memory, say.
-                Some(false) if self.may_spin && !guarded.engine.has_news() => hint::spin_loop(),
+                Some(false) if self.may_look(guarded) => hint::spin_loop(),
                 _ => return false,
             }
         }

@@ -22,7 +22,7 @@ const POLLS_MIN: u32 = 4;
 
 /// Times that who waits for neighbours' words looks at them before it makes progress in any case: some tens of the times that a
 /// line takes from one cache to another, about a microsecond. Meanwhile it makes some only when a peer leaves a mark in its memory.
-const LOOKS: u32 = 64;
+pub(super) const LOOKS: u32 = 64;
 
 /// How long nothing may happen until a spinning thread yields: above a round trip over loopback.
 const SPIN: Duration = Duration::from_micros(50);

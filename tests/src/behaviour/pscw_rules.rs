@@ -10,6 +10,7 @@ use rma_core::ids::{Rank, WindowId};
 use rma_core::lock::LockType::{Exclusive, Shared};
 use rma_core::path::Path;
 use rma_core::provider::Endpoint;
+use rma_core::state::WindowState;
 
 use super::pscw::is_stuck;
 use super::{pattern, Make};
@@ -119,6 +120,68 @@ pub fn posts_are_seen_by_who_wants_them<E: Endpoint, B: Bootstrap>(make: &impl M
     world.wait_exposed(1, window).unwrap();
     assert_eq!(result[..], data);
     world.check_idle();
+}
+
+/// Neighbours' calls that are over when they return, and what keeps them from it: nothing has happened then.
+///
+/// Shows: MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait, seed: PSCW.
+pub fn what_is_over_at_once<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
+    let mut world = make(Spec::ranks(3));
+    let window = warm(&mut world, 64);
+    let words = |world: &World<E, B>| world.counters(0).words_told;
+    let before = words(&world);
+    epoch(&mut world, window, |_| ());
+    // Others send packets, or one of the two does.
+    if words(&world) != before + 2 {
+        return;
+    }
+    let [origins, targets, all] = [&[0][..], &[1, 2], &[0, 1, 2]].map(|ranks| world.group(ranks));
+    let state = |world: &World<E, B>| world.engines[0].window_state(window);
+    for turn in 0..3 {
+        assert!(!world.engines[0].complete_at_once(window), "there is no epoch");
+        assert_eq!(world.engines[1].wait_at_once(window), None, "nor another");
+        assert!(
+            !world.engines[0].start_at_once(window, &all) && !world.engines[1].post_at_once(window, &all)
+        );
+        assert_eq!(state(&world), Some(WindowState::Unset), "a rank's own part is the usual way's");
+        assert!(world.engines[0].start_at_once(window, &targets));
+        assert!(!world.engines[0].start_at_once(window, &targets), "it is open");
+        assert!(!world.engines[0].complete_at_once(window), "nobody has posted");
+        for target in [1, 2] {
+            assert!(world.engines[target].post_at_once(window, &origins));
+            assert!(!world.engines[target].post_at_once(window, &origins), "it is exposed");
+            assert_eq!(world.engines[target].wait_at_once(window), Some(false), "it may be told soon");
+        }
+        let before = words(&world);
+        if turn > 0 {
+            assert!(world.engines[0].complete_at_once(window));
+        } else {
+            world.complete(0, window).unwrap();
+        }
+        assert_eq!((words(&world), state(&world)), (before + 2, Some(WindowState::Unset)), "a word each");
+        assert_eq!(world.engines[1].wait_at_once(window), Some(true));
+        world.wait_exposed(2, window).unwrap();
+    }
+    left_behind_is_not_over_at_once(&mut world, window);
+    world.check_idle();
+}
+
+/// What a complete has left behind is done first, by progress.
+fn left_behind_is_not_over_at_once<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId) {
+    let [origins, targets] = [0, 1].map(|rank| world.group(&[rank]));
+    world.start(0, window, &[1]).unwrap();
+    world.put(0, window, 1, 0, &pattern(8, 5)).unwrap();
+    assert!(!world.engines[0].complete_at_once(window), "the put is kept");
+    world.complete(0, window).unwrap();
+    assert!(!world.engines[0].start_at_once(window, &targets));
+    assert!(world.engines[0].post_at_once(window, &targets), "its own part may be exposed meanwhile");
+    assert_eq!(world.engines[0].wait_at_once(window), None, "the other waits for what progress has to send");
+    assert!(world.engines[1].post_at_once(window, &origins));
+    world.wait_exposed(1, window).unwrap();
+    assert_eq!(world.memory(1, window)[..8], pattern(8, 5));
+    world.start(1, window, &[0]).unwrap();
+    world.complete(1, window).unwrap();
+    assert_eq!(world.engines[0].wait_at_once(window), Some(true));
 }
 
 /// One packet from each target for its post, none for start; complete rides on the last operation, nobody

@@ -8,7 +8,7 @@ const PAGE: usize = PAGE_BYTES / size_of::<u64>();
 
 /// Words, all 0 at first and not touched.
 pub(crate) struct Words {
-    /// Where they are depends on the machine: their first page may be one that this begins within.
+    /// With room for what is in front of the first page that begins within.
     kept: Vec<u64>,
     first: usize,
 }
@@ -61,7 +61,7 @@ mod tests {
         for len in [0, 1, PAGE, 3 * PAGE + 5] {
             let mut words = Words::new(len);
             assert_eq!((words.len(), words.iter().max()), (len, words.first().map(|_| &0)));
-            assert!(len == 0 || words.as_ptr().addr().is_multiple_of(PAGE_BYTES));
+            assert!(len == 0 || words.as_ptr().addr() % PAGE_BYTES == 0);
             words.fill(7);
             assert!(words.iter().all(|&word| word == 7));
         }

@@ -120,7 +120,7 @@ impl Access {
 
     /// Whether an epoch of at most so many members is open.
     #[inline]
-    pub fn is_of_few(&self, most: usize) -> bool {
+    pub fn has_at_most(&self, most: usize) -> bool {
         self.group.get().is_some_and(|group| group.len() <= most)
     }
 

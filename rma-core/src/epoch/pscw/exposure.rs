@@ -96,9 +96,9 @@ impl Exposure {
         news
     }
 
-    /// Whether the epoch is one of at most so many members, none of which was lost.
+    /// Whether an epoch of at most so many members is open, none of which was lost.
     #[inline]
-    pub fn is_of_few(&self, most: usize) -> bool {
+    pub fn has_at_most(&self, most: usize) -> bool {
         self.group.get().is_some_and(|group| group.len() <= most) && self.lost.is_none()
     }
 

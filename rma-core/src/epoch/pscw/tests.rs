@@ -142,3 +142,63 @@ fn notices_without_room_are_counted_until_an_answer_makes_up_for_them() {
     notices.forget(Rank(8));
     assert_eq!(notices.metadata(Rank(8)), None);
 }
+
+#[test]
+fn members_are_asked_once_each_as_long_as_they_are_awaited() {
+    let (mut access, mut exposure) = (Access::with_room(4), Exposure::with_room(4));
+    assert_eq!(access.hear_posts(|_| true) + exposure.hear_completes(|_| true), 0, "there is no epoch");
+    assert!(!access.has_at_most(9) && !exposure.has_at_most(9));
+    let members = group(&[2, 5, 9]);
+    access.open(&members, false, 7);
+    exposure.open(&members, false);
+    assert!(access.has_at_most(3) && !access.has_at_most(2));
+    assert!(exposure.has_at_most(3) && !exposure.has_at_most(2));
+    let mut asked = Vec::new();
+    let mut hear_posts = |access: &mut Access, has_posted: &[u32]| {
+        asked.clear();
+        let news = access.hear_posts(|rank| {
+            asked.push(rank.0);
+            has_posted.contains(&rank.0)
+        });
+        (news, asked.clone())
+    };
+    assert_eq!(hear_posts(&mut access, &[5]), (1, alloc::vec![2, 5, 9]));
+    assert_eq!(hear_posts(&mut access, &[2, 5, 9]), (2, alloc::vec![2, 9]));
+    assert_eq!(hear_posts(&mut access, &[2, 5, 9]), (0, alloc::vec![]));
+    assert!(access.all_granted());
+    assert_eq!(exposure.hear_completes(|_| true), 0, "nobody was told yet");
+    exposure.on_noticed();
+    exposure.on_noticed();
+    assert_eq!(exposure.hear_completes(|rank| rank.0 != 2), 1, "of those that were told");
+    exposure.on_noticed();
+    assert_eq!(exposure.hear_completes(|rank| rank.0 != 5), 2, "who has completed is not asked");
+    assert!(exposure.is_over());
+    exposure.open(&members, false);
+    exposure.on_lost(Rank(5), DEAD);
+    assert!(!exposure.has_at_most(3), "one was lost");
+}
+
+#[test]
+fn members_of_groups_of_all_sizes_are_told_apart() {
+    let mut exposure = Exposure::with_room(3);
+    for size in [500, 3, 64, 65, 500, 1, 200] {
+        let ranks: Vec<u32> = (0..size).collect();
+        exposure.open(&group(&ranks), true);
+        assert_eq!(exposure.awaited(), Some(Rank(0)), "nothing is left of the group before");
+        for &rank in ranks.iter().filter(|&&rank| rank != size / 2) {
+            assert!(exposure.on_complete(Rank(rank)) && !exposure.on_complete(Rank(rank)));
+        }
+        assert!(!exposure.is_over());
+        assert_eq!(exposure.awaited(), Some(Rank(size / 2)));
+        assert!(exposure.on_complete(Rank(size / 2)) && exposure.is_over());
+        let mut access = Access::with_room(3);
+        access.open(&group(&ranks), true, 1);
+        let mut closed = 0;
+        while let Some((place, rank)) = access.poll_close(0) {
+            assert_eq!((place, rank), (closed as usize, Rank(closed)));
+            access.on_closed(rank);
+            closed += 1;
+        }
+        assert!(closed == size && access.is_over());
+    }
+}
