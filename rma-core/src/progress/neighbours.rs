@@ -196,13 +196,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
                 let is_told = self.tell(peer, at, line.next_to_tell(told, to));
                 match is_told {
                     Ok(true) => line.on_told(told, to),
-                    Ok(false) => {
-                        // Of a post when its packet is sent; a COMPLETE may go by packets and by words.
-                        if told == Told::Complete {
-                            line.on_packet(told, self.rank, to);
-                        }
-                        return None;
-                    }
+                    Ok(false) => return None,
                     Err(error) => return Some(Err(error)),
                 }
                 Some(Ok(()))

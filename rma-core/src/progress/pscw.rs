@@ -85,7 +85,7 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         self.send_to_rank(rank, &header, payload)?;
         let from = self.rank;
         if let Some(line) = &mut w.line {
-            line.on_packet(Told::Post, from, rank);
+            line.on_packet_of_post(from, rank);
         }
         Ok(())
     }

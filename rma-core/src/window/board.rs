@@ -154,7 +154,7 @@ impl<R: MemoryRegion> Boards<R> {
             first: place as usize * LINE,
             about: WINDOWS as usize * LINE + place as usize * ABOUT,
             by_packet: 0,
-            told_by_packet: [0; TOLD],
+            posts_by_packet: 0,
             told: [0; TOLD],
             taken: [0; TOLD],
         };
@@ -177,8 +177,8 @@ pub(crate) struct Line {
     about: usize,
     /// The rounds of which packets have told the partner before: a word would overtake them.
     by_packet: u32,
-    /// The neighbours that were told by a packet before, as their word could not be, a bit for each.
-    told_by_packet: [u32; TOLD],
+    /// The neighbours that were told of a post by a packet before, a bit for each.
+    posts_by_packet: u32,
     /// What this rank's words at its neighbours say of epochs of post and start, a bit for each.
     told: [u32; TOLD],
     /// What those of its neighbours here said when it has acted upon them last.
@@ -297,7 +297,7 @@ impl Line {
     #[inline]
     pub(crate) fn place_to_tell(&self, told: Told, from: Rank, to: Rank) -> Option<RemoteAddr> {
         let word = Self::word_of(told, from, to)?;
-        let is_by_packet = self.told_by_packet[told as usize] & bit_of(to) != 0;
+        let is_by_packet = told == Told::Post && self.posts_by_packet & bit_of(to) != 0;
         (!is_by_packet).then(|| self.place_of(word))
     }
 
@@ -313,10 +313,10 @@ impl Line {
         self.told[told as usize] ^= bit_of(to);
     }
 
-    /// The rank `to`, a neighbour or not, is told by packets from here on.
-    pub(crate) fn on_packet(&mut self, told: Told, from: Rank, to: Rank) {
-        if Self::word_of(told, from, to).is_some() {
-            self.told_by_packet[told as usize] |= bit_of(to);
+    /// The rank `to`, a neighbour or not, was told of a post by a packet.
+    pub(crate) fn on_packet_of_post(&mut self, from: Rank, to: Rank) {
+        if Self::word_of(Told::Post, from, to).is_some() {
+            self.posts_by_packet |= bit_of(to);
         }
     }
 
