@@ -137,28 +137,52 @@ fn execute_one(
         }
     };
     memory.check(offset, len).map_err(|_| metadata.outside(offset, len))?;
+    if record.kind == OpKind::Accumulate && record.notifies != Notifies::No && !memory.is_word_at(offset) {
+        return Err(ErrorRecord::UnalignedWord);
+    }
+    let result = if record.kind.has_result() { result_of(record, out)? } else { &mut [] };
+    access(memory, offset, record, payload, result)
+}
+
+/// Executes an atomic of one element, [`Record::decode_element`], in a window that is not dynamic; `result` is as long as its
+/// result, if it has one.
+///
+/// # Errors
+/// When it was not executed. Why, [`execute`] tells.
+#[inline(always)]
+pub fn execute_element(
+    memory: &WindowMemory,
+    metadata: &Metadata,
+    record: &Record,
+    payload: &[u8],
+    result: &mut [u8],
+) -> Result<(), ErrorRecord> {
+    let offset = metadata.locate(record.disp, record.len.into()).map_err(|_| ErrorRecord::Refused)?;
+    access(memory, offset, record, payload, result)
+}
+
+/// The access itself, at `offset`.
+#[inline(always)]
+fn access(
+    memory: &WindowMemory,
+    offset: u64,
+    record: &Record,
+    payload: &[u8],
+    result: &mut [u8],
+) -> Result<(), ErrorRecord> {
     let refuse = |_: AccumulateError| ErrorRecord::Refused;
     match record.kind {
-        OpKind::Put => memory.write(offset, payload).map_err(|_| ErrorRecord::Refused)?,
-        OpKind::Accumulate if record.notifies != Notifies::No && !memory.is_word_at(offset) => {
-            return Err(ErrorRecord::UnalignedWord);
-        }
-        OpKind::Accumulate => memory.accumulate(offset, record.dtype, record.op, payload).map_err(refuse)?,
-        OpKind::Get => {
-            let result = result_of(record, out)?;
-            memory.read(offset, result).map_err(|_| ErrorRecord::Refused)?;
-        }
+        OpKind::Put => memory.write(offset, payload).map_err(|_| ErrorRecord::Refused),
+        OpKind::Get => memory.read(offset, result).map_err(|_| ErrorRecord::Refused),
+        OpKind::Accumulate => memory.accumulate(offset, record.dtype, record.op, payload).map_err(refuse),
         OpKind::GetAccumulate => {
-            let result = result_of(record, out)?;
-            memory.get_accumulate(offset, record.dtype, record.op, payload, result).map_err(refuse)?;
+            memory.get_accumulate(offset, record.dtype, record.op, payload, result).map_err(refuse)
         }
         OpKind::CompareAndSwap => {
             let (compare, operand) = payload.split_at(payload.len() / 2);
-            let result = result_of(record, out)?;
-            memory.compare_and_swap(offset, record.dtype, compare, operand, result).map_err(refuse)?;
+            memory.compare_and_swap(offset, record.dtype, compare, operand, result).map_err(refuse)
         }
     }
-    Ok(())
 }
 
 /// Room for the record's result in the reply, behind its head.

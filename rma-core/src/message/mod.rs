@@ -3,4 +3,7 @@
 mod execute;
 mod runs;
 
-pub use execute::{execute, Executed, Watch};
+pub use execute::{execute, execute_element, Executed, Watch};
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,7 @@ mod receive;
 mod regions;
 mod repeated;
 mod replies;
+mod serve_alone;
 mod swaps;
 mod tag;
 mod target_role;

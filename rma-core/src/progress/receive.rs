@@ -5,6 +5,7 @@ use super::deaths::{is_question, GOES};
 use super::flood::tells_of_loss;
 use super::held::Held;
 use super::issue::Again;
+use super::serve_alone::may_be_alone;
 use super::tag::{LockSeat, TagKind};
 use super::{Failure, Place, Process, Windows};
 use crate::bootstrap::Bootstrap;
@@ -352,17 +353,17 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         if self.is_from_the_dead(header.sender) {
             return Ok(());
         }
-        if header.kind == PacketKind::Introduction {
-            return self.on_introduction(header.sender, reader.take(reader.remaining())?);
-        }
-        if header.kind == PacketKind::Losses {
-            return self.on_losses(windows, &header, &mut reader);
-        }
-        if header.kind == PacketKind::Reduce {
-            return Self::on_round(&mut self.reduce, &header, &mut reader);
-        }
-        if header.kind == PacketKind::Reply && self.take_answer(windows, &header, &reader) {
-            return Ok(());
+        match header.kind {
+            PacketKind::Reply if self.take_answer(windows, &header, &reader) => return Ok(()),
+            PacketKind::Batch if may_be_alone(&header) && self.serve_alone(windows, &header, &reader) => {
+                return Ok(());
+            }
+            PacketKind::Introduction => {
+                return self.on_introduction(header.sender, reader.take(reader.remaining())?);
+            }
+            PacketKind::Losses => return self.on_losses(windows, &header, &mut reader),
+            PacketKind::Reduce => return Self::on_round(&mut self.reduce, &header, &mut reader),
+            _ => {}
         }
         self.dispatch_to_window(windows, &header, &mut reader)
     }

@@ -169,6 +169,36 @@ impl Record {
         out.put(&bytes[..len]) && out.put(table)
     }
 
+    /// The record of an atomic of one element and its payload, if that is all that is left, and nothing more is said of it.
+    /// What it is otherwise, or why it is none, [`Self::decode`] tells.
+    #[inline]
+    pub fn decode_element<'a>(reader: &Reader<'a>) -> Option<(Self, &'a [u8])> {
+        let mut reader = *reader;
+        let [kind, dtype, op, 0, l0, l1, l2, l3, disp @ ..] = reader.array::<16>().ok()? else { return None };
+        let kind = *OpKind::ALL.get(kind as usize)?;
+        let (dtype, op) = (Dtype::from_code(dtype)?, ReduceOp::from_code(op)?);
+        let len = u32::from_le_bytes([l0, l1, l2, l3]);
+        let is_atomic = !matches!(kind, OpKind::Put | OpKind::Get);
+        if !is_atomic || len as usize != dtype.size() {
+            return None;
+        }
+        let [h0, h1, h2, h3, generation @ ..] =
+            if kind.has_result() { reader.array::<8>().ok()? } else { [0; 8] };
+        let record = Self {
+            kind,
+            dtype,
+            op,
+            len,
+            disp: u64::from_le_bytes(disp),
+            offset: 0,
+            handle: u32::from_le_bytes([h0, h1, h2, h3]),
+            generation: u32::from_le_bytes(generation),
+            notifies: Notifies::No,
+        };
+        let payload = reader.take(record.payload_bytes()).ok()?;
+        (reader.remaining() == 0).then_some((record, payload))
+    }
+
     /// Takes a record, its run table if it has one, and its payload off the front.
     ///
     /// # Errors

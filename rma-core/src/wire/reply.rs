@@ -129,18 +129,21 @@ impl ResultRecord {
     /// Bytes of an encoded head.
     pub const BYTES: usize = 20;
 
-    /// Appends the head; `false`, with nothing written, when it and its bytes do not fit.
-    #[must_use]
-    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
-        if out.room() < Self::BYTES + self.len as usize {
-            return false;
-        }
+    /// The head as bytes.
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[0..4].copy_from_slice(&self.handle.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.generation.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
         bytes[12..20].copy_from_slice(&self.offset.to_le_bytes());
-        out.put(&bytes)
+        bytes
+    }
+
+    /// Appends the head; `false`, with nothing written, when it and its bytes do not fit.
+    #[must_use]
+    pub fn encode(&self, out: &mut Writer<'_>) -> bool {
+        out.room() >= Self::BYTES + self.len as usize && out.put(&self.to_bytes())
     }
 
     /// Takes a head and its bytes off the front.

@@ -144,6 +144,44 @@ fn every_record_survives_the_wire() {
 }
 
 #[test]
+fn an_atomic_of_one_element_is_read_in_both_ways_alike() {
+    let kinds = [OpKind::Put, OpKind::Get, OpKind::Accumulate, OpKind::GetAccumulate, OpKind::CompareAndSwap];
+    for (kind, dtype) in kinds.into_iter().flat_map(|kind| Dtype::ALL.map(|dtype| (kind, dtype))) {
+        for (op, len, (offset, notifies)) in [
+            (ReduceOp::Sum, dtype.size(), (0, Notifies::No)),
+            (ReduceOp::NoOp, dtype.size(), (0, Notifies::No)),
+            (ReduceOp::Sum, dtype.size(), (16, Notifies::No)),
+            (ReduceOp::Sum, dtype.size(), (0, Notifies::Yes)),
+            (ReduceOp::Sum, 2 * dtype.size(), (0, Notifies::No)),
+            (ReduceOp::Sum, 0, (0, Notifies::No)),
+        ] {
+            let (handle, generation) = if kind.has_result() { (5, 6) } else { (0, 0) };
+            let (len, disp) = (len as u32, 7);
+            let record = Record { kind, dtype, op, len, disp, offset, handle, generation, notifies };
+            let mut buffer = [0x5a; 128];
+            let mut out = Writer::new(&mut buffer, 0);
+            assert!(record.encode(&mut out));
+            let end = out.len() + record.payload_bytes();
+            let is_atomic = !matches!(kind, OpKind::Put | OpKind::Get);
+            let is_plain = offset == 0 && notifies == Notifies::No && len as usize == dtype.size();
+            let read = Record::decode_element(&Reader::new(&buffer[..end]));
+            assert_eq!(read.is_some(), is_atomic && is_plain, "{record:?}");
+            if let Some((back, payload)) = read {
+                assert_eq!((back, payload.len()), (record, record.payload_bytes()));
+            }
+            let others = (0..end).chain([end + 1]);
+            for wrong in others {
+                assert_eq!(
+                    Record::decode_element(&Reader::new(&buffer[..wrong])),
+                    None,
+                    "{record:?} in {wrong}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn replies_survive_the_wire() {
     let metadata = Metadata { size: 1, base: 2, key: RemoteKey(3), disp_unit: 4, misalignment: 5 };
     let result = ResultRecord { handle: 1, generation: 2, len: 3, offset: 4 };
@@ -188,6 +226,10 @@ fn random_bytes_never_panic() {
         let len = (state >> 33) as usize % bytes.len();
         let mut reader = Reader::new(&bytes[..len]);
         if Header::decode(&mut reader).is_ok() {
+            if let Some((record, payload)) = Record::decode_element(&reader) {
+                let same = Record::decode(&mut reader.clone()).unwrap();
+                assert_eq!((record, payload), (same.0, same.2), "{bytes:?}");
+            }
             while Record::decode(&mut reader).is_ok() {}
         }
         let mut reader = Reader::new(&bytes[..len]);

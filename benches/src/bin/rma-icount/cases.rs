@@ -77,6 +77,11 @@ pub(crate) const CASES: &[Case] = &[
         run: run_fetch_and_op_flush,
     },
     Case {
+        name: "serve_fetch_and_op",
+        what: "the same at the target: the packet, its execution, its answer",
+        run: run_serve_fetch_and_op,
+    },
+    Case {
         name: "lock_put_unlock",
         what: "lock, 8-byte put, unlock at the origin: one packet out, one back",
         run: run_lock_put_unlock,
@@ -338,6 +343,29 @@ fn icount_fetch_and_op_flush_end(engine: &mut NullEngine, call: &mut SyncCall) -
         Poll::Ready(result) => result,
         Poll::Pending => panic!("the target's answer did not end the flush"),
     }
+}
+
+fn run_serve_fetch_and_op(count: u32) -> Result<(), RmaError> {
+    let mut duo = locked(NativeOps::default())?;
+    let (operand, mut result) = (1_u64.to_ne_bytes(), [0; 8]);
+    for _ in 0..count {
+        let operation = fetch_and_op(&operand, &mut result);
+        // SAFETY: the flush right after it completes the operation.
+        let posted = unsafe { duo.origin.post(duo.window, &operation) };
+        assert!(matches!(posted, Poll::Ready(Ok(()))), "it was not taken");
+        let mut call = duo.origin.start_flush(duo.window, TARGET)?;
+        assert!(duo.origin.poll(&mut call)?.is_pending(), "the flush was done before the target saw it");
+        icount_serve_fetch_and_op(&mut duo.target);
+        duo.finish(call)?;
+    }
+    assert_eq!(u64::from_ne_bytes(result), u64::from(count) - 1);
+    duo.unlock()
+}
+
+#[inline(never)]
+#[no_mangle]
+fn icount_serve_fetch_and_op(engine: &mut NullEngine) -> usize {
+    engine.progress()
 }
 
 fn run_lock_put_unlock(count: u32) -> Result<(), RmaError> {
