@@ -257,6 +257,9 @@ fn nearly_right(random: &mut Random) -> Vec<u8> {
     if random.chance(60) {
         return nearly_right_data(random);
     }
+    if random.chance(100) {
+        return nearly_alone(random);
+    }
     let kinds = [
         PacketKind::Batch,
         PacketKind::Reply,
@@ -292,14 +295,49 @@ fn nearly_right(random: &mut Random) -> Vec<u8> {
         is_written = is_written && body(header.kind, random, &mut out);
     }
     let len = out.len();
-    let mut packet = buffer[..len].to_vec();
+    spoil(random, &buffer[..len])
+}
+
+/// An atomic of one element that asks for its answer, which is served in a way of its own.
+fn nearly_alone(random: &mut Random) -> Vec<u8> {
+    let header = Header {
+        kind: PacketKind::Batch,
+        flags: random.pick(&[BatchFlags::DONE, BatchFlags::ACK_WITH_RESULT]).0,
+        count: 1,
+        window: WindowId(random.pick(&[0, 0, 0, 0, 1])),
+        sender: Rank(random.pick(&[1, 1, 1, 1, 2, 0])),
+        token: random.pick(&[0, 1, 2, u32::MAX]),
+    };
+    let dtype = random.pick(&Dtype::ALL);
+    let record = Record {
+        kind: random.pick(&[OpKind::Accumulate, OpKind::GetAccumulate, OpKind::CompareAndSwap]),
+        dtype,
+        op: random.pick(&ReduceOp::ALL),
+        len: dtype.size() as u32,
+        disp: random.pick(&[0, 3, 8, 248, 249, 255, 256, 1 << 61, u64::MAX]),
+        offset: 0,
+        handle: random.pick(&[0, 1, u32::MAX]),
+        generation: 1,
+        notifies: Notifies::No,
+    };
+    let mut buffer = [0; 128];
+    random.fill(&mut buffer);
+    let mut out = Writer::new(&mut buffer, 0);
+    assert!(out.put(&header.encode()) && record.encode(&mut out), "it fits");
+    let len = out.len() + record.payload_bytes();
+    spoil(random, &buffer[..len])
+}
+
+/// Now and then another byte than it was, or fewer bytes.
+fn spoil(random: &mut Random, packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
     for byte in &mut packet {
         if random.chance(5) {
             *byte = random.bits() as u8;
         }
     }
     if random.chance(50) {
-        packet.truncate(random.index(len));
+        packet.truncate(random.index(packet.len()));
     }
     packet
 }

@@ -1,4 +1,4 @@
-//! Replies of the target role: each gets a buffer before its request is executed, so that an executed
+//! Replies of the target role: for each there is a buffer before its request is executed, so that an executed
 //! request can always be answered, however long the fabric has no room.
 
 use alloc::boxed::Box;

@@ -32,13 +32,15 @@ impl<E: Endpoint, B: Bootstrap> Process<E, B> {
         header: &Header,
         reader: &Reader<'_>,
     ) -> bool {
+        debug_assert!(self.replies.has_room(), "an answer may have to wait");
         // Nothing that is done here depends on the window's epochs, or changes them.
         let window = windows.peek(header.window).filter(|w| is_plain(w));
         let Some(w) = window else { return false };
         let Some((record, payload)) = Record::decode_element(reader) else { return false };
         let has_result = record.kind.has_result();
         let flags = if has_result { ReplyFlags::default() } else { ReplyFlags::DONE_ACK };
-        // A result that comes with DONE has its acknowledgement in a packet of its own.
+        // A result that comes with DONE has its acknowledgement in a packet of its own; what has none and asks for one with it has
+        // no answer.
         if has_result == BatchFlags(header.flags).has(BatchFlags::DONE) || self.replies.waiting_count() > 0 {
             return false;
         }

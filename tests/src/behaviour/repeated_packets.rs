@@ -54,6 +54,8 @@ impl<E: Endpoint, B: Bootstrap> Counting<E, B> {
         for (window, target) in [(window, TARGET), (window, 2), (other, TARGET)] {
             world.lock(0, window, target, Shared).unwrap();
         }
+        // So that what it asks of rank 0 later comes without anything else.
+        world.lock(TARGET, window, 0, Shared).unwrap();
         let (fetched, swapped, operands) = (Box::new([0; 8]), Box::new(0), Box::new([0; 2]));
         let mut counting =
             Self { world, window, other, kind, count: 0, fetched, swapped, expected: 0, operands };
@@ -107,6 +109,7 @@ impl<E: Endpoint, B: Bootstrap> Counting<E, B> {
         for (window, target) in [(self.window, TARGET), (self.window, 2), (self.other, TARGET)] {
             self.world.unlock(0, window, target).unwrap();
         }
+        self.world.unlock(TARGET, self.window, 0).unwrap();
         assert_eq!(self.world.word(TARGET, self.window, 0), self.count);
         self.world.check_idle();
     }
@@ -119,9 +122,26 @@ fn add<E: Endpoint, B: Bootstrap>(world: &mut World<E, B>, window: WindowId, tar
     world.accumulate(0, window, target, disp, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
 }
 
+/// The target does the same to rank 0, which has its own operation under way: the first goes with the request for the lock, those
+/// behind it come alone.
+fn serve<E: Endpoint, B: Bootstrap>(it: &mut Counting<E, B>) {
+    let (window, before) = (it.window, it.world.word(0, it.window, 40));
+    for index in 0..4 {
+        let mut seen = [0xff; 8];
+        let fetched =
+            it.world.get_accumulate(TARGET, window, 0, 40, &ONE, &mut seen, Dtype::U64, ReduceOp::Sum);
+        fetched.unwrap();
+        it.world.flush(TARGET, window, 0).unwrap();
+        assert_eq!(u64::from_ne_bytes(seen), before + 2 * index);
+        it.world.accumulate(TARGET, window, 0, 40, &ONE, Dtype::U64, ReduceOp::Sum).unwrap();
+        it.world.flush(TARGET, window, 0).unwrap();
+        assert_eq!(it.world.word(0, window, 40), before + 2 * index + 2);
+    }
+}
+
 /// Another call between the operation and its flush.
 pub fn what_comes_before_the_flush<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let between: [Between<E, B>; 13] = [
+    let between: [Between<E, B>; 14] = [
         |_| {},
         |it| _ = it.world.step(),
         |it| it.world.put(0, it.window, TARGET, 8, &[5; 8]).unwrap(),
@@ -158,10 +178,11 @@ pub fn what_comes_before_the_flush<E: Endpoint, B: Bootstrap>(make: &impl Make<E
             it.world.unlock(2, it.window, TARGET).unwrap();
         },
         |it| {
-            it.world.lock(TARGET, it.window, 0, Shared).unwrap();
-            it.world.put(TARGET, it.window, 0, 24, &[7; 8]).unwrap();
-            it.world.unlock(TARGET, it.window, 0).unwrap();
+            it.world.lock(2, it.window, 0, Shared).unwrap();
+            it.world.put(2, it.window, 0, 24, &[7; 8]).unwrap();
+            it.world.unlock(2, it.window, 0).unwrap();
         },
+        serve,
     ];
     for kind in KINDS {
         for (number, between) in between.iter().enumerate() {
@@ -186,7 +207,7 @@ pub fn what_comes_before_the_flush<E: Endpoint, B: Bootstrap>(make: &impl Make<E
 
 /// Another call while a flush waits for the answer: both end, and the first one with its result.
 pub fn what_comes_while_a_flush_waits<E: Endpoint, B: Bootstrap>(make: &impl Make<E, B>) {
-    let between: [Between<E, B>; 6] = [
+    let between: [Between<E, B>; 7] = [
         |_| {},
         |it| it.world.put(0, it.window, TARGET, 8, &[5; 8]).unwrap(),
         |it| add(&mut it.world, it.window, TARGET, 16),
@@ -196,10 +217,11 @@ pub fn what_comes_while_a_flush_waits<E: Endpoint, B: Bootstrap>(make: &impl Mak
         },
         |it| it.world.flush(0, it.window, TARGET).unwrap(),
         |it| {
-            it.world.lock(TARGET, it.window, 0, Shared).unwrap();
-            it.world.put(TARGET, it.window, 0, 24, &[7; 8]).unwrap();
-            it.world.unlock(TARGET, it.window, 0).unwrap();
+            it.world.lock(2, it.window, 0, Shared).unwrap();
+            it.world.put(2, it.window, 0, 24, &[7; 8]).unwrap();
+            it.world.unlock(2, it.window, 0).unwrap();
         },
+        serve,
     ];
     for kind in KINDS {
         for between in between {
